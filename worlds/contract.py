@@ -1,0 +1,93 @@
+"""The contract of every world: hand over the name of a function and JSON, get back one report per rank."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+
+# How a rank can fail. The first four come with the implementation's own doing on that rank; "abandoned" means that the
+# rank was still waiting for others when the example was ended because of them.
+FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective as one rank asked for it. ``count`` is the number of elements that this rank puts in.
+
+    Members of a group must agree on everything but what they ``sent`` (filled in where contents were asked for).
+    """
+
+    operation: str
+    reduction: str
+    dtype: str
+    count: int
+    root: int
+    group: str
+    sent: Array | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        inside = [self.reduction, f"from rank {self.root}" if self.root >= 0 else "", f"{self.count} x {self.dtype}"]
+        return f"{self.operation}({', '.join(part for part in inside if part)})"
+
+
+@dataclass(frozen=True)
+class RankError:
+    """Why a rank has no result: a word of ``FAILURES``, one line for people, and what else is known (a traceback)."""
+
+    kind: str
+    message: str
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What one rank gave back: what its function returned, or an error; and the collectives it issued, in order."""
+
+    result: Mapping[str, Any] | None
+    error: RankError | None
+    collectives: tuple[Collective, ...] = ()
+
+
+Outcome = tuple[RankReport, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One example: ``function`` ("module:name") is called on every rank as ``function(payload, rank, world_size)``.
+
+    The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
+    what went into every collective.
+    """
+
+    function: str
+    payload: str
+    world_size: int
+    contents: bool = False
+
+
+RankFunction = Callable[[str, int, int], Mapping[str, Any]]
+
+
+def resolve(name: str) -> RankFunction:
+    """The function that "module:name" names. Called where the ranks are, so that only there it is imported."""
+    module, _, attribute = name.partition(":")
+    function: RankFunction = getattr(importlib.import_module(module), attribute)
+    return function
+
+
+class World(Protocol):
+    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``limit`` the seconds that one example may take."""
+
+    name: str
+    limit: float
+
+    def run(self, job: Job) -> Outcome:
+        """Runs the job on ranks 0 .. world_size - 1. Never raises because of what the function does."""
+
+    def close(self) -> None:
+        """Ends every process that the world started."""

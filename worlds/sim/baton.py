@@ -1,0 +1,71 @@
+"""A baton that the ranks pass: exactly one runs, and gives it up only when it blocks or ends.
+
+So a run is the same every time, and a deadlock needs no clock: it is there when nobody is left who could run.
+"""
+
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Iterable
+
+
+class Deadlock(RuntimeError):
+    """No rank can run any more and some have not ended. The message says what each waits for."""
+
+
+class Baton:
+    """For the ranks 0 .. size - 1 of one run after another."""
+
+    def __init__(self, size: int) -> None:
+        self._turn = [allocate_lock() for _ in range(size)]
+        self._over = allocate_lock()
+        for lock in (*self._turn, self._over):
+            lock.acquire()
+        self._ready: deque[int] = deque()
+        self._reasons: dict[int, str] = {}
+        self._ended: dict[int, str] = {}
+        self._deadlock = ""
+
+    def run(self) -> None:
+        """Lets every rank that waits in `await_turn` run to its `end`."""
+        self._ready = deque(range(len(self._turn)))
+        self._reasons, self._ended, self._deadlock = {}, {}, ""
+        self._hand_on()
+        self._over.acquire()
+
+    def await_turn(self, rank: int) -> None:
+        """Parks a rank's thread until its next run begins."""
+        self._turn[rank].acquire()
+
+    def block(self, rank: int, reason: str) -> None:
+        """Gives the baton up until somebody wakes this rank. Raises Deadlock if nobody can."""
+        if self._deadlock:
+            raise Deadlock(self._deadlock)
+        self._reasons[rank] = reason
+        self._hand_on()
+        self._turn[rank].acquire()
+        if self._deadlock:
+            raise Deadlock(self._deadlock)
+
+    def wake(self, ranks: Iterable[int]) -> None:
+        """What these ranks waited for is there: they may run again, in this order."""
+        for rank in ranks:
+            del self._reasons[rank]
+            self._ready.append(rank)
+
+    def end(self, rank: int, how: str) -> None:
+        """The rank's last act in this run; ``how`` it ended stands in the report of a deadlock."""
+        self._ended[rank] = how
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        if not self._ready and self._reasons:
+            self._deadlock = self._deadlock or "; ".join(
+                f"rank {rank} {self._ended[rank] if rank in self._ended else 'waits for ' + self._reasons[rank]}"
+                for rank in range(len(self._turn))
+            )
+            self._ready.extend(self._reasons)
+            self._reasons = {}
+        if self._ready:
+            self._turn[self._ready.popleft()].release()
+        else:
+            self._over.release()

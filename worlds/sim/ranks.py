@@ -1,0 +1,87 @@
+"""The simulated ranks: threads that are kept from one example to the next."""
+
+import threading
+import traceback
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed import multi_threaded_pg
+
+from worlds.contract import Job, Outcome, RankError, RankReport, resolve
+from worlds.sim.baton import Baton, Deadlock
+from worlds.sim.group import Mismatch, Run, SimGroup
+
+@cache
+def isolate_threads() -> None:
+    """Gives every thread a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
+    multi_threaded_pg._install_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
+
+
+_current = threading.local()  # of a rank's thread: .run it takes part in, and whether it has its default group: .grouped
+
+
+def _create_group(options: Any, _: Any) -> SimGroup:
+    run: Run = _current.run
+    members = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+    label = f"ranks {','.join(map(str, members))}, {options.group_id}" if _current.grouped else "default"
+    _current.grouped = True
+    return SimGroup(options.group_rank, members, label, run)
+
+
+class Ranks:
+    """``size`` rank threads and the baton they pass."""
+
+    def __init__(self, size: int) -> None:
+        isolate_threads()
+        self._size = size
+        self._baton = Baton(size)
+        for rank in range(size):
+            threading.Thread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}").start()
+
+    def run(self, job: Job, deliver_at_launch: bool = False) -> Outcome:
+        """One example. The job's world size is this many ranks."""
+        self._job, self._function = job, resolve(job.function)
+        self._run = Run(self._baton, job.contents, deliver_at_launch, [[] for _ in range(self._size)])
+        self._store = dist.HashStore()
+        self._reports: list[RankReport | None] = [None] * self._size
+        torch.manual_seed(0)
+        self._baton.run()
+        return tuple(report for report in self._reports if report is not None)
+
+    def _serve(self, rank: int) -> None:
+        torch.set_num_threads(1)
+        with torch.autograd.set_multithreading_enabled(False):
+            while True:
+                self._baton.await_turn(rank)
+                self._baton.end(rank, self._example(rank))
+
+    def _example(self, rank: int) -> str:
+        """Runs this rank's part and files its report. Returns how it ended, in words."""
+        result, error, how = None, None, "has ended"
+        _current.run, _current.grouped = self._run, False
+        try:
+            dist.init_process_group("sim", store=self._store, rank=rank, world_size=self._size)
+            result = self._function(self._job.payload, rank, self._size)
+        except BaseException as exception:  # SystemExit too: a rank that exits is a finding
+            error = _describe(exception, self._run)
+            how = error.message if error.kind == "mismatch" else f"raised {error.message}"
+            if error.kind == "raised":
+                self._run.failed = True
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        self._reports[rank] = RankReport(result, error, tuple(self._run.timeline[rank]))
+        return how
+
+
+def _describe(exception: BaseException, run: Run) -> RankError:
+    details = "".join(traceback.format_exception(exception))
+    if isinstance(exception, Mismatch):
+        return RankError("mismatch", str(exception), details)
+    if isinstance(exception, Deadlock):
+        return RankError("abandoned" if run.failed else "deadlock", str(exception), details)
+    return RankError("raised", f"{type(exception).__name__}: {exception}", details)

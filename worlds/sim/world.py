@@ -1,0 +1,53 @@
+"""The simulated world from outside: one supervised process, kept warm, that runs all ranks of an example."""
+
+from multiprocessing.connection import Connection
+
+from worlds import process
+from worlds.contract import Job, Outcome, RankError, RankReport
+
+
+def _serve(connection: Connection) -> None:
+    """The child's loop: a job and the way of delivering in, an outcome out."""
+    from worlds.sim.ranks import Ranks  # torch is imported in the child only
+
+    ranks: dict[int, Ranks] = {}
+    while True:
+        job, deliver_at_launch = connection.recv()
+        if job.world_size not in ranks:
+            ranks[job.world_size] = Ranks(job.world_size)
+        connection.send(ranks[job.world_size].run(job, deliver_at_launch))
+
+
+class SimWorld:
+    """See `worlds.contract.World`. ``deliver_at_launch``: collectives block and deliver at once, so nothing can race."""
+
+    name = "sim"
+
+    def __init__(self, limit: float = 30.0) -> None:
+        self.limit = limit
+        self._child: process.Child | None = None
+
+    def run(self, job: Job, deliver_at_launch: bool = False) -> Outcome:
+        """One example; a child that hangs or dies is replaced, and every rank's report says so."""
+        if self._child is None:
+            self._child = process.Child(_serve)
+        child = self._child
+        child.send((job, deliver_at_launch))
+        if process.wait([child], self.limit):
+            try:
+                outcome: Outcome = child.receive()
+                return outcome
+            except process.Died as died:
+                error = RankError("died", f"the process that runs all simulated ranks {died}", child.output())
+        else:
+            error = RankError("timeout", f"no answer within {self.limit:g} s", child.stacks())
+        self.close()
+        return tuple(RankReport(None, error) for _ in range(job.world_size))
+
+    def close(self) -> None:
+        """Ends the process; the next run starts another."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
