@@ -3,18 +3,23 @@
 A gradient is a sum of contributions c[micro-batch, sample, parameter, element]. They are taken from the sequence of
 Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of two terms
 differ. So a contribution that is missing, doubled, in another's place or on another rank changes the result, and the
-numbers of a small counterexample can be told apart by eye. A scenario therefore needs no drawn data.
+numbers of a small counterexample can be told apart by eye. The sequence grows with the third power of its length, so
+larger scenarios, which nobody reads, take distinct numbers in scrambled order instead: two sums of them coincide only by
+chance, about one in eight times their count for each element. A scenario therefore needs no drawn data.
 
 Each is multiplied by odd(S)**w, S the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits).
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from oracle.program import Backward, Scenario, ZeroGrad
+
+
+MOST_SIDON = 64
 
 
 @cache
@@ -24,12 +29,22 @@ def mian_chowla(count: int) -> tuple[int, ...]:
     differences: set[int] = set()
     candidate = 1
     while len(terms) < count:
-        new = {candidate - term for term in terms}
-        if not new & differences:
+        if not any(candidate - term in differences for term in terms):
+            differences.update(candidate - term for term in terms)
             terms.append(candidate)
-            differences |= new
         candidate += 1
     return tuple(terms)
+
+
+def numbers(count: int) -> npt.NDArray[np.int64]:
+    """So many distinct positive integers: Mian and Chowla's, or, beyond 64, below 16 * count in scrambled order.
+
+    An odd multiplier permutes the residues of a power of two; this one is Knuth's, 2**32 over the golden ratio.
+    """
+    if count <= MOST_SIDON:
+        return np.array(mian_chowla(MOST_SIDON)[:count], dtype=np.int64)
+    residues = 2 ** (8 * count - 1).bit_length()
+    return 1 + np.arange(count, dtype=np.int64) * 2654435761 % residues
 
 
 def odd_part(number: int) -> int:
@@ -48,17 +63,16 @@ def multiplier(scenario: Scenario) -> int:
     return odd_part(scenario.samples) ** most
 
 
+@lru_cache(maxsize=8)
 def contributions(scenario: Scenario) -> list[list[npt.NDArray[np.int64]]]:
     """c[m][p] of shape (samples, elements of p), in integers; zero where sample s does not use p in micro-batch m.
 
-    Numbered micro-batch by micro-batch, in each sample by sample, in each parameter by parameter.
+    Numbered micro-batch by micro-batch, in each sample by sample, in each parameter by parameter. Not to be written to.
     """
     sizes = [parameter.count for parameter in scenario.parameters]
     total, samples, batches = sum(sizes), scenario.samples, len(scenario.microbatches)
     if scenario.only is None:
-        # Rounding the count up keeps one long sequence in the cache instead of one for every length.
-        terms = mian_chowla(-(-batches * samples * total // 64) * 64)[: batches * samples * total]
-        table = np.array(terms, dtype=np.int64).reshape(batches, samples, total)
+        table = numbers(batches * samples * total).reshape(batches, samples, total)
     else:
         batch, sample, parameter, element = scenario.only
         table = np.zeros((batches, samples, total), dtype=np.int64)

@@ -1,7 +1,8 @@
 """Runs a program on paper: what every rank must hold at every point where the outside can look.
 
 Everything is exact: the interpreter works on integers and checks, as it goes, that floating point would not round
-either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing.
+either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing. All parameters lie end
+to end in one array; ``has`` says which of them have a gradient, since none is not zero.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import numpy.typing as npt
 
 from oracle import lattice
 from oracle.fingerprint import contributions, initial_parameters
-from oracle.formats import FORMATS, Format
-from oracle.lattice import Inexact, Lattice
+from oracle.formats import FORMATS
+from oracle.lattice import Formats, Inexact, Lattice
 from oracle.program import AVERAGINGS, UNUSED, Backward, Finish, Scenario, Step, ZeroGrad
 
 Values = tuple[npt.NDArray[np.generic] | None, ...]
@@ -40,41 +41,30 @@ def interpret(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = 
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
-    forms = [FORMATS[parameter.dtype] for parameter in scenario.parameters]
-    ranks = range(scenario.world_size)
-    weights = [lattice.from_integers(values.reshape(-1)) for values in initial_parameters(scenario, 0)]
-    gradients: list[list[Lattice | None]] = [[None] * len(forms) for _ in ranks]
-    batches = iter(range(len(scenario.microbatches)))
-    data = contributions(scenario)
+    sizes = tuple(parameter.count for parameter in scenario.parameters)
+    form = lattice.formats(tuple(parameter.dtype for parameter in scenario.parameters), sizes)
+    trained = np.array([parameter.trainable for parameter in scenario.parameters])
+    weights = lattice.from_integers(np.concatenate([v.reshape(-1) for v in initial_parameters(scenario, 0)]))
+    gradients: Lattice = np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64)
+    has = np.zeros((scenario.world_size, len(sizes)), dtype=bool)
+    batch = 0
     expectation = Expectation(_values(scenario, weights), {}, {})
 
     for place, event in enumerate(scenario.program):
         if isinstance(event, Backward):
-            batch = next(batches)
-            for rank in ranks:
-                for parameter in scenario.order(batch, rank):
-                    new = _gradient(scenario, data[batch][parameter], weights[parameter], rank, forms[parameter])
-                    old = gradients[rank][parameter]
-                    gradients[rank][parameter] = (
-                        new if old is None else lattice.add(np.stack([old, new]), forms[parameter])
-                    )
+            gradients = lattice.add([gradients, _local_gradients(scenario, batch, weights, form)], form)
+            for rank in range(scenario.world_size):
+                has[rank, list(scenario.order(batch, rank))] = True
+            batch += 1
         elif isinstance(event, Finish):
-            for parameter, form in enumerate(forms):
-                if scenario.parameters[parameter].trainable:
-                    mean = _mean([gradients[rank][parameter] for rank in ranks], weights[parameter], averaging, form)
-                    if mean is None and unused == "zero":
-                        mean = np.zeros_like(weights[parameter])
-                    for rank in ranks:
-                        gradients[rank][parameter] = mean
-            expectation.gradients[place] = _values(scenario, gradients[0])
+            gradients[:] = lattice.mean(gradients, averaging, form)
+            has[:] = has.any(axis=0) | (trained & (unused == "zero"))
+            expectation.gradients[place] = _values(scenario, gradients[0], has[0])
         elif isinstance(event, ZeroGrad):
-            for mine in gradients:
-                mine[:] = [None if old is None or event.set_to_none else np.zeros_like(old) for old in mine]
+            gradients[:] = 0
+            has &= not event.set_to_none
         elif isinstance(event, Step):
-            for parameter, form in enumerate(forms):
-                gradient = gradients[0][parameter]
-                if gradient is not None:
-                    weights[parameter] = _sgd(weights[parameter], gradient, scenario.learning_rate, form)
+            weights = lattice.add([weights, -_update(gradients[0], scenario.learning_rate, form)], form)
             expectation.parameters[place] = _values(scenario, weights)
     return expectation
 
@@ -88,36 +78,35 @@ def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0]) -> bool:
     return True
 
 
-def _gradient(scenario: Scenario, table: Lattice, weight: Lattice, rank: int, form: Format) -> Lattice:
-    """d loss / d p of one rank and micro-batch: c for the linear probe, c * p for the quadratic one."""
+def _local_gradients(scenario: Scenario, batch: int, weights: Lattice, form: Formats) -> Lattice:
+    """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of a rank's samples.
+
+    Zero for a parameter that takes no part. Shape (ranks, elements).
+    """
     per_rank = scenario.samples // scenario.world_size
-    total = table[rank * per_rank : (rank + 1) * per_rank].sum(axis=0)
-    coefficient = lattice.divide(lattice.from_integers(total), per_rank, form)
+    table = np.concatenate(contributions(scenario)[batch], axis=1)
+    totals = table.reshape(scenario.world_size, per_rank, -1).sum(axis=1)
+    coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
     if scenario.probe == "linear":
-        return coefficient
-    return lattice.divide(lattice.multiply(total, weight, form), per_rank, form)
+        return lattice.representable(coefficients, form)
+    return lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
 
 
-def _mean(local: list[Lattice | None], like: Lattice, averaging: str, form: Format) -> Lattice | None:
-    """The mean over ranks; a rank that has no gradient contributes zero; None where no rank has one."""
-    if all(gradient is None for gradient in local):
-        return None
-    terms = np.stack([np.zeros_like(like) if gradient is None else gradient for gradient in local])
-    return lattice.mean(terms, averaging, form)
-
-
-def _sgd(weight: Lattice, gradient: Lattice, learning_rate: float, form: Format) -> Lattice:
-    """p - learning_rate * gradient, for a learning rate 2**-k."""
+def _update(gradient: Lattice, learning_rate: float, form: Formats) -> Lattice:
+    """learning_rate * gradient, for a learning rate 2**-k; zero where there is no gradient."""
     shift = int(np.frexp(learning_rate)[1]) - 1
     if learning_rate != 2.0**shift or shift > 0:
         raise ValueError(f"a learning rate is a power of two of at most 1, not {learning_rate}")
-    update = lattice.divide(gradient, 2**-shift, form)
-    return lattice.add(np.stack([weight, -update]), form)
+    return lattice.divide(gradient, 2**-shift, form)
 
 
-def _values(scenario: Scenario, values: list[Lattice] | list[Lattice | None]) -> Values:
-    """Lattice values as arrays in each parameter's dtype and shape."""
-    return tuple(
-        None if value is None else lattice.to_float(value).astype(FORMATS[parameter.dtype].numpy).reshape(parameter.shape)
-        for value, parameter in zip(values, scenario.parameters, strict=True)
-    )
+def _values(scenario: Scenario, flat: Lattice, has: npt.NDArray[np.bool_] | None = None) -> Values:
+    """Lattice values as one array for each parameter, in its dtype and shape; None where it has no gradient."""
+    values, start = [], 0
+    numbers = lattice.to_float(flat)
+    for index, parameter in enumerate(scenario.parameters):
+        mine = numbers[start : start + parameter.count]
+        start += parameter.count
+        array = mine.astype(FORMATS[parameter.dtype].numpy).reshape(parameter.shape)
+        values.append(array if has is None or has[index] else None)
+    return tuple(values)

@@ -1,6 +1,7 @@
 """The contract of every world: hand over the name of a function and JSON, get back one report per rank."""
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -37,11 +38,15 @@ class Collective:
 
 @dataclass(frozen=True)
 class RankError:
-    """Why a rank has no result: a word of ``FAILURES``, one line for people, and what else is known (a traceback)."""
+    """Why a rank has no result: a word of ``FAILURES``, one line for people, and what else is known.
+
+    ``details``: a traceback, stacks, or the end of what was printed; ``notes``: those that an exception carried.
+    """
 
     kind: str
     message: str
     details: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,13 @@ class Job:
     payload: str
     world_size: int
     contents: bool = False
+
+
+def raised(exception: BaseException) -> RankError:
+    """The report of an exception, SystemExit too, that the function raised on a rank."""
+    text = "".join(traceback.format_exception(exception))
+    message = f"{type(exception).__name__}: {exception}"
+    return RankError("raised", message, text, tuple(getattr(exception, "__notes__", ())))
 
 
 RankFunction = Callable[[str, int, int], Mapping[str, Any]]

@@ -11,7 +11,6 @@ import itertools
 import os
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worlds import process
-from worlds.contract import Collective, Job, Outcome, RankError, RankReport, resolve
+from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
 # seconds. Long against any scheduling delay, short against the limit of an example.
@@ -140,8 +139,7 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
             dist.init_process_group("lockstep_gloo", store=store, rank=rank, world_size=job.world_size)
             result = resolve(job.function)(job.payload, rank, job.world_size)
         except BaseException as exception:  # SystemExit too: a rank that exits is a finding
-            details = "".join(traceback.format_exception(exception))
-            error = RankError("raised", f"{type(exception).__name__}: {exception}", details)
+            error = raised(exception)
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()

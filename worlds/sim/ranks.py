@@ -1,7 +1,7 @@
 """The simulated ranks: threads that are kept from one example to the next."""
 
 import threading
-import traceback
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg
 
-from worlds.contract import Job, Outcome, RankError, RankReport, resolve
+from worlds.contract import Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.group import Mismatch, Run, SimGroup
 
@@ -79,9 +79,9 @@ class Ranks:
 
 
 def _describe(exception: BaseException, run: Run) -> RankError:
-    details = "".join(traceback.format_exception(exception))
+    error = raised(exception)
     if isinstance(exception, Mismatch):
-        return RankError("mismatch", str(exception), details)
+        return replace(error, kind="mismatch", message=str(exception))
     if isinstance(exception, Deadlock):
-        return RankError("abandoned" if run.failed else "deadlock", str(exception), details)
-    return RankError("raised", f"{type(exception).__name__}: {exception}", details)
+        return replace(error, kind="abandoned" if run.failed else "deadlock", message=str(exception))
+    return error

@@ -1,0 +1,154 @@
+"""pytest's options, Hypothesis' profiles, and what the laws run on."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from properties.implementations import CORRECT, Implementation, Unusable, look_up
+from properties.matrix import matrix
+from properties.trial import Trial
+from worlds.contract import World
+from worlds.gloo import GlooWorld
+from worlds.sim.world import SimWorld
+
+LAWS = Path(__file__).parent / "properties"
+WORLDS: dict[str, type[SimWorld] | type[GlooWorld]] = {"sim": SimWorld, "gloo": GlooWorld}
+
+settings.register_profile("dev", max_examples=100)
+settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
+settings.register_profile("nightly", max_examples=5000)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that Lockstep adds."""
+    group = parser.getgroup("lockstep", "Lockstep: the laws of data-parallel training")
+    group.addoption(
+        "--impl",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="hold the laws against this class or factory, which takes the module to wrap (the module's name, or a path "
+        "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
+    )
+    group.addoption(
+        "--world",
+        action="append",
+        default=[],
+        choices=sorted(WORLDS),
+        help="where ranks run: sim, one process that simulates them, or gloo, one process per rank (default: both)",
+    )
+
+
+class Bench:
+    """What one pytest process runs laws on: its worlds, started when first used, and the implementations."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names, self._worlds = names, dict[str, World]()
+        self._implementations: list[Implementation] | None = None
+
+    def world(self, name: str) -> World:
+        """The world of that name; always the same one."""
+        if name not in self._worlds:
+            self._worlds[name] = WORLDS[name]()
+        return self._worlds[name]
+
+    @property
+    def implementations(self) -> list[Implementation]:
+        """What is under test. Raises Unusable."""
+        if self._implementations is None:
+            self._implementations = look_up(self._names, self.world("sim"))
+        return self._implementations
+
+    def close(self) -> None:
+        """Ends every process that was started."""
+        for world in self._worlds.values():
+            world.close()
+
+
+_BENCH = pytest.StashKey[Bench]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A wrong --impl is one clear line, before anything is collected."""
+    for folder in (str(config.rootpath), str(config.invocation_params.dir)):
+        if folder not in sys.path:  # a user's module is found from where pytest was started
+            sys.path.insert(0, folder)
+    names = config.getoption("--impl")
+    bench = config.stash[_BENCH] = Bench(names or list(CORRECT))
+    if names and not config.option.help and not hasattr(config, "workerinput"):
+        try:
+            bench.implementations  # noqa: B018, looked up for its errors
+        except Unusable as error:
+            bench.close()
+            raise pytest.UsageError(str(error)) from None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leaves no process behind."""
+    if _BENCH in config.stash:
+        config.stash[_BENCH].close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --impl only the laws run: the suite's own tests say nothing about somebody's implementation."""
+    if config.getoption("--impl") and collection_path.suffix == ".py" and collection_path.parent != LAWS:
+        return True
+    return None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each law runs for each implementation that claims it, on each world."""
+    law = getattr(metafunc.function, "law", None)
+    if law is None:
+        return
+    worlds = metafunc.config.getoption("--world") or list(WORLDS)
+    pairs = [
+        pytest.param((implementation, world), id=f"{implementation.short}-{world}")
+        for implementation in metafunc.config.stash[_BENCH].implementations
+        for world in worlds
+        if law.needs(implementation.claims)
+    ]
+    metafunc.parametrize("trial", pairs, indirect=True)
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Trial:
+    """An implementation on a world."""
+    implementation, world = request.param
+    return Trial(implementation, request.config.stash[_BENCH].world(world))
+
+
+@pytest.fixture(scope="session")
+def sim(request: pytest.FixtureRequest) -> World:
+    """The simulated world of this process."""
+    return request.config.stash[_BENCH].world("sim")
+
+
+@pytest.fixture(scope="session")
+def gloo(request: pytest.FixtureRequest) -> World:
+    """The gloo world of this process."""
+    return request.config.stash[_BENCH].world("gloo")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which implementations, worlds, profile and versions a run is about."""
+    from importlib.metadata import version
+
+    worlds = config.getoption("--world") or list(WORLDS)
+    versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
+    names = config.getoption("--impl") or ["what ships with Lockstep"]
+    return [f"lockstep: {', '.join(names)}; on {', '.join(worlds)}; {settings().max_examples} examples a law; {versions}"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The verdict of every law, for every implementation and world."""
+    lines = matrix(report for reports in terminalreporter.stats.values() for report in reports)
+    if lines:
+        terminalreporter.section("verdicts")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,32 @@
+"""WRONG on purpose: as `impls.hook`, but the hook starts an asynchronous all-reduce; the same fault."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.wrapper import DataParallel
+
+
+class AsyncHookDataParallel(DataParallel):
+    """One asynchronous all-reduce per parameter, from its hook; `finish_gradient_synchronization` waits and divides."""
+
+    claims = {"accumulation": True, "several_dtypes": True}
+    known_fault = "hooks that fire in different orders on different ranks pair up different parameters"
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self.synchronize:
+            assert parameter.grad is not None
+            self._in_flight.append((dist.all_reduce(parameter.grad, async_op=True), parameter.grad))
+
+    def finish_gradient_synchronization(self) -> None:
+        """Waits for every all-reduce, then divides."""
+        for work, gradient in self._in_flight:
+            work.wait()
+            gradient /= dist.get_world_size()
+        self._in_flight.clear()

@@ -1,0 +1,36 @@
+"""torch's DistributedDataParallel with its options.
+
+It multiplies by the rounded 1/N while copying into the bucket, then sums; gradients are final when backward returns.
+"""
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+_AVERAGING = "multiply by reciprocal then sum"
+
+
+class TorchDDP(DistributedDataParallel):
+    """As it comes: every trained parameter takes part on every rank."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+
+
+class TorchDDPFindUnused(DistributedDataParallel):
+    """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING, "unused": "untouched"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
+
+
+class TorchDDPBucketView(DistributedDataParallel):
+    """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)

@@ -1,0 +1,29 @@
+"""Naive data parallelism: after backward, one blocking all-reduce per parameter, in registration order."""
+
+import torch.distributed as dist
+
+from impls.wrapper import DataParallel
+
+
+class NaiveDataParallel(DataParallel):
+    """Averages every gradient after each backward. Every rank must have a gradient for the same parameters."""
+
+    claims = {"accumulation": False, "several_dtypes": True}
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sums over ranks, then divides by their number."""
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+
+class NaiveAccumulation(NaiveDataParallel):
+    """The same, where the first k - 1 of k micro-batches stay local under `no_sync`: a step communicates once."""
+
+    claims = {"accumulation": True, "several_dtypes": True}
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what has accumulated, unless inside `no_sync`."""
+        if self.synchronize:
+            super().finish_gradient_synchronization()

@@ -1,0 +1,115 @@
+"""Bucketed data parallelism with buckets fixed at construction.
+
+Parameters go into buckets in reverse registration order, roughly the order in which backward reaches them, one dtype to
+a bucket, up to a cap. Each bucket is one contiguous buffer, and gradients are views of it. A bucket goes out when all
+its members are final *and every earlier bucket went out*, so all ranks send the same buckets in the same order whatever
+order their hooks fire in. Members that took no part are sent as zeros when backward is over.
+
+Behind its elements a bucket carries one flag per member: whether this rank has a gradient for it. Summed like the rest,
+the flags tell how many ranks have one; a parameter that no rank used keeps its gradient untouched.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.wrapper import DataParallel
+
+
+class Bucket:
+    """Some parameters of one dtype, the buffer that their gradients are views of, and one flag for each."""
+
+    def __init__(self, members: list[nn.Parameter]) -> None:
+        sizes = [parameter.numel() for parameter in members]
+        self.buffer = members[0].new_zeros(sum(sizes) + len(members))
+        *slices, self.flags = self.buffer.split([*sizes, len(members)])
+        self.elements = self.buffer[: sum(sizes)]
+        self.views = {parameter: part.view_as(parameter) for part, parameter in zip(slices, members)}
+        self.waiting_for = set(members)
+
+    def adopt(self, parameter: nn.Parameter) -> None:
+        """Moves a gradient into the buffer, if it is not there already."""
+        view = self.views[parameter]
+        if parameter.grad is not view:
+            view.copy_(parameter.grad)
+            parameter.grad = view
+
+    def all_reduce(self) -> dist.Work:
+        """Sends the buffer; members without a gradient count as zeros."""
+        for parameter, view in self.views.items():
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                self.adopt(parameter)
+        self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
+        return dist.all_reduce(self.buffer, async_op=True)
+
+    def average(self) -> None:
+        """After the all-reduce: divides, and hands each gradient that some rank had to its parameter."""
+        self.elements /= dist.get_world_size()
+        for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist()):
+            if ranks:
+                parameter.grad = view
+
+
+def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.Parameter]]:
+    """Parameters in buckets of one dtype and at most ``cap`` bytes; a larger parameter has a bucket of its own."""
+    buckets: list[list[nn.Parameter]] = []
+    last: dict[torch.dtype, list[nn.Parameter]] = {}  # the bucket being filled, by dtype
+    for parameter in parameters:
+        bucket = last.get(parameter.dtype, [])
+        if not bucket or sum(member.nbytes for member in bucket) + parameter.nbytes > cap:
+            bucket = []
+            buckets.append(bucket)
+        bucket.append(parameter)
+        last[parameter.dtype] = bucket
+    return buckets
+
+
+class StaticBuckets(DataParallel):
+    """Buckets fixed at construction and sent in one order."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module)
+        self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
+        self._in_flight: list[dist.Work] = []  # one for each bucket sent, in order
+        self._buckets = [Bucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)]
+        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward; one that synchronizes starts afresh, also after a backward cut short."""
+        if self.synchronize:
+            for work in self._in_flight:
+                work.wait()
+            self._in_flight.clear()
+            for bucket in self._buckets:
+                bucket.waiting_for = set(bucket.views)
+            self._begun = True
+        return super().forward(*inputs, **named)
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        bucket = self._bucket_of[parameter]
+        bucket.adopt(parameter)
+        if self.synchronize:
+            bucket.waiting_for.discard(parameter)
+            for ready in self._buckets[len(self._in_flight) :]:
+                if ready.waiting_for:
+                    break
+                self._in_flight.append(ready.all_reduce())
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends the buckets that still wait for members that took no part, waits for all, and averages."""
+        if self._begun:
+            for bucket in self._buckets[len(self._in_flight) :]:
+                self._in_flight.append(bucket.all_reduce())
+            for work, bucket in zip(self._in_flight, self._buckets):
+                work.wait()
+                bucket.average()
+            self._in_flight.clear()
+            self._begun = False

@@ -1,0 +1,43 @@
+"""What every data-parallel wrapper here does beside its algorithm: the same start on every rank, and `no_sync`."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class DataParallel(nn.Module):
+    """Wraps a module and is called like it. An algorithm reads ``synchronize`` and adds when to communicate what."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.synchronize = True
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        broadcast_from_rank_zero(module)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        return self.module(*inputs, **named)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients accumulate locally inside, where forward and backward both belong.
+
+        Restores what held before, so that it nests, also when it is left by an exception.
+        """
+        before, self.synchronize = self.synchronize, False
+        try:
+            yield
+        finally:
+            self.synchronize = before
+
+
+@torch.no_grad()
+def broadcast_from_rank_zero(module: nn.Module) -> None:
+    """Overwrites parameters, frozen ones too, and buffers with rank 0's. Collective: every rank calls it."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        dist.broadcast(tensor, src=0)

@@ -1,0 +1,9 @@
+"""The laws, and the one place where oracle, worlds and implementations meet.
+
+What runs where:
+
+    on the ranks      rank (runs a program), probes (the models), adapter (meets an implementation where it stands)
+    in pytest         strategies (draw scenarios), trial (an implementation on a world), judge (compares),
+                      law (search and shrink), report and what it is made of: decode, guess, picture, script
+    the laws          test_*.py, one file per family
+"""

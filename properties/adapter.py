@@ -1,0 +1,108 @@
+"""Meets an implementation where it stands: finds it by name, and its methods by the names people give them."""
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# In the order in which they are looked for. Published classes have both of the first two, and the second reduces again.
+FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients", "finish_gradient_sync", "synchronize")
+# Constructor argument -> what one byte is in its unit.
+CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+
+
+class NotFound(ValueError):
+    """What ``--impl`` names is not there. One line says what is missing and what would be right."""
+
+
+@functools.lru_cache
+def find(name: str) -> Callable[..., Any]:
+    """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not place or not attribute:
+        raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
+    module = _load_file(place) if place.endswith(".py") else _import(place, name)
+    if not hasattr(module, attribute):
+        public = sorted(key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__)
+        there = f"; it defines {', '.join(public)}" if public else ""
+        raise NotFound(f"--impl {name}: {place} has no attribute {attribute!r}{there}")
+    found = getattr(module, attribute)
+    if not callable(found):
+        raise NotFound(f"--impl {name}: {attribute} is {found!r}, which cannot be called; name a class or a function that takes the module")
+    implementation: Callable[..., Any] = found
+    return implementation
+
+
+def _import(place: str, name: str) -> Any:
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and (place == missing.name or place.startswith(missing.name + ".")):
+            raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
+        raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
+    except Exception as error:
+        raise NotFound(f"--impl {name}: importing {place} failed: {type(error).__name__}: {error}") from error
+
+
+def _load_file(place: str) -> Any:
+    path = Path(place)
+    if not path.is_file():
+        raise NotFound(f"--impl {place}: there is no such file")
+    if path.stem not in sys.modules:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[path.stem]
+            raise NotFound(f"--impl {place}: running the file failed: {type(error).__name__}: {error}") from error
+    return sys.modules[path.stem]
+
+
+def cap_argument(implementation: Callable[..., Any]) -> str | None:
+    """The name of the constructor argument that takes the bucket cap, if there is one."""
+    try:
+        parameters = inspect.signature(implementation).parameters
+    except (TypeError, ValueError):
+        return None
+    return next((name for name in CAP_NAMES if name in parameters), None)
+
+
+def construct(implementation: Callable[..., Any], module: Any, bucket_cap: int | None) -> Any:
+    """Wraps a module. ``bucket_cap`` is in bytes; None leaves it to the implementation."""
+    argument = cap_argument(implementation)
+    if bucket_cap is None or argument is None:
+        return implementation(module)
+    return implementation(module, **{argument: bucket_cap * CAP_NAMES[argument]})
+
+
+def finish(wrapped: Any) -> None:
+    """Says that backward is over, if the implementation wants to hear it."""
+    for name in FINISH_NAMES:
+        if hasattr(wrapped, name):
+            getattr(wrapped, name)()
+            return
+
+
+def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:
+    """The context in which a micro-batch runs."""
+    context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext() if synchronize else wrapped.no_sync()
+    return context
+
+
+def describe(name: str) -> Mapping[str, Any]:
+    """What can be told of an implementation without running it. Raises NotFound."""
+    implementation = find(name)
+    return {
+        "claims": getattr(implementation, "claims", None),
+        "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
+        "takes_cap": cap_argument(implementation) is not None,
+        "known_fault": getattr(implementation, "known_fault", None),
+    }

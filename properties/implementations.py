@@ -1,0 +1,61 @@
+"""What ships with Lockstep to be held against the laws, and how any implementation is looked up by name."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from properties.claims import Claims, read_claims
+from worlds.contract import Job, World
+
+CORRECT = (
+    "impls.naive:NaiveDataParallel",
+    "impls.naive:NaiveAccumulation",
+    "impls.static_buckets:StaticBuckets",
+    "impls.frameworks.torch_ddp:TorchDDP",
+    "impls.frameworks.torch_ddp:TorchDDPFindUnused",
+    "impls.frameworks.torch_ddp:TorchDDPBucketView",
+)
+WRONG = (
+    "impls.hook:HookDataParallel",
+    "impls.async_hook:AsyncHookDataParallel",
+    "impls.hook_order_buckets:HookOrderBuckets",
+)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What is under test: its name ("module:attribute"), its claims, and the fault it is known to have, if any."""
+
+    name: str
+    claims: Claims
+    known_fault: str | None = None
+
+    @property
+    def short(self) -> str:
+        """The attribute's name alone."""
+        return self.name.rpartition(":")[2]
+
+
+class Unusable(ValueError):
+    """An implementation that cannot be put under test; one line says why."""
+
+
+def look_up(names: Sequence[str], world: World) -> list[Implementation]:
+    """The named implementations and their claims. They are imported on the world's ranks, never in this process.
+
+    Raises Unusable.
+    """
+    found = []
+    for name in names:
+        (report,) = world.run(Job("properties.rank:describe", json.dumps(name), 1))
+        if report.error is not None or report.result is None:
+            assert report.error is not None
+            message = report.error.message.removeprefix("NotFound: ")
+            raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
+        told = report.result
+        try:
+            claims = read_claims(told["claims"], told["has_no_sync"], told["takes_cap"])
+        except (TypeError, ValueError) as error:
+            raise Unusable(f"--impl {name}: {error}") from None
+        found.append(Implementation(name, claims, told["known_fault"]))
+    return found

@@ -1,0 +1,33 @@
+"""P1: what every synchronizing backward must leave behind."""
+
+from dataclasses import replace
+
+from oracle.interpreter import interpret
+from oracle.program import Scenario
+from properties import judge
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+@law("P1", exact_scenarios)
+def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -> None:
+    """After each synchronization every gradient is, on every rank, the mean over ranks of what they accumulated.
+
+    Why: that is what makes a step on N ranks a step on the whole batch. Data is exact, so the order of the reduction
+    cannot excuse a difference. Broken by gradients summed, divided twice, skipped or swapped: pytorch/torchtitan#2323,
+    microsoft/DeepSpeed#2343.
+    """
+    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.")
+
+
+@law("P1", exact_scenarios)
+def test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch(trial: Trial, scenario: Scenario) -> None:
+    """The same samples, all on one rank, give the same gradients and parameters.
+
+    Why: distributed data parallelism is equivalent to local training on the whole batch (Li et al., VLDB 2020, 3.1).
+    Holds without an oracle: the implementation is compared with itself on a world of one.
+    """
+    whole = replace(scenario, world_size=1)
+    judge.runs_equal(trial.run(scenario), trial.run(whole), "N ranks are not one rank with the whole batch.")

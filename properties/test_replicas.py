@@ -1,0 +1,17 @@
+"""P4: ranks stay copies of each other."""
+
+from oracle.program import Scenario
+from properties import judge
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+@law("P4", exact_scenarios)
+def test_replicas_are_bitwise_equal_after_construction_and_after_every_step(trial: Trial, scenario: Scenario) -> None:
+    """Every rank holds, bit for bit, rank 0's parameters, frozen ones too.
+
+    Why: nothing brings replicas together again once they differ. Ranks begin with different values, so a missing or
+    partial broadcast shows at once. Broken by frozen parameters left out of it: speechbrain/speechbrain#2814.
+    """
+    judge.replicas_equal(trial.run(scenario), "Replicas differ.")

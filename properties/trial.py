@@ -1,0 +1,95 @@
+"""An implementation on a world: runs scenarios, and turns what went wrong on the ranks into a verdict."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from oracle.program import Scenario
+from properties.claims import Claims
+from properties.implementations import Implementation
+from properties.verdict import Crashes, Hangs, Refused
+from worlds.contract import Collective, Job, Outcome, World
+
+FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
+REFUSALS = ("ValueError", "NotImplementedError", "TypeError")  # what says "not this" after construction
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program that every rank ran to its end: the observations, and the collectives, by rank."""
+
+    scenario: Scenario
+    outcome: Outcome
+
+    @property
+    def observations(self) -> list[Any]:
+        """By rank, what `properties.rank.run_program` returned."""
+        return [report.result for report in self.outcome]
+
+    @property
+    def collectives(self) -> list[tuple[Collective, ...]]:
+        """By rank, the collectives issued, in order."""
+        return [report.collectives for report in self.outcome]
+
+
+@dataclass
+class Trial:
+    """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes."""
+
+    implementation: Implementation
+    world: World
+    witnessed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def claims(self) -> Claims:
+        """What is held against the implementation."""
+        return self.implementation.claims
+
+    def run(self, scenario: Scenario, contents: bool = False) -> Run:
+        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
+        outcome = self.world.run(job(self.implementation.name, scenario, contents))
+        judge_errors(scenario, outcome)
+        self.witnessed["ran to its end"] += 1
+        fired = [report.result["hooks"] for report in outcome if report.result is not None]
+        self.witnessed["hooks fired in different orders on different ranks"] += any(hooks != fired[0] for hooks in fired)
+        return Run(scenario, outcome)
+
+
+def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
+    """What a world is handed."""
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
+    return Job(FUNCTION, payload, scenario.world_size, contents)
+
+
+def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
+    """Does nothing where no rank failed. Raises Refused, Hangs or Crashes otherwise."""
+    errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
+    if not errors:
+        return
+    kinds = {error.kind for error in errors.values()}
+    messages = {error.message for error in errors.values()}
+    if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
+        (message,) = messages
+        constructing = all("while it was constructed" in error.notes for error in errors.values())
+        before_any_step = not any(note.startswith("in event") and "Step" in note for e in errors.values() for note in e.notes)
+        name, _, explanation = message.partition(":")
+        if explanation.strip() and before_any_step and (constructing or name in REFUSALS):
+            raise Refused(message)
+    # A rank that waited in vain for one that failed is not the story.
+    told = {rank: error for rank, error in errors.items() if error.kind != "abandoned"} or errors
+    if kinds & {"mismatch"}:
+        raise Crashes(_sentence(next(e.message for e in errors.values() if e.kind == "mismatch")), scenario, outcome)
+    words = "; ".join(
+        f"rank {rank} {'raised ' if error.kind == 'raised' else ''}{error.message}{''.join(' ' + note for note in error.notes)}"
+        for rank, error in told.items()
+    )
+    if kinds & {"deadlock"}:
+        raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
+    if kinds & {"timeout"}:
+        raise Hangs(_sentence(words), scenario, outcome)
+    raise Crashes(_sentence(words), scenario, outcome)
+
+
+def _sentence(words: str) -> str:
+    return words if words.endswith((".", "!", "?")) else words + "."
