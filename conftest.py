@@ -120,7 +120,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def trial(request: pytest.FixtureRequest) -> Trial:
     """An implementation on a world."""
     implementation, world = request.param
-    return Trial(implementation, request.config.stash[_BENCH].world(world))
+    bench = request.config.stash[_BENCH]
+    return Trial(implementation, bench.world(world), confirm_on=lambda: bench.world("gloo"))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """The data of a scenario: every contribution to every gradient is a number of its own.
 
-A gradient is a sum of contributions c[micro-batch, sample, parameter, element]. They are taken from the sequence of
-Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of two terms
-differ. So a contribution that is missing, doubled, in another's place or on another rank changes the result, and the
-numbers of a small counterexample can be told apart by eye. The sequence grows with the third power of its length, so
-larger scenarios, which nobody reads, take distinct numbers in scrambled order instead: two sums of them coincide only by
-chance, about one in eight times their count for each element. A scenario therefore needs no drawn data.
+A gradient is a sum of contributions c[micro-batch, sample, parameter, element]. They are 2 k - 1 for k from the sequence
+of Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of two terms
+differ. So: 1, 3, 7, 15, 25, 41, ... All are odd, so none is twice another either. A contribution that is missing,
+doubled, in another's place or on another rank changes the result, and the numbers of a small counterexample can be told
+apart by eye. The sequence grows with the third power of its length, so larger scenarios, which nobody reads, take
+distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in eight times their
+count for each element. A scenario therefore needs no drawn data.
 
 Each is multiplied by odd(S)**w, S the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits).
@@ -37,14 +38,14 @@ def mian_chowla(count: int) -> tuple[int, ...]:
 
 
 def numbers(count: int) -> npt.NDArray[np.int64]:
-    """So many distinct positive integers: Mian and Chowla's, or, beyond 64, below 16 * count in scrambled order.
+    """So many distinct odd positive integers: from Mian and Chowla's, or, beyond 64, below 32 * count in scrambled order.
 
     An odd multiplier permutes the residues of a power of two; this one is Knuth's, 2**32 over the golden ratio.
     """
     if count <= MOST_SIDON:
-        return np.array(mian_chowla(MOST_SIDON)[:count], dtype=np.int64)
+        return 2 * np.array(mian_chowla(MOST_SIDON)[:count], dtype=np.int64) - 1
     residues = 2 ** (8 * count - 1).bit_length()
-    return 1 + np.arange(count, dtype=np.int64) * 2654435761 % residues
+    return 1 + 2 * (np.arange(count, dtype=np.int64) * 2654435761 % residues)
 
 
 def odd_part(number: int) -> int:

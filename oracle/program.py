@@ -26,6 +26,7 @@ how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used 
 None, zero and -0.0 are told apart.
 """
 
+import itertools
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
@@ -188,5 +189,8 @@ def _check_program(scenario: Scenario) -> None:
                     raise ValueError(f"the order {order} does not name trainable parameters once each")
         elif unsynchronized:
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
+    for batch, rank in itertools.product(range(len(scenario.microbatches)), range(scenario.world_size)):
+        if not scenario.order(batch, rank):
+            raise ValueError(f"rank {rank} uses no parameter in micro-batch {batch}, so there is no backward to run")
     if unfinished or unsynchronized:
         raise ValueError("the program ends before its last Backward is synchronized and finished")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# In the order in which they are looked for. Published classes have both of the first two, and the second reduces again.
-FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients", "finish_gradient_sync", "synchronize")
+# In the order in which they are looked for. Published classes have both, and the second reduces again.
+FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
 
@@ -85,10 +85,14 @@ def construct(implementation: Callable[..., Any], module: Any, bucket_cap: int |
 
 def finish(wrapped: Any) -> None:
     """Says that backward is over, if the implementation wants to hear it."""
-    for name in FINISH_NAMES:
-        if hasattr(wrapped, name):
-            getattr(wrapped, name)()
-            return
+    name = finish_name(wrapped)
+    if name is not None:
+        getattr(wrapped, name)()
+
+
+def finish_name(wrapped: Any) -> str | None:
+    """The method that ends a synchronization, if there is one."""
+    return next((name for name in FINISH_NAMES if callable(getattr(wrapped, name, None))), None)
 
 
 def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:
@@ -103,6 +107,7 @@ def describe(name: str) -> Mapping[str, Any]:
     return {
         "claims": getattr(implementation, "claims", None),
         "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
-        "takes_cap": cap_argument(implementation) is not None,
+        "finish": finish_name(implementation),
+        "cap": cap_argument(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

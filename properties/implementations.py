@@ -29,6 +29,8 @@ class Implementation:
     name: str
     claims: Claims
     known_fault: str | None = None
+    finish: str | None = None  # its method that ends a synchronization
+    cap: str | None = None  # the constructor argument that takes a bucket cap
 
     @property
     def short(self) -> str:
@@ -54,8 +56,8 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
             raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
         told = report.result
         try:
-            claims = read_claims(told["claims"], told["has_no_sync"], told["takes_cap"])
+            claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
         except (TypeError, ValueError) as error:
             raise Unusable(f"--impl {name}: {error}") from None
-        found.append(Implementation(name, claims, told["known_fault"]))
+        found.append(Implementation(name, claims, told["known_fault"], told["finish"], told["cap"]))
     return found

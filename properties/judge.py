@@ -79,13 +79,18 @@ def compare(
             raise SilentlyWrong(f"{headline} {_words(difference)}", run.scenario, run.outcome, difference)
 
 
+def same_bits(seen: Any, wanted: Any) -> bool:
+    """Whether two arrays agree in dtype, shape and every bit, or there is none on either side."""
+    if seen is None or wanted is None:
+        return seen is wanted
+    return seen.dtype == wanted.dtype and seen.shape == wanted.shape and seen.tobytes() == wanted.tobytes()
+
+
 def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
-    if seen is None and wanted is None:
+    if same_bits(seen, wanted):
         return None
     if seen is None or wanted is None or seen.dtype != wanted.dtype or seen.shape != wanted.shape:
         return (0,) * np.ndim(wanted if seen is None else seen)
-    if seen.tobytes() == wanted.tobytes():
-        return None
     bits = np.dtype(f"u{seen.dtype.itemsize}")
     flat = np.flatnonzero(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits))[0]
     return tuple(int(index) for index in np.unravel_index(flat, seen.shape))

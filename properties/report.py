@@ -1,3 +1,68 @@
-"""temp"""
-def report(law, trial, broken):
-    return f"{broken}\n{[r.error for r in broken.outcome if r.error]}"[:3000]
+"""The report of a failure, for somebody who knows data-parallel training and has never heard of Hypothesis."""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from oracle.interpreter import Inexact, interpret
+from properties.decode import decode, explain
+from properties.guess import guess
+from properties.law import Failure, Law, sentence
+from properties.naming import event_words, model_words
+from properties.picture import picture
+from properties.script import file_name, write_script
+from properties.trial import Trial, job
+from properties.verdict import LawBroken
+
+FOLDER = Path("lockstep-report")
+
+
+def report(law: Law, trial: Trial, failure: Failure) -> str:
+    """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
+    broken, scenario = failure.broken, failure.broken.scenario
+    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {broken.verdict}", ""]
+    words += _entry("The law", sentence(law))
+    words += _entry("Broken by", broken.headline)
+    words += ["", f"The smallest program that shows it: {model_words(scenario)}."]
+    for place in range(len(scenario.program)):
+        first, *rest = event_words(scenario, place)
+        words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
+    words += ["", "What went over the wire:"]
+    outcome = trial.world.run(job(trial.implementation.name, scenario, contents=True))
+    words += ["    " + line for line in picture(scenario, outcome)]
+    if broken.difference is not None:
+        words += ["", *_origin(trial, broken)]
+    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+    words += [*_entry("See it", _script(law, trial, broken))]
+    words += [*_entry("Scenario", repr(scenario))]
+    return "\n".join(words)
+
+
+def _entry(title: str, text: str) -> list[str]:
+    """A titled paragraph with a hanging indent."""
+    lines = textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{title + ':':11}{lines[0]}", *(" " * 11 + line for line in lines[1:])]
+
+
+def _origin(trial: Trial, broken: LawBroken) -> list[str]:
+    difference, words = broken.difference, []
+    assert difference is not None
+    try:
+        shares = decode(trial, broken.scenario, difference)
+        if shares is not None:
+            words += _entry("Came from", explain(broken.scenario, difference, shares))
+        expected = interpret(broken.scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+        if (guessed := guess(broken, expected)) is not None:
+            words += _entry("A guess", f"{guessed}.")
+    except Inexact:
+        pass  # a scenario off the exact tier: neither can be told
+    return words
+
+
+def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
+    name = file_name(trial.implementation.short, law.number, *sentence(law).split()[:4], broken.verdict)
+    try:
+        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name)
+    except OSError as error:
+        return f"the script could not be written: {error}"
+    return f"torchrun --nproc-per-node={broken.scenario.world_size} {path}"

@@ -2,7 +2,7 @@
 micro-batch, the identity order, no options. Only what an implementation claims is drawn.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import factorial
 
@@ -14,111 +14,114 @@ from oracle.lattice import reciprocal_error
 from oracle.program import AVERAGINGS, Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 
-WORLD_SIZES = (2, 3, 1, 4, 5, 6, 7, 8)
+MOST_RANKS = 8
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,))
 MOST_PARAMETERS = 5
+MOST_PHASES = 8
 
 
-@lru_cache
-def _any_parameter(dtypes: tuple[str, ...]) -> st.SearchStrategy[Parameter]:
-    trainable = st.sampled_from((True, True, True, False))
-    return st.builds(Parameter, st.sampled_from(SHAPES), st.sampled_from(dtypes), trainable)
+@dataclass(frozen=True)
+class RankSeed:
+    """What is drawn for one rank, to be read modulo what there is: numbers of orders and sets of absent parameters.
+
+    The m-th of each is for micro-batch m; where a list ends, the identity order and nobody absent.
+    """
+
+    orders: list[int]
+    absent: list[int]
+
+
+def _seeds(most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, most - 1), max_size=MOST_PHASES)
+
+
+# A world is drawn as the list of its ranks, so that it shrinks by dropping any of them.
+_RANKS = st.lists(
+    st.builds(RankSeed, _seeds(factorial(MOST_PARAMETERS)), _seeds(2**MOST_PARAMETERS)), min_size=2, max_size=MOST_RANKS
+)
+_ALONE = st.sampled_from((False,) * 7 + (True,))  # one rank: degenerate, and where many a shortcut is wrong
+_PHASES = st.lists(
+    st.sampled_from(("synchronize", "local", "step", "drop gradients", "zero gradients")), max_size=MOST_PHASES
+)
+_MODEL = st.lists(
+    st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False))),
+    min_size=1,
+    max_size=MOST_PARAMETERS,
+)
+_BOOLEANS = st.booleans()
+_RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 
 @st.composite
 def parameters(draw: st.DrawFn, claims: Claims, dtypes: tuple[str, ...]) -> tuple[Parameter, ...]:
     """The model: at least one trained parameter; one dtype unless several are claimed."""
-    if not claims.several_dtypes:
-        dtypes = (draw(st.sampled_from(dtypes)),)
-    model = draw(st.lists(_any_parameter(dtypes), min_size=1, max_size=MOST_PARAMETERS))
+    usual, other = dtypes[0], dtypes[-1]
+    if draw(_BOOLEANS):
+        usual, other = other, usual
+    # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
+    model = [
+        Parameter(shape, other if odd and index and claims.several_dtypes else usual, trained)
+        for index, (shape, odd, trained) in enumerate(draw(_MODEL))
+    ]
     if not any(parameter.trainable for parameter in model):
         model[0] = replace(model[0], trainable=True)
     return tuple(model)
 
 
-@lru_cache
-def orders(trained: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
-    """The orders of some parameters, drawn as one number each: 0 is the identity, to which it shrinks."""
-    return st.integers(0, factorial(len(trained)) - 1).map(lambda number: permutation(trained, number))
-
-
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """The permutation of that number, in lexicographic order of positions."""
+    """The permutation of that number, modulo how many there are; 0 is the identity, 1 swaps the last two."""
     left, result = list(items), []
+    number %= factorial(len(items))
     for remaining in range(len(items), 0, -1):
         place, number = divmod(number, factorial(remaining - 1))
         result.append(left.pop(place))
     return tuple(result)
 
 
-@lru_cache
-def _absences(trained: tuple[int, ...], world_size: int) -> st.SearchStrategy[list[int]]:
-    """For the first ranks, a set of parameters that take no part, as the bits of a number."""
-    return st.lists(st.integers(0, 2 ** len(trained) - 1), max_size=world_size)
+def order(seed: RankSeed, batch: int, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
+    """In which order, and whether, a rank's backward reaches the parameters."""
+    reached = permutation(trained, seed.orders[batch] if batch < len(seed.orders) else 0)
+    if claims.unused is None or batch >= len(seed.absent):
+        return reached
+    present = tuple(p for p in reached if not seed.absent[batch] >> trained.index(p) & 1)
+    return present or reached[:1]  # a rank that uses nothing has no backward to run
 
 
-@st.composite
-def backwards(
-    draw: st.DrawFn, claims: Claims, trained: tuple[int, ...], world_size: int, hook_orders: str, synchronize: bool
-) -> Backward:
-    """One micro-batch: for every rank an order, and, where that is claimed, parameters that take no part."""
-    if hook_orders == "any" and claims.hook_order:
-        drawn = [draw(orders(trained)) for _ in range(world_size)]
-    else:
-        drawn = [draw(orders(trained))] * world_size
-    if claims.unused is not None:
-        for rank, absent in enumerate(draw(_absences(trained, world_size))):
-            # A rank uses at least one parameter: without any there is no backward to call.
-            present = tuple(p for p in drawn[rank] if not absent >> trained.index(p) & 1)
-            drawn[rank] = present or drawn[rank][:1]
-    return Backward(tuple(drawn), synchronize)
-
-
-_LISTS_OF_PHASES = st.lists(
-    st.sampled_from(("synchronize", "local", "step", "drop gradients", "zero gradients")), max_size=8
-)
-
-
-@st.composite
-def programs(
-    draw: st.DrawFn, claims: Claims, trained: tuple[int, ...], world_size: int, hook_orders: str
+def program(
+    phases: list[str], ranks: list[RankSeed], trained: tuple[int, ...], claims: Claims, hook_orders: str
 ) -> tuple[Event, ...]:
     """Events in any order that a training loop could have; every micro-batch ends up synchronized."""
-    phases = draw(_LISTS_OF_PHASES)
-    program: list[Event] = []
-    local = False
-    for phase in [*phases, "synchronize"] if "synchronize" not in phases[-1:] else phases:
-        if phase in ("synchronize", "local"):
-            synchronize = phase == "synchronize"
-            if not synchronize and not claims.accumulation:
-                continue
-            program.append(draw(backwards(claims, trained, world_size, hook_orders, synchronize)))
-            local = not synchronize
-            if synchronize:
-                program.append(Finish())
-        elif program and not local:
-            program.append(Step() if phase == "step" else ZeroGrad(phase == "drop gradients"))
-    return tuple(program)
+    events: list[Event] = []
+    batch, local = 0, False
+    for phase in phases if phases[-1:] == ["synchronize"] else [*phases, "synchronize"]:
+        if phase == "synchronize" or (phase == "local" and claims.accumulation):
+            seeds = ranks if hook_orders == "any" and claims.hook_order else [replace(seed, orders=ranks[0].orders) for seed in ranks]
+            local = phase == "local"
+            events.append(Backward(tuple(order(seed, batch, trained, claims) for seed in seeds), not local))
+            batch += 1
+            if not local:
+                events.append(Finish())
+        elif phase != "local" and events and not local:
+            events.append(Step() if phase == "step" else ZeroGrad(phase == "drop gradients"))
+    return tuple(events)
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, claims: Claims, hook_orders: str = "any", probe: str | None = None) -> Scenario:
-    """A scenario on the exact tier for the claimed way of averaging.
-
-    ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all.
-    """
-    world_size = draw(st.sampled_from(WORLD_SIZES))
-    model = draw(parameters(claims, exact_dtypes(world_size, claims.averaging)))
+def scenarios(draw: st.DrawFn, claims: Claims, hook_orders: str = "any") -> Scenario:
+    """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
+    ranks = draw(_RANKS)
+    if draw(_ALONE):
+        ranks = ranks[:1]
+    model = draw(parameters(claims, exact_dtypes(len(ranks), claims.averaging)))
     trained = tuple(index for index, parameter in enumerate(model) if parameter.trainable)
-    scenario = Scenario(
-        world_size,
+    return Scenario(
+        len(ranks),
         model,
-        draw(programs(claims, trained, world_size, hook_orders)),
-        probe or draw(st.sampled_from(("linear", "quadratic"))),
+        program(draw(_PHASES), ranks, trained, claims, hook_orders),
+        "quadratic" if draw(_BOOLEANS) else "linear",
         draw(bucket_caps(model)) if claims.bucket_cap else None,
-        draw(st.sampled_from((0.5, 0.25, 1.0))),
+        draw(_RATES),
     )
-    return scenario
 
 
 def exact_scenarios(claims: Claims, hook_orders: str = "any") -> st.SearchStrategy[Scenario]:
@@ -129,9 +132,9 @@ def exact_scenarios(claims: Claims, hook_orders: str = "any") -> st.SearchStrate
 @lru_cache
 def bucket_caps(model: tuple[Parameter, ...]) -> st.SearchStrategy[int | None]:
     """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries."""
-    sizes = {parameter.count * FORMATS[parameter.dtype].bytes for parameter in model}
-    around = {size + shift for size in (*sizes, sum(sizes)) for shift in (-1, 0, 1)}
-    return st.none() | st.sampled_from(sorted(cap for cap in around if cap > 0))
+    sizes = sorted({parameter.count * FORMATS[parameter.dtype].bytes for parameter in model})
+    around = [size + shift for shift in (0, 1, -1) for size in (*sizes, sum(sizes))]
+    return st.none() | st.sampled_from(list(dict.fromkeys(around)))
 
 
 @lru_cache

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from properties.verdict import Crashes, Hangs, Refused
 from worlds.contract import Collective, Job, Outcome, World
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
-REFUSALS = ("ValueError", "NotImplementedError", "TypeError")  # what says "not this" after construction
+REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,16 @@ class Run:
 
 @dataclass
 class Trial:
-    """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes."""
+    """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes.
+
+    ``confirm_on`` gives a real world on which a failure of the simulated one is run again. ``at_once``: collectives
+    finish when they are launched.
+    """
 
     implementation: Implementation
     world: World
+    confirm_on: Callable[[], World] | None = None
+    at_once: bool = False
     witnessed: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -48,7 +55,7 @@ class Trial:
 
     def run(self, scenario: Scenario, contents: bool = False) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
-        outcome = self.world.run(job(self.implementation.name, scenario, contents))
+        outcome = self.world.run(job(self.implementation.name, scenario, contents, self.at_once))
         judge_errors(scenario, outcome)
         self.witnessed["ran to its end"] += 1
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
@@ -56,10 +63,10 @@ class Trial:
         return Run(scenario, outcome)
 
 
-def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
+def job(implementation: str, scenario: Scenario, contents: bool = False, at_once: bool = False) -> Job:
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    return Job(FUNCTION, payload, scenario.world_size, contents)
+    return Job(FUNCTION, payload, scenario.world_size, contents, at_once)
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:

@@ -66,13 +66,15 @@ class Job:
     """One example: ``function`` ("module:name") is called on every rank as ``function(payload, rank, world_size)``.
 
     The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
-    what went into every collective.
+    what went into every collective. ``at_once``: on the simulated world, collectives block and deliver when they are
+    launched, so that nothing can race.
     """
 
     function: str
     payload: str
     world_size: int
     contents: bool = False
+    at_once: bool = False
 
 
 def raised(exception: BaseException) -> RankError:

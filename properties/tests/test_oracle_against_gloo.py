@@ -22,7 +22,7 @@ from oracle.reduction_order import canonical_order, evaluate_order, reduction_or
 
 LENGTHS = [*range(1, 18), 31, 32, 33, 63, 64, 65, 100, 257, 1000, 1023, 4097, 10_000]
 WORLDS = range(2, 9)  # with every length and format: 812 tensors, 4060 chunks
-A_FEW_WORLDS = (1, 2, 3, 5, 8)
+A_FEW_WORLDS = (1, 2, 3, 5)
 BFLOAT16 = FORMATS["bfloat16"].numpy
 OPERATIONS = {
     "sum": c10d.ReduceOp.SUM,
@@ -56,7 +56,7 @@ class GlooRanks:
 
         def build(rank: int) -> None:
             try:
-                options = c10d.ProcessGroupGloo.Options()
+                options = c10d.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # the stub says Options
                 options._timeout = datetime.timedelta(seconds=60)
                 options._devices = [device]
                 options._threads = 1
@@ -220,7 +220,7 @@ def test_larger_worlds_are_predicted(gloo_ranks: Ranks, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_tensor_form_of_reduce_scatter_is_a_slice_of_the_all_reduce(gloo_ranks: Ranks, form: str) -> None:
-    for world_size, (rows, op) in product(range(1, 9), ((1, "sum"), (3, "average"), (7, "max"), (50, "sum"))):
+    for world_size, (rows, op) in product((*A_FEW_WORLDS, 8), ((1, "sum"), (3, "average"), (7, "max"), (50, "sum"))):
         arrays = [array.reshape(-1, 2) for array in floats(form, world_size, 2 * rows * world_size)]
         shards = gloo_ranks(world_size).reduce_scatter_tensor(arrays, op)
         assert all(map(same_bits, shards, gloo.reduce_scatter_tensor(arrays, op)))
@@ -274,7 +274,7 @@ def test_coalesced_tensors_are_reduced_as_one(gloo_ranks: Ranks, form: str) -> N
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_order_revealed_with_masks_is_the_order_predicted(gloo_ranks: Ranks, form: str) -> None:
-    for world_size, elements in ((1, 3), (2, 3), (3, 13), (5, 40), (8, 40)):
+    for world_size, elements in ((1, 3), (2, 3), (3, 13), (5, 40), (6, 40)):
         ranks = gloo_ranks(world_size)
 
         def last_rank(arrays: list[Array], ranks: GlooRanks = ranks) -> Array:

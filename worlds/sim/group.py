@@ -45,7 +45,7 @@ class Run:
 
     baton: Baton
     contents: bool
-    deliver_at_launch: bool
+    at_once: bool
     timeline: list[list[Collective]]  # by global rank
     issued: dict[tuple[str, int], int] = field(default_factory=dict)  # (group, member) -> collectives so far
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
@@ -161,7 +161,7 @@ class SimGroup(DescribedGroup):
         meeting = run.meetings.setdefault((self.label, place), Meeting())
         self._join(meeting, place, call, flat)
         work = SimWork(self, meeting, outputs, f"{call}, collective {place + 1} of the {self.label} group")
-        if run.deliver_at_launch:
+        if run.at_once:
             work.wait()
         return work
 
@@ -171,8 +171,9 @@ class SimGroup(DescribedGroup):
             other, theirs = next(iter(meeting.calls.items()))
             if theirs != call:
                 meeting.mismatch = (
-                    f"ranks disagree on collective {place + 1} of the {self.label} group: "
-                    f"rank {self.members[other]} calls {theirs}, rank {self.global_rank} calls {call}"
+                    f"ranks disagree on collective {place + 1} of the {self.label} group: " + ", ".join(
+                        f"rank {self.members[member]} calls {said}" for member, said in sorted({other: theirs, rank: call}.items())
+                    )
                 )
         meeting.calls[rank], meeting.inputs[rank] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:

@@ -42,10 +42,10 @@ class Ranks:
         for rank in range(size):
             threading.Thread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}").start()
 
-    def run(self, job: Job, deliver_at_launch: bool = False) -> Outcome:
+    def run(self, job: Job) -> Outcome:
         """One example. The job's world size is this many ranks."""
         self._job, self._function = job, resolve(job.function)
-        self._run = Run(self._baton, job.contents, deliver_at_launch, [[] for _ in range(self._size)])
+        self._run = Run(self._baton, job.contents, job.at_once, [[] for _ in range(self._size)])
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         torch.manual_seed(0)

@@ -12,14 +12,14 @@ def _serve(connection: Connection) -> None:
 
     ranks: dict[int, Ranks] = {}
     while True:
-        job, deliver_at_launch = connection.recv()
+        job = connection.recv()
         if job.world_size not in ranks:
             ranks[job.world_size] = Ranks(job.world_size)
-        connection.send(ranks[job.world_size].run(job, deliver_at_launch))
+        connection.send(ranks[job.world_size].run(job))
 
 
 class SimWorld:
-    """See `worlds.contract.World`. ``deliver_at_launch``: collectives block and deliver at once, so nothing can race."""
+    """See `worlds.contract.World`."""
 
     name = "sim"
 
@@ -27,12 +27,12 @@ class SimWorld:
         self.limit = limit
         self._child: process.Child | None = None
 
-    def run(self, job: Job, deliver_at_launch: bool = False) -> Outcome:
+    def run(self, job: Job) -> Outcome:
         """One example; a child that hangs or dies is replaced, and every rank's report says so."""
         if self._child is None:
             self._child = process.Child(_serve)
         child = self._child
-        child.send((job, deliver_at_launch))
+        child.send(job)
         if process.wait([child], self.limit):
             try:
                 outcome: Outcome = child.receive()

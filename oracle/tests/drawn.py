@@ -1,0 +1,55 @@
+"""Small scenarios of every kind the vocabulary has, for the tests of the oracle: not only what laws draw."""
+
+from hypothesis import strategies as st
+
+from oracle.formats import FORMATS
+from oracle.program import PROBES, Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+
+SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scenario:
+    """Any well-formed scenario: frozen and empty parameters, several samples a rank, samples that use nothing."""
+    world_size, per_rank = draw(st.sampled_from((2, 1, 3, 4, 5, 7, 8))), draw(st.sampled_from((1, 2, 3)))
+    model = draw(
+        st.lists(st.builds(Parameter, st.sampled_from(SHAPES), st.sampled_from(dtypes), st.booleans()), max_size=2)
+    )
+    model.insert(
+        draw(st.integers(0, len(model))), Parameter(draw(st.sampled_from(SHAPES)), draw(st.sampled_from(dtypes)))
+    )
+    trained = [index for index, parameter in enumerate(model) if parameter.trainable]
+    order = st.permutations(trained).flatmap(
+        lambda all_: st.integers(0, len(all_)).map(lambda kept: tuple(all_[kept:]))
+    )
+    one = st.permutations(trained).map(tuple)  # a rank's first sample uses all, so that there is a backward to run
+    program: list[Event] = []
+    local = False
+    for phase in [
+        *draw(st.lists(st.sampled_from(("local", "synchronize", "step", "drop", "zero")), max_size=6)),
+        "synchronize",
+    ]:
+        if phase in ("local", "synchronize"):
+            orders = tuple(draw(order if sample % per_rank else one) for sample in range(world_size * per_rank))
+            local = phase == "local"
+            program += [Backward(orders, False)] if local else [Backward(orders), Finish()]
+        elif not local:
+            program.append(Step() if phase == "step" else ZeroGrad(phase == "drop"))
+    cap = draw(st.none() | st.integers(1, 40))
+    probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
+    return Scenario(
+        world_size, tuple(model), tuple(program), probe, cap, learning_rate, draw(_contribution(program, model))
+    )
+
+
+def _contribution(program: list[Event], model: list[Parameter]) -> st.SearchStrategy[tuple[int, int, int, int] | None]:
+    """None, or the place of one contribution, for ``Scenario.only``."""
+    batches = [event for event in program if isinstance(event, Backward)]
+    places = [
+        (batch, sample, parameter, element)
+        for batch in range(len(batches))
+        for sample in range(len(batches[0].orders))
+        for parameter in range(len(model))
+        for element in range(model[parameter].count)
+    ]
+    return st.none() | st.none() | st.sampled_from(places) if places else st.none()

@@ -1,0 +1,156 @@
+"""The data of a scenario: distinct, divisible, in its place, and as published."""
+
+from fractions import Fraction
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from oracle.fingerprint import (
+    MOST_SIDON,
+    coefficients,
+    contributions,
+    initial_parameters,
+    mian_chowla,
+    multiplier,
+    numbers,
+    odd_part,
+)
+from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.tests.drawn import scenarios
+
+# The beginning of OEIS A005282.
+PUBLISHED = (
+    *(1, 2, 4, 8, 13, 21, 31, 45, 66, 81, 97, 123, 148, 182, 204, 252, 290, 361, 401, 475, 565, 593, 662, 775, 822),
+    *(916, 970, 1016, 1159, 1312, 1395, 1523, 1572, 1821, 1896, 2029, 2254, 2379, 2510, 2780, 2925, 3155, 3354, 3591),
+)
+ONE = Parameter((1,))
+
+
+def pairwise_sums(terms: list[int]) -> list[int]:
+    return [a + b for a, b in combinations_with_replacement(terms, 2)]
+
+
+def test_the_sequence_is_the_published_one() -> None:
+    assert mian_chowla(len(PUBLISHED)) == PUBLISHED
+
+
+def test_each_term_is_the_least_that_keeps_all_pairwise_sums_distinct() -> None:
+    terms = [1]
+    for candidate in range(2, mian_chowla(20)[-1] + 1):
+        sums = pairwise_sums([*terms, candidate])
+        if len(set(sums)) == len(sums):
+            terms.append(candidate)
+    assert tuple(terms) == mian_chowla(20)
+
+
+def test_the_numbers_of_a_small_scenario_have_distinct_pairwise_sums_and_none_is_twice_another() -> None:
+    terms = [int(number) for number in numbers(MOST_SIDON)]
+    sums = pairwise_sums(terms)
+    assert len(set(sums)) == len(sums)
+    assert not {2 * term for term in terms} & set(terms)
+    assert terms[:6] == [1, 3, 7, 15, 25, 41]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 66, 100, 128, 129, 1000, 4096, 100_000])
+def test_numbers_are_distinct_positive_odd_and_small(count: int) -> None:
+    values = numbers(count)
+    assert len(set(values.tolist())) == count == len(values)
+    assert (values > 0).all()
+    assert (values % 2 == 1).all()
+    if count > MOST_SIDON:
+        assert values.max() < 32 * count
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 7])
+def test_a_ranks_own_contribution_is_hardly_ever_the_mean_over_ranks(ranks: int) -> None:
+    """As it would be for the middle rank if numbers rose evenly: a rank that never communicates would look right."""
+    for elements in range(1, 130):
+        by_rank = numbers(ranks * elements).reshape(ranks, elements)
+        for own in by_rank:
+            assert (ranks * own == by_rank.sum(axis=0)).sum() * 5 <= elements
+
+
+@pytest.mark.parametrize(("number", "odd"), [(1, 1), (2, 1), (3, 3), (12, 3), (840, 105), (64, 1)])
+def test_the_odd_part_is_what_is_left_when_two_is_divided_out(number: int, odd: int) -> None:
+    assert odd_part(number) == odd
+
+
+def test_the_multiplier_counts_the_synchronizations_of_the_longest_window_between_zero_grads() -> None:
+    both, local = (Backward(((0,),) * 3), Finish()), Backward(((0,),) * 3, False)
+
+    def power(*program: object) -> int:
+        return multiplier(Scenario(3, (ONE,), program))  # type: ignore[arg-type]
+
+    assert power(*both) == 3
+    assert power(local, local, *both) == 3
+    assert power(*both, Step(), *both) == 9
+    assert power(*both, ZeroGrad(), *both) == 3
+    assert power(*both, ZeroGrad(False), *both, Step(), *both) == 9
+    assert power() == 3  # nothing is synchronized, nothing is asked of the data
+    assert multiplier(Scenario(2, (ONE,), (Backward(((0,),) * 6), Finish()))) == 3  # six samples on two ranks
+
+
+@given(scenarios())
+@settings(deadline=None)
+def test_contributions_are_distinct_divisible_and_zero_just_where_a_sample_does_not_use_the_parameter(
+    scenario: Scenario,
+) -> None:
+    factor, seen = multiplier(scenario), set[int]()
+    for event, batch in zip(scenario.microbatches, contributions(scenario), strict=True):
+        for index, (parameter, values) in enumerate(zip(scenario.parameters, batch, strict=True)):
+            assert values.shape == (scenario.samples, parameter.count)
+            for order, sample in zip(event.orders, values.tolist(), strict=True):
+                if index not in order:
+                    assert not any(sample)
+                elif scenario.only is None:
+                    assert all(value > 0 and value % factor == 0 for value in sample)
+                    assert not seen & set(sample)
+                    assert len(set(sample)) == len(sample)
+                    seen |= set(sample)
+
+
+def test_only_leaves_one_contribution_and_it_is_the_multiplier() -> None:
+    model = (Parameter((2,)), Parameter((3,)))
+    order = ((0, 1),) * 3
+    scenario = Scenario(3, model, (Backward(order, False), Backward(order), Finish()), only=(1, 2, 1, 0))
+    for batch, by_parameter in enumerate(contributions(scenario)):
+        for parameter, values in enumerate(by_parameter):
+            for (sample, element), value in np.ndenumerate(values):
+                assert value == (3 if (batch, sample, parameter, element) == (1, 2, 1, 0) else 0)
+
+
+def test_only_a_contribution_that_its_sample_does_not_use_leaves_none() -> None:
+    scenario = Scenario(2, (ONE, ONE), (Backward(((0,), (0, 1))), Finish()), only=(0, 0, 1, 0))
+    assert not any(values.any() for values in contributions(scenario)[0])
+
+
+@given(scenarios())
+@settings(deadline=None)
+def test_a_ranks_coefficients_are_the_mean_of_its_samples(scenario: Scenario) -> None:
+    per_rank = scenario.samples // scenario.world_size
+    for rank in range(scenario.world_size):
+        for batch, mine in zip(contributions(scenario), coefficients(scenario, rank), strict=True):
+            for parameter, values, mean in zip(scenario.parameters, batch, mine, strict=True):
+                assert mean.shape == parameter.shape
+                for element, value in enumerate(mean.reshape(-1)):
+                    total = sum(int(values[rank * per_rank + sample, element]) for sample in range(per_rank))
+                    if per_rank in (1, 2):  # a third of an odd number is in no binary format
+                        assert Fraction(value) == Fraction(total, per_rank)
+                    else:
+                        assert value == total / per_rank
+
+
+@given(scenarios())
+@settings(deadline=None)
+def test_ranks_begin_with_different_values_in_every_element(scenario: Scenario) -> None:
+    start = [
+        [value for values in initial_parameters(scenario, rank) for value in values.reshape(-1).tolist()]
+        for rank in range(scenario.world_size)
+    ]
+    everything = [value for mine in start for value in mine]
+    assert len(set(everything)) == len(everything)
+    assert all(value == int(value) > 0 for value in everything)
+    shapes = [values.shape for values in initial_parameters(scenario, 0)]
+    assert shapes == [parameter.shape for parameter in scenario.parameters]

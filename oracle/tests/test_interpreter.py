@@ -1,0 +1,272 @@
+"""The interpreter against a second one, rank by rank and element by element, in Fractions and in rounded arithmetic."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from oracle.fingerprint import multiplier, numbers
+from oracle.formats import FORMATS
+from oracle.interpreter import Expectation, interpret, is_exact
+from oracle.lattice import Inexact
+from oracle.program import AVERAGINGS, UNUSED, Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.rounding import round_to_nearest
+from oracle.tests.drawn import scenarios
+
+Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
+Number = Callable[[Fraction, str], Any]  # makes a number of that format's arithmetic
+
+
+class SecondInterpreter:
+    """Says the same as `oracle.program`, a rank, a parameter and an element at a time.
+
+    ``number`` decides the arithmetic: Fractions, or NumPy's scalars of the parameter's own format, which round.
+    ``order``: in which order of ranks a mean is summed. Nothing here is shared with the interpreter under test.
+    """
+
+    def __init__(self, scenario: Scenario, averaging: str, unused: str, number: Number, order: list[int]) -> None:
+        self.scenario, self.averaging, self.unused, self.number, self.order = scenario, averaging, unused, number, order
+        self.counts = [int(np.prod(parameter.shape, dtype=int)) for parameter in scenario.parameters]
+        start = 0
+        self.weights: list[list[Any]] = []
+        for index, count in enumerate(self.counts):
+            self.weights.append([self.of(index, Fraction(start + element + 1)) for element in range(count)])
+            start += count
+        self.gradients: list[list[Gradient]] = [[None] * len(self.counts) for _ in range(scenario.world_size)]
+
+    def of(self, parameter: int, value: Fraction) -> Any:
+        return self.number(value, self.scenario.parameters[parameter].dtype)
+
+    def run(self) -> tuple[dict[int, list[Gradient]], dict[int, list[list[Any]]]]:
+        """Gradients after each Finish and parameters after each Step."""
+        gradients, parameters = {}, {}
+        batch = 0
+        for place, event in enumerate(self.scenario.program):
+            if isinstance(event, Backward):
+                for rank in range(self.scenario.world_size):
+                    self.backward(batch, event, rank)
+                batch += 1
+            elif isinstance(event, Finish):
+                mean = [self.mean(parameter) for parameter in range(len(self.counts))]
+                self.gradients = [[None if g is None else list(g) for g in mean] for _ in self.gradients]
+                gradients[place] = mean
+            elif isinstance(event, Step):
+                for parameter, gradient in enumerate(self.gradients[0]):
+                    if gradient is not None:
+                        rate = self.of(parameter, Fraction(self.scenario.learning_rate))
+                        old = self.weights[parameter]
+                        self.weights[parameter] = [p - rate * g for p, g in zip(old, gradient, strict=True)]
+                parameters[place] = [list(values) for values in self.weights]
+            elif isinstance(event, ZeroGrad):
+                for mine in self.gradients:
+                    for parameter, gradient in enumerate(mine):
+                        if gradient is not None:
+                            zeros = [self.of(parameter, Fraction(0))] * len(gradient)
+                            mine[parameter] = None if event.set_to_none else zeros
+        return gradients, parameters
+
+    def backward(self, batch: int, event: Backward, rank: int) -> None:
+        """Adds the gradient of the mean of the rank's samples' losses."""
+        per_rank = len(event.orders) // self.scenario.world_size
+        mine = range(rank * per_rank, (rank + 1) * per_rank)
+        for parameter, count in enumerate(self.counts):
+            if not any(parameter in event.orders[sample] for sample in mine):
+                continue
+            new = []
+            for element in range(count):
+                used = [s for s in mine if parameter in event.orders[s]]
+                total = sum((self.contribution(batch, s, parameter, element) for s in used), Fraction(0))
+                value = self.of(parameter, total / per_rank)
+                if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
+                    half = value / self.of(parameter, Fraction(2))
+                    value = half * self.weights[parameter][element] + half * self.weights[parameter][element]
+                new.append(value)
+            old = self.gradients[rank][parameter]
+            self.gradients[rank][parameter] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
+
+    def contribution(self, batch: int, sample: int, parameter: int, element: int) -> Fraction:
+        """Numbered micro-batch by micro-batch, sample by sample, parameter by parameter, element by element."""
+        scenario, total = self.scenario, sum(self.counts)
+        if scenario.only is not None:
+            return Fraction(multiplier(scenario) if scenario.only == (batch, sample, parameter, element) else 0)
+        index = (batch * scenario.samples + sample) * total + sum(self.counts[:parameter]) + element
+        all_numbers = numbers(len(scenario.microbatches) * scenario.samples * total)
+        return Fraction(int(all_numbers[index]) * multiplier(scenario))
+
+    def mean(self, parameter: int) -> Gradient:
+        """Over ranks, one without a gradient counting as zero."""
+        ranks, count = self.scenario.world_size, self.counts[parameter]
+        if all(mine[parameter] is None for mine in self.gradients):
+            zero = self.unused == "zero" and self.scenario.parameters[parameter].trainable
+            return [self.of(parameter, Fraction(0))] * count if zero else None
+        terms = [mine[parameter] or [self.of(parameter, Fraction(0))] * count for mine in self.gradients]
+        n = self.of(parameter, Fraction(ranks))
+        if self.averaging == "divide then sum":
+            terms = [[value / n for value in term] for term in terms]
+        elif self.averaging == "multiply by reciprocal then sum":
+            reciprocal = self.of(parameter, Fraction(1, ranks))
+            terms = [[value * reciprocal for value in term] for term in terms]
+        sums = []
+        for element in range(count):
+            first, *others = (terms[rank][element] for rank in self.order)
+            for other in others:
+                first = first + other
+            sums.append(first)
+        return [total / n for total in sums] if self.averaging == "sum then divide" else sums
+
+
+def fraction(value: Fraction, name: str) -> Fraction:
+    return value
+
+
+def rounded(value: Fraction, name: str) -> Any:
+    return np.asarray(round_to_nearest(value, name)).astype(FORMATS[name].numpy)[()]
+
+
+def values(array: Any) -> list[Fraction] | None:
+    return None if array is None else [Fraction(float(value)) for value in np.ravel(array)]
+
+
+def agrees(
+    scenario: Scenario, expectation: Expectation, averaging: str, unused: str, number: Number, order: list[int]
+) -> None:
+    """Asserts that both interpreters hold the same numbers, each array in its parameter's dtype and shape."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gradients, parameters = SecondInterpreter(scenario, averaging, unused, number, order).run()
+    assert expectation.gradients.keys() == gradients.keys()
+    assert expectation.parameters.keys() == parameters.keys()
+    for told, computed in ((expectation.gradients, gradients), (expectation.parameters, parameters)):
+        for place, arrays in told.items():
+            for parameter, array, wanted in zip(scenario.parameters, arrays, computed[place], strict=True):
+                assert values(array) == (None if wanted is None else [Fraction(float(value)) for value in wanted])
+                if array is not None:
+                    assert array.dtype == FORMATS[parameter.dtype].numpy
+                    assert array.shape == parameter.shape
+
+
+def expect(scenario: Scenario, averaging: str, unused: str) -> Expectation:
+    """The expectation; scenarios that round are not drawn."""
+    try:
+        return interpret(scenario, averaging, unused)
+    except Inexact:
+        assume(False)
+        raise
+
+
+choices = st.tuples(st.sampled_from(AVERAGINGS), st.sampled_from(UNUSED))
+
+
+@given(scenarios(("float64", "float32")), choices)
+@settings(max_examples=150, deadline=None)
+def test_every_expectation_is_what_fractions_give(scenario: Scenario, choice: tuple[str, str]) -> None:
+    expectation = expect(scenario, *choice)
+    if choice[0] == "multiply by reciprocal then sum":  # in Fractions nothing is rounded, so it is the same
+        choice = ("divide then sum", choice[1])
+    agrees(scenario, expectation, *choice, fraction, list(range(scenario.world_size)))
+    start = [value for array in expectation.initial for value in values(array) or []]
+    assert start == list(range(1, len(start) + 1))
+
+
+@given(scenarios(), choices, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_where_nothing_should_round_arithmetic_in_the_formats_gives_the_same_in_any_order_of_ranks(
+    scenario: Scenario, choice: tuple[str, str], random: Any
+) -> None:
+    expectation = expect(scenario, *choice)
+    order = list(range(scenario.world_size))
+    random.shuffle(order)
+    agrees(scenario, expectation, *choice, rounded, order)
+
+
+@given(scenarios(), st.sampled_from(AVERAGINGS))
+@settings(deadline=None)
+def test_a_scenario_is_exact_if_and_only_if_it_has_an_expectation(scenario: Scenario, averaging: str) -> None:
+    try:
+        interpret(scenario, averaging)
+    except Inexact:
+        assert not is_exact(scenario, averaging)
+    else:
+        assert is_exact(scenario, averaging)
+
+
+PAIR = (Parameter((1,)), Parameter((1,)))
+ORDERS = ((0, 1), (1, 0))
+
+
+def told(scenario: Scenario, place: int, **options: str) -> list[Any]:
+    """The gradients after the event at that place."""
+    return [values(array) for array in interpret(scenario, **options).gradients[place]]
+
+
+def test_two_ranks_one_by_hand() -> None:
+    """Contributions 1, 3 on rank 0 and 7, 15 on rank 1: the means are 4 and 9, and 1 and 2 lose half of them."""
+    scenario = Scenario(2, PAIR, (Backward(ORDERS), Finish(), Step()))
+    assert told(scenario, 1) == [[4], [9]]
+    assert [values(array) for array in interpret(scenario).parameters[2]] == [[-1], [Fraction(-5, 2)]]
+
+
+def test_the_quadratic_probe_multiplies_by_the_weights_of_the_moment() -> None:
+    scenario = Scenario(1, (Parameter((1,)),), (*(Backward(((0,),)), Finish(), Step(), ZeroGrad()) * 2,), "quadratic")
+    first, second = 1, 3
+    assert told(scenario, 1) == [[first * 1]]
+    assert told(scenario, 5) == [[second * (1 - Fraction(1, 2) * first)]]
+
+
+def test_what_accumulates_counts_once_and_is_averaged_with_what_was_there() -> None:
+    """Without ZeroGrad, the second synchronization averages the sum of the first mean and the new gradients."""
+    local = Backward(((0,), (0,)), False)
+    scenario = Scenario(
+        2, (Parameter((1,)),), (local, Backward(((0,), (0,))), Finish(), Backward(((0,), (0,))), Finish())
+    )
+    first = Fraction(1 + 3 + 7 + 15, 2)
+    assert told(scenario, 2) == [[first]]
+    assert told(scenario, 4) == [[first + Fraction(25 + 41, 2)]]
+
+
+@pytest.mark.parametrize(("unused", "expected"), [("untouched", None), ("zero", [Fraction(0)])])
+def test_a_parameter_that_no_rank_used_gets_what_the_policy_says(unused: str, expected: object) -> None:
+    model = (*PAIR, Parameter((1,), trainable=False))
+    scenario = Scenario(2, model, (Backward(((0,), (0,))), Finish()))
+    assert told(scenario, 1, unused=unused) == [[4 + 4], expected, None]
+
+
+def test_a_parameter_that_one_rank_used_is_divided_by_all_ranks() -> None:
+    scenario = Scenario(2, PAIR, (Backward(((0, 1), (0,))), Finish()))
+    assert told(scenario, 1) == [[Fraction(1 + 7, 2)], [Fraction(3, 2)]]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_after_zero_grad_an_unused_parameter_is_without_gradient_or_zero(set_to_none: bool) -> None:
+    both, one = Backward(((0, 1),) * 2), Backward(((0,),) * 2)
+    scenario = Scenario(2, PAIR, (both, Finish(), ZeroGrad(set_to_none), one, Finish()))
+    assert told(scenario, 4)[1] == (None if set_to_none else [0])
+
+
+def test_an_unused_parameter_keeps_the_mean_it_had() -> None:
+    both, one = Backward(((0, 1),) * 2), Backward(((0,),) * 2)
+    scenario = Scenario(2, PAIR, (both, Finish(), one, Finish()))
+    assert told(scenario, 3)[1] == told(scenario, 1)[1] == [9]
+
+
+def test_several_samples_a_rank_give_the_mean_of_each_ranks_mean() -> None:
+    scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,),) * 4), Finish()))
+    assert told(scenario, 1) == [[Fraction(1 + 3 + 7 + 15, 4)]]
+
+
+def test_what_would_round_is_refused_and_said() -> None:
+    thirds = Scenario(2, (Parameter((1,)),), (Backward(((0,), ()) * 3), Finish()))
+    assert is_exact(thirds)  # multiplied by the odd part of six
+    much = Scenario(8, (Parameter((7,), "bfloat16"),), (Backward(((0,),) * 8), Finish()))
+    with pytest.raises(Inexact, match=r"exact|representable"):
+        interpret(much)
+
+
+@pytest.mark.parametrize(("option", "value"), [("averaging", "median"), ("unused", "dropped")])
+def test_an_unknown_choice_is_refused_with_the_choices_there_are(option: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"one of .*'{value}'") as refused:
+        interpret(Scenario(1, (Parameter((1,)),), ()), **{option: value})
+    assert all(choice in str(refused.value) for choice in (AVERAGINGS if option == "averaging" else UNUSED))

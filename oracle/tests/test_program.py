@@ -1,0 +1,108 @@
+"""Scenarios are plain data that says what it means, and nothing malformed gets past their construction."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from oracle.program import EVENTS, Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.tests.drawn import scenarios
+
+ONE = Parameter((1,))
+FROZEN = Parameter((1,), trainable=False)
+BATCH = (Backward(((0,), (0,))), Finish())
+LOCAL = Backward(((0,), (0,)), False)
+
+# What is wrong, its construction, and words that the error must have: the value, or the rule.
+MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
+    "a dtype that is none": (lambda: Parameter((1,), "int32"), "'int32'"),
+    "a negative size": (lambda: Parameter((2, -1)), r"\(2, -1\)"),
+    "no ranks": (lambda: Scenario(0, (ONE,), ()), "not 0"),
+    "a negative world": (lambda: Scenario(-2, (ONE,), ()), "not -2"),
+    "an unknown probe": (lambda: Scenario(2, (ONE,), BATCH, "cubic"), "'cubic'"),
+    "a cap of no bytes": (lambda: Scenario(2, (ONE,), BATCH, bucket_cap=0), "not 0"),
+    "Finish first": (lambda: Scenario(2, (ONE,), (Finish(),)), "Finish follows"),
+    "Finish twice": (lambda: Scenario(2, (ONE,), (*BATCH, Finish())), "Finish follows"),
+    "Finish after a local Backward": (lambda: Scenario(2, (ONE,), (LOCAL, Finish(), *BATCH)), "Finish follows"),
+    "Step before Finish": (lambda: Scenario(2, (ONE,), (BATCH[0], Step(), Finish())), "Finish follows"),
+    "two Backwards, one Finish": (lambda: Scenario(2, (ONE,), (BATCH[0], *BATCH)), "Finish follows"),
+    "no Finish": (lambda: Scenario(2, (ONE,), (BATCH[0],)), "finished"),
+    "a local Backward at the end": (lambda: Scenario(2, (ONE,), (*BATCH, LOCAL)), "synchronized"),
+    "Step after a local Backward": (lambda: Scenario(2, (ONE,), (LOCAL, Step(), *BATCH)), r"Step\(\) follows"),
+    "ZeroGrad after a local Backward": (
+        lambda: Scenario(2, (ONE,), (LOCAL, ZeroGrad(), *BATCH)),
+        r"ZeroGrad\(\) follows",
+    ),
+    "a sample too few": (lambda: Scenario(2, (ONE,), (Backward(((0,),)), Finish())), "1 samples .* 2 ranks"),
+    "samples that do not share out": (lambda: Scenario(2, (ONE,), (Backward(((0,),) * 3), Finish())), "3 samples"),
+    "no samples at all": (lambda: Scenario(2, (ONE,), (Backward(()), Finish())), "0 samples"),
+    "other samples later": (lambda: Scenario(2, (ONE,), (*BATCH, Backward(((0,),) * 4), Finish())), "orders 4 .* 2"),
+    "a frozen parameter": (lambda: Scenario(2, (ONE, FROZEN), (Backward(((0,), (0, 1))), Finish())), r"\(0, 1\)"),
+    "a parameter that is not there": (lambda: Scenario(2, (ONE,), (Backward(((0,), (1,))), Finish())), r"\(1,\)"),
+    "a negative parameter": (lambda: Scenario(2, (ONE,), (Backward(((0,), (-1,))), Finish())), r"\(-1,\)"),
+    "a parameter twice": (lambda: Scenario(2, (ONE,), (Backward(((0, 0), (0,))), Finish())), r"\(0, 0\)"),
+    "a rank that uses nothing": (
+        lambda: Scenario(2, (ONE,), (Backward(((0,), ())), Finish())),
+        "rank 1 .* micro-batch 0",
+    ),
+    "a learning rate of 0.3": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=0.3), "0.3"),
+    "a learning rate above 1": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=2.0), "2.0"),
+    "a learning rate of 0": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=0.0), "0.0"),
+    "a negative learning rate": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=-0.5), "-0.5"),
+    "only a micro-batch that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(1, 0, 0, 0)), r"\(1, 0, 0, 0\)"),
+    "only a sample that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(0, 2, 0, 0)), r"\(0, 2, 0, 0\)"),
+    "only a parameter that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(0, 0, 1, 0)), r"\(0, 0, 1, 0\)"),
+    "only an element that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(0, 0, 0, 1)), r"\(0, 0, 0, 1\)"),
+}
+
+
+@pytest.mark.parametrize("wrong", MALFORMED)
+def test_what_is_malformed_is_refused_in_one_line_that_shows_it(wrong: str) -> None:
+    construct, words = MALFORMED[wrong]
+    with pytest.raises(ValueError, match=words) as refused:
+        construct()
+    assert "\n" not in str(refused.value)
+
+
+@given(scenarios())
+@settings(deadline=None)
+def test_the_repr_evaluates_back(scenario: Scenario) -> None:
+    names = {"Scenario": Scenario, "Parameter": Parameter, **EVENTS}
+    assert eval(repr(scenario), names) == scenario
+
+
+@given(scenarios())
+@settings(deadline=None)
+def test_json_comes_back_as_the_same_scenario(scenario: Scenario) -> None:
+    back = Scenario.from_json(scenario.to_json())
+    assert back == scenario
+    assert hash(back) == hash(scenario)  # tuples all the way down, no list left
+    assert Scenario.from_json(json.dumps(json.loads(scenario.to_json()), indent=1)) == scenario
+
+
+def test_the_repr_leaves_out_what_has_its_default() -> None:
+    smallest = Scenario(2, (ONE,), BATCH)
+    assert repr(smallest) == "Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))"
+    frozen = replace(smallest, parameters=(ONE, Parameter((), "float64", False)), bucket_cap=4)
+    assert "(Parameter((1,)), Parameter((), dtype='float64', trainable=False))" in repr(frozen)
+    assert repr(frozen).endswith("Finish()), bucket_cap=4)")
+
+
+@pytest.mark.parametrize(("shape", "count"), [((), 1), ((0,), 0), ((3,), 3), ((2, 3), 6), ((4, 0, 2), 0)])
+def test_a_parameter_has_as_many_elements_as_its_sizes_multiply_to(shape: tuple[int, ...], count: int) -> None:
+    assert Parameter(shape).count == count
+
+
+def test_backward_reaches_parameters_in_the_order_of_first_use_among_a_ranks_samples() -> None:
+    first, second = Backward(((2, 0), (1, 2), (3,), ()), False), Backward(((), (1,), (0,), (1, 0)))
+    scenario = Scenario(2, (ONE,) * 4, (first, second, Finish()))
+    assert scenario.samples == 4
+    assert scenario.microbatches == (first, second)
+    assert [scenario.order(0, rank) for rank in (0, 1)] == [(2, 0, 1), (3,)]
+    assert [scenario.order(1, rank) for rank in (0, 1)] == [(1,), (0, 1)]
+
+
+def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
+    assert Scenario(3, (ONE,), (Step(), ZeroGrad())).samples == 3

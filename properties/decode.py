@@ -1,0 +1,81 @@
+"""Where a wrong value came from: the coefficient of every contribution in it, by linearity.
+
+The scenario is run again with all contributions but one silenced, once for each. What then arrives in the wrong element
+is the coefficient of that contribution: exact, in any dtype, whatever the implementation did with it.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from oracle.fingerprint import multiplier
+from oracle.interpreter import interpret
+from oracle.program import Scenario
+from properties.naming import element_name, parameter_name
+from properties.trial import Trial
+from properties.verdict import Difference, LawBroken, Refused
+
+MOST_RUNS = 64
+
+
+@dataclass(frozen=True)
+class Share:
+    """One contribution to a gradient, and the coefficients it has and must have in the wrong element."""
+
+    microbatch: int
+    sample: int
+    parameter: int
+    element: int
+    actual: Fraction
+    expected: Fraction
+
+
+def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Share] | None:
+    """The shares of a wrong gradient's element that are or must be there.
+
+    None where linearity does not tell: for parameters, for weights that have been stepped under the quadratic probe,
+    and where more runs would be needed than are worth it.
+    """
+    counts = [parameter.count for parameter in scenario.parameters]
+    contributions = [
+        (microbatch, sample, parameter, element)
+        for microbatch, event in enumerate(scenario.microbatches)
+        for sample, order in enumerate(event.orders)
+        for parameter in sorted(order)
+        for element in range(counts[parameter])
+    ]
+    if difference.quantity != "gradient" or scenario.probe != "linear" or len(contributions) > MOST_RUNS:
+        return None
+    shares = []
+    for contribution in contributions:
+        alone = replace(scenario, only=contribution)
+        try:
+            seen = trial.run(alone).observations[difference.rank]["gradients"][difference.place]
+        except (LawBroken, Refused):
+            return None
+        wanted = interpret(alone, trial.claims.averaging).gradients[difference.place]
+        coefficients = [
+            Fraction(0) if values is None else Fraction(float(values[difference.element])) / multiplier(scenario)
+            for values in (seen[difference.parameter], wanted[difference.parameter])
+        ]
+        shares.append(Share(*contribution, *coefficients))
+    return [share for share in shares if share.actual or share.expected]
+
+
+def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> str:
+    """The shares in a sentence."""
+    name = f"{parameter_name(difference.parameter)}.grad"
+    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    actual = _combination(scenario, [(share, share.actual) for share in shares])
+    expected = _combination(scenario, [(share, share.expected) for share in shares])
+    return f"{name}{at} on rank {difference.rank} is {actual}; it must be {expected}."
+
+
+def _combination(scenario: Scenario, terms: list[tuple[Share, Fraction]]) -> str:
+    words = []
+    for share, coefficient in terms:
+        if coefficient:
+            owner = f"rank {share.sample}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
+            when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""
+            element = element_name(scenario, share.parameter, share.element)
+            words.append(f"{coefficient} of {owner} {element}{when}")
+    return " + ".join(words) or "nothing"

@@ -1,0 +1,82 @@
+"""A guess at what went wrong, made only where the arithmetic fits every element of the wrong parameter exactly."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oracle.fingerprint import initial_parameters
+from oracle.interpreter import Expectation, interpret
+from oracle.program import Backward, Scenario
+from properties.judge import same_bits
+from properties.verdict import Difference, LawBroken
+
+
+def guess(broken: LawBroken, expected: Expectation) -> str | None:
+    """What would give just these values in every parameter that is wrong at that point; None where nothing known does."""
+    difference, scenario = broken.difference, broken.scenario
+    assert difference is not None
+    result = broken.outcome[difference.rank].result
+    assert result is not None
+    if difference.quantity == "gradient":
+        pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
+    elif difference.place < 0:
+        pairs = zip(result["initial"], expected.initial, strict=True)
+    else:
+        return None  # a step has done more to it than these hypotheses know
+    fitting: dict[str, int] = {}
+    wrong = 0
+    for parameter, (seen, wanted) in enumerate(pairs):
+        if not same_bits(seen, wanted):
+            wrong += 1
+            for words, values in _hypotheses(scenario, difference, parameter, wanted):
+                if _equal(seen, values):
+                    fitting[words] = fitting.get(words, 0) + 1
+    return next((words for words, fits in fitting.items() if fits == wrong), None)
+
+
+def _equal(seen: Any, values: Any) -> bool:
+    if seen is None or values is None:
+        return seen is None and values is None
+    return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64))
+
+
+def _hypotheses(scenario: Scenario, difference: Difference, parameter: int, wanted: Any) -> Iterator[tuple[str, Any]]:
+    ranks = scenario.world_size
+    shape = scenario.parameters[parameter].shape
+    if difference.quantity == "parameter":
+        own = initial_parameters(scenario, difference.rank)[parameter]
+        yield f"rank {difference.rank}'s own initial values: rank 0's never came", own
+        return
+    if wanted is None:
+        yield "a parameter that nobody used got a gradient of zeros", np.zeros(shape)
+        return
+    expected = np.asarray(wanted, dtype=np.float64)
+    yield "the gradient is missing on this rank", None
+    yield "the sum over ranks where the mean is due", expected * ranks
+    yield "divided by the number of ranks twice", expected / ranks
+    local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
+    yield f"rank {difference.rank}'s own gradient: never synchronized", local[difference.rank]
+    for rank, values in enumerate(local):
+        if values is not None:
+            yield f"rank {rank}'s gradient alone", values
+            yield f"rank {rank}'s contribution is missing", expected - values / ranks
+            yield f"rank {rank}'s contribution counts twice", expected + values / ranks
+    yield "zeros", np.zeros(shape)
+
+
+def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
+    """What one rank would have without the others: the same program on a world of its samples alone."""
+    per_rank = scenario.samples // scenario.world_size
+    mine = slice(rank * per_rank, (rank + 1) * per_rank)
+    table = [
+        replace(event, orders=tuple(order if mine.start <= s < mine.stop else () for s, order in enumerate(event.orders)))
+        if isinstance(event, Backward)
+        else event
+        for event in scenario.program
+    ]
+    # All samples stay, so that each keeps its number; the silent ones add zero, and the mean over all of them is undone.
+    alone = replace(scenario, world_size=1, program=tuple(table))
+    values = interpret(alone).gradients[place][parameter]
+    return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size

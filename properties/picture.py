@@ -1,0 +1,70 @@
+"""A picture of what went over the wire: collective by collective, rank under rank, parameter under parameter."""
+
+from itertools import accumulate
+
+from oracle.fingerprint import coefficients
+from oracle.program import Scenario
+from properties.naming import element_name
+from worlds.contract import Collective, Outcome
+
+WIDEST = 10  # elements of a collective that are shown
+
+
+def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
+    """Lines that show every collective that carried gradients. The run must have recorded contents."""
+    labels = [_labels(scenario, rank) for rank in range(scenario.world_size)]
+    timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
+    broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
+    lines = [f"{broadcasts} broadcasts from rank 0 at construction"] if broadcasts else []
+    for number in range(max(map(len, timelines), default=0)):
+        calls = {rank: timeline[number] for rank, timeline in enumerate(timelines) if number < len(timeline)}
+        lines += _collective(number, calls, labels)
+    return lines
+
+
+def _collective(number: int, calls: dict[int, Collective], labels: list[dict[float, str]]) -> list[str]:
+    """One collective: what each rank put in, where different parameters meet, and what came out of a sum."""
+    agreed = len(set(calls.values())) == 1
+    sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
+    names = {rank: [labels[rank].get(value, "?") for value in row] for rank, row in sent.items()}
+    cells = {
+        rank: [name + " = " + _number(value) for name, value in zip(names[rank], row, strict=True)]
+        for rank, row in sent.items()
+    }
+    columns = max(map(len, cells.values()))
+    totals = [_number(sum(values)) for values in zip(*sent.values(), strict=False)]
+    widths = [max(len(cell) for row in (*cells.values(), totals) for cell in row[i : i + 1]) for i in range(columns)]
+
+    def row(title: str, parts: list[str]) -> str:
+        padded = " | ".join(part.ljust(width) for part, width in zip(parts, widths, strict=False))
+        more = " | ..." if any(call.sent is not None and len(call.sent) > WIDEST for call in calls.values()) else ""
+        return f"   {title:17}| {padded}{more} |"
+
+    first = calls[min(calls)]
+    lines = [f"{number + 1}. {first}" if agreed else f"{number + 1}. the ranks disagree"]
+    lines += [row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()]
+    meeting = [{row[i] for row in names.values() if i < len(row)} for i in range(columns)]
+    if any(len(each) > 1 for each in meeting):
+        marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))
+        lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")
+    if agreed and first.operation == "all_reduce" and first.reduction == "sum":
+        lines.append(row("every rank gets", totals))
+    return lines
+
+
+def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
+    """What a number on the wire is: a rank's gradient of an element, of one micro-batch or accumulated, averaged or not."""
+    labels: dict[float, str] = {}
+    batches = coefficients(scenario, rank)
+    for parameter, shape in enumerate(scenario.parameters):
+        for element in range(shape.count):
+            values = [float(batch[parameter].reshape(-1)[element]) for batch in batches]
+            for value in (*values, *accumulate(values)):
+                if value:
+                    for sent in (value, value / scenario.world_size):
+                        labels.setdefault(sent, element_name(scenario, parameter, element))
+    return labels
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == value and value.is_integer() else f"{value:g}"
