@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from properties.implementations import CORRECT, Implementation, Unusable, look_up
+from properties.law import sentence
 from properties.matrix import matrix
 from properties.trial import Trial
 from worlds.contract import World
@@ -32,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="hold the laws against this class or factory, which takes the module to wrap (the module's name, or a path "
+        help="hold the laws against this class or factory, which takes the module to wrap (a module's name, or a path "
         "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
     )
     group.addoption(
@@ -50,6 +51,7 @@ class Bench:
     def __init__(self, names: list[str]) -> None:
         self._names, self._worlds = names, dict[str, World]()
         self._implementations: list[Implementation] | None = None
+        self.unclaimed: set[tuple[str, str, str]] = set()  # implementation, law's number, law
 
     def world(self, name: str) -> World:
         """The world of that name; always the same one."""
@@ -102,18 +104,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each law runs for each implementation that claims it, on each world."""
-    law = getattr(metafunc.function, "law", None)
-    if law is None:
+    """Each law meets each implementation on each world."""
+    if not hasattr(metafunc.function, "law"):
         return
     worlds = metafunc.config.getoption("--world") or list(WORLDS)
     pairs = [
         pytest.param((implementation, world), id=f"{implementation.short}-{world}")
         for implementation in metafunc.config.stash[_BENCH].implementations
         for world in worlds
-        if law.needs(implementation.claims)
     ]
     metafunc.parametrize("trial", pairs, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A law that an implementation does not claim is not run; the matrix says so."""
+    kept, left_out = [], []
+    for item in items:
+        law = getattr(getattr(item, "function", None), "law", None)
+        implementation = item.callspec.params["trial"][0] if law else None
+        unclaimed = law is not None and not law.needs(implementation.claims)
+        (left_out if unclaimed else kept).append(item)
+        if unclaimed:
+            config.stash[_BENCH].unclaimed.add((implementation.name, law.number, sentence(law)))
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.fixture
@@ -143,12 +158,27 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     worlds = config.getoption("--world") or list(WORLDS)
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
-    return [f"lockstep: {', '.join(names)}; on {', '.join(worlds)}; {settings().max_examples} examples a law; {versions}"]
+    return [
+        f"lockstep: {', '.join(names)}; on {', '.join(worlds)}; {settings().max_examples} examples a law; {versions}"
+    ]
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """pytest-xdist: what a worker left out is known to it alone."""
+    node.config.stash[_BENCH].unclaimed |= {tuple(each) for each in node.workeroutput.get("unclaimed", ())}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hands what this worker left out to the process that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["unclaimed"] = sorted(session.config.stash[_BENCH].unclaimed)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The verdict of every law, for every implementation and world."""
-    lines = matrix(report for reports in terminalreporter.stats.values() for report in reports)
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    lines = matrix(reports, config.stash[_BENCH].unclaimed)
     if lines:
         terminalreporter.section("verdicts")
         for line in lines:

@@ -10,7 +10,7 @@ from impls.wrapper import DataParallel
 class AsyncHookDataParallel(DataParallel):
     """One asynchronous all-reduce per parameter, from its hook; `finish_gradient_synchronization` waits and divides."""
 
-    claims = {"accumulation": True, "several_dtypes": True}
+    claims = {"accumulation": True}
     known_fault = "hooks that fire in different orders on different ranks pair up different parameters"
 
     def __init__(self, module: nn.Module) -> None:

@@ -14,7 +14,7 @@ from impls.wrapper import DataParallel
 class HookDataParallel(DataParallel):
     """One blocking all-reduce per parameter, from its post-accumulate-grad hook."""
 
-    claims = {"accumulation": True, "several_dtypes": True}
+    claims = {"accumulation": True}
     known_fault = "hooks that fire in different orders on different ranks pair up different parameters"
 
     def __init__(self, module: nn.Module) -> None:

@@ -26,7 +26,7 @@ class Bucket:
         self.buffer = members[0].new_zeros(sum(sizes) + len(members))
         *slices, self.flags = self.buffer.split([*sizes, len(members)])
         self.elements = self.buffer[: sum(sizes)]
-        self.views = {parameter: part.view_as(parameter) for part, parameter in zip(slices, members)}
+        self.views = {parameter: part.view_as(parameter) for part, parameter in zip(slices, members, strict=True)}
         self.waiting_for = set(members)
 
     def adopt(self, parameter: nn.Parameter) -> None:
@@ -49,7 +49,7 @@ class Bucket:
     def average(self) -> None:
         """After the all-reduce: divides, and hands each gradient that some rank had to its parameter."""
         self.elements /= dist.get_world_size()
-        for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist()):
+        for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist(), strict=True):
             if ranks:
                 parameter.grad = view
 
@@ -108,7 +108,7 @@ class StaticBuckets(DataParallel):
         if self._begun:
             for bucket in self._buckets[len(self._in_flight) :]:
                 self._in_flight.append(bucket.all_reduce())
-            for work, bucket in zip(self._in_flight, self._buckets):
+            for work, bucket in zip(self._in_flight, self._buckets, strict=True):
                 work.wait()
                 bucket.average()
             self._in_flight.clear()

@@ -183,7 +183,7 @@ def norm_of_norms(norms: Sequence[Enclosure], form: str, sqrt_ulps: int = 0) -> 
 
 
 def square_root(radicand: Enclosure, form: str, sqrt_ulps: int = 0) -> Enclosure:
-    """[RN(sqrt(low)), RN(sqrt(high))], each end moved outward by ``sqrt_ulps`` ulps (IEEE 0; torch on CPU 1, measured)."""
+    """[RN(sqrt(low)), RN(sqrt(high))], each end moved outward by ``sqrt_ulps`` ulps (IEEE 0; torch on CPU 1)."""
     low = exact(round_to_nearest(sqrt_below(radicand.low), form))
     high = exact(round_to_nearest(sqrt_above(radicand.high), form))
     return Enclosure(max(low - sqrt_ulps * ulp(low, form), Fraction(0)), high + sqrt_ulps * ulp(high, form))

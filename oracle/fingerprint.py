@@ -1,12 +1,12 @@
 """The data of a scenario: every contribution to every gradient is a number of its own.
 
-A gradient is a sum of contributions c[micro-batch, sample, parameter, element]. They are 2 k - 1 for k from the sequence
-of Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of two terms
-differ. So: 1, 3, 7, 15, 25, 41, ... All are odd, so none is twice another either. A contribution that is missing,
-doubled, in another's place or on another rank changes the result, and the numbers of a small counterexample can be told
-apart by eye. The sequence grows with the third power of its length, so larger scenarios, which nobody reads, take
-distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in eight times their
-count for each element. A scenario therefore needs no drawn data.
+A gradient is a sum of contributions c[micro-batch, sample, parameter, element]. They are 2 k - 1 for k from the
+sequence of Mian and Chowla (1944; OEIS A005282): 1, 2, 4, 8, 13, 21, 31, ..., the greedy sequence in which all sums of
+two terms differ. So: 1, 3, 7, 15, 25, 41, ... All are odd, so none is twice another either. A contribution that is
+missing, doubled, in another's place or on another rank changes the result, and the numbers of a small counterexample
+can be told apart by eye. The sequence grows with the third power of its length, so larger scenarios, which nobody
+reads, take distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in
+eight times their count for each element. A scenario therefore needs no drawn data.
 
 Each is multiplied by odd(S)**w, S the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits).
@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from oracle.program import Backward, Scenario, ZeroGrad
-
 
 MOST_SIDON = 64
 
@@ -38,14 +37,15 @@ def mian_chowla(count: int) -> tuple[int, ...]:
 
 
 def numbers(count: int) -> npt.NDArray[np.int64]:
-    """So many distinct odd positive integers: from Mian and Chowla's, or, beyond 64, below 32 * count in scrambled order.
+    """Distinct odd positive integers: from Mian and Chowla's, or, beyond 64, below 32 * count in scrambled order.
 
     An odd multiplier permutes the residues of a power of two; this one is Knuth's, 2**32 over the golden ratio.
     """
     if count <= MOST_SIDON:
         return 2 * np.array(mian_chowla(MOST_SIDON)[:count], dtype=np.int64) - 1
     residues = 2 ** (8 * count - 1).bit_length()
-    return 1 + 2 * (np.arange(count, dtype=np.int64) * 2654435761 % residues)
+    scrambled: npt.NDArray[np.int64] = 1 + 2 * (np.arange(count, dtype=np.int64) * 2654435761 % residues)
+    return scrambled
 
 
 def odd_part(number: int) -> int:
@@ -61,7 +61,7 @@ def multiplier(scenario: Scenario) -> int:
     for event in scenario.program:
         window = 0 if isinstance(event, ZeroGrad) else window + (isinstance(event, Backward) and event.synchronize)
         most = max(most, window)
-    return odd_part(scenario.samples) ** most
+    return int(odd_part(scenario.samples) ** most)
 
 
 @lru_cache(maxsize=8)
@@ -75,9 +75,9 @@ def contributions(scenario: Scenario) -> list[list[npt.NDArray[np.int64]]]:
     if scenario.only is None:
         table = numbers(batches * samples * total).reshape(batches, samples, total)
     else:
-        batch, sample, parameter, element = scenario.only
+        microbatch, alone, place, element = scenario.only
         table = np.zeros((batches, samples, total), dtype=np.int64)
-        table[batch, sample, sum(sizes[:parameter]) + element] = 1
+        table[microbatch, alone, sum(sizes[:place]) + element] = 1
     table *= multiplier(scenario)
     cuts = np.cumsum(sizes)[:-1]
     result = [np.split(batch, cuts, axis=1) for batch in table]
@@ -102,7 +102,7 @@ def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.floa
 
 
 def initial_parameters(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float64]]:
-    """Small integers, other ones on every rank and element: a rank that keeps its own shows. Rank 0's are the model's."""
+    """Small integers, other ones on every rank and element, so that a rank that keeps its own shows."""
     sizes = [parameter.count for parameter in scenario.parameters]
     start, values = rank * sum(sizes) + 1, []
     for size, parameter in zip(sizes, scenario.parameters, strict=True):

@@ -50,8 +50,8 @@ def formats(names: tuple[str, ...], counts: tuple[int, ...]) -> Formats:
     return Formats(
         forms,
         np.repeat(np.array([form.precision for form in forms], dtype=np.int64), counts),
-        np.repeat(np.array([int(min(form.largest / _UNIT, 2**62)) for form in forms], dtype=np.int64), counts),
-        np.repeat(np.array([int(max(form.least_normal / _UNIT, 1)) for form in forms], dtype=np.int64), counts),
+        np.repeat(np.array([min(int(form.largest / _UNIT), 2**62) for form in forms], dtype=np.int64), counts),
+        np.repeat(np.array([max(int(form.least_normal / _UNIT), 1) for form in forms], dtype=np.int64), counts),
     )
 
 
@@ -75,7 +75,7 @@ def representable(values: Lattice, form: Formats) -> Lattice:
 
 
 def add(terms: Sequence[Lattice] | Lattice, form: Formats) -> Lattice:
-    """Sum over the first axis, exact in every order: with g the largest power of two in all terms, sum |k| <= 2**p g."""
+    """Sum over the first axis, exact in every order: sum |k| <= 2**p g, g the largest power of two in all terms."""
     stacked = np.asarray(terms)
     weight = np.abs(stacked).sum(axis=0, dtype=np.float64)
     every_bit = np.bitwise_or.reduce(stacked, axis=0)

@@ -107,9 +107,9 @@ def _corrections(settings: Adam, t: int, form: str, wide: bool) -> _Corrections:
     if not wide:
         return _Corrections(*(x.round(form) for x in host))
     lr = lr.round(form)
-    first, second = ((one - _power_in_format(beta, t, form)).round(form) for beta in settings.betas)
-    device = [first, second, second.sqrt().round(form), lr.divide_by_positive(first).round(form)]
-    return _Corrections(*(hull(x.maybe_fused(form), y) for x, y in zip(host, device, strict=True)))
+    first, second = ((one - _power_in_format(beta, t, form)).maybe_fused(form) for beta in settings.betas)
+    device = [first, second, second.sqrt(), lr.divide_by_positive(first)]
+    return _Corrections(*(hull(x, y).maybe_fused(form) for x, y in zip(host, device, strict=True)))
 
 
 def _torch_parameter(

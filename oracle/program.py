@@ -77,7 +77,7 @@ class Parameter(_Short):
 
 @dataclass(frozen=True, repr=False)
 class Backward(_Short):
-    """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward reaches them."""
+    """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there."""
 
     orders: tuple[tuple[int, ...], ...]
     synchronize: bool = True

@@ -28,12 +28,15 @@ def find(name: str) -> Callable[..., Any]:
         raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
     module = _load_file(place) if place.endswith(".py") else _import(place, name)
     if not hasattr(module, attribute):
-        public = sorted(key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__)
+        public = sorted(
+            key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+        )
         there = f"; it defines {', '.join(public)}" if public else ""
         raise NotFound(f"--impl {name}: {place} has no attribute {attribute!r}{there}")
     found = getattr(module, attribute)
     if not callable(found):
-        raise NotFound(f"--impl {name}: {attribute} is {found!r}, which cannot be called; name a class or a function that takes the module")
+        wanted = "name a class or a function that takes the module"
+        raise NotFound(f"--impl {name}: {attribute} is {found!r}, which cannot be called; {wanted}")
     implementation: Callable[..., Any] = found
     return implementation
 
@@ -55,7 +58,8 @@ def _load_file(place: str) -> Any:
         raise NotFound(f"--impl {place}: there is no such file")
     if path.stem not in sys.modules:
         spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         try:
@@ -66,18 +70,19 @@ def _load_file(place: str) -> Any:
     return sys.modules[path.stem]
 
 
-def cap_argument(implementation: Callable[..., Any]) -> str | None:
-    """The name of the constructor argument that takes the bucket cap, if there is one."""
+@functools.lru_cache
+def cap_argument(name: str) -> str | None:
+    """The constructor argument that takes the bucket cap, if the named implementation has one."""
     try:
-        parameters = inspect.signature(implementation).parameters
+        parameters = inspect.signature(find(name)).parameters
     except (TypeError, ValueError):
         return None
-    return next((name for name in CAP_NAMES if name in parameters), None)
+    return next((argument for argument in CAP_NAMES if argument in parameters), None)
 
 
-def construct(implementation: Callable[..., Any], module: Any, bucket_cap: int | None) -> Any:
-    """Wraps a module. ``bucket_cap`` is in bytes; None leaves it to the implementation."""
-    argument = cap_argument(implementation)
+def construct(name: str, module: Any, bucket_cap: int | None) -> Any:
+    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None leaves it to the implementation."""
+    implementation, argument = find(name), cap_argument(name)
     if bucket_cap is None or argument is None:
         return implementation(module)
     return implementation(module, **{argument: bucket_cap * CAP_NAMES[argument]})
@@ -108,6 +113,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "claims": getattr(implementation, "claims", None),
         "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
         "finish": finish_name(implementation),
-        "cap": cap_argument(implementation),
+        "cap": cap_argument(name),
         "known_fault": getattr(implementation, "known_fault", None),
     }

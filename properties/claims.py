@@ -40,5 +40,7 @@ def read_claims(declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap
     if (declared or {}).get("accumulation") and not has_no_sync:
         raise ValueError("claims: accumulation needs a method no_sync")
     if (declared or {}).get("bucket_cap") and not takes_cap:
-        raise ValueError("claims: bucket_cap needs a constructor argument bucket_cap_mb, bucket_size_mb or bucket_cap_bytes")
+        raise ValueError(
+            "claims: bucket_cap needs a constructor argument bucket_cap_mb, bucket_size_mb or bucket_cap_bytes"
+        )
     return Claims(**{"accumulation": has_no_sync, "bucket_cap": takes_cap, **(declared or {})})

@@ -14,7 +14,7 @@ from properties.verdict import Difference, LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """What would give just these values in every parameter that is wrong at that point; None where nothing known does."""
+    """What would give just these values in every parameter that is wrong there; None where nothing known does."""
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
     result = broken.outcome[difference.rank].result
@@ -69,14 +69,13 @@ def _hypotheses(scenario: Scenario, difference: Difference, parameter: int, want
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
     """What one rank would have without the others: the same program on a world of its samples alone."""
     per_rank = scenario.samples // scenario.world_size
-    mine = slice(rank * per_rank, (rank + 1) * per_rank)
-    table = [
-        replace(event, orders=tuple(order if mine.start <= s < mine.stop else () for s, order in enumerate(event.orders)))
-        if isinstance(event, Backward)
-        else event
-        for event in scenario.program
-    ]
-    # All samples stay, so that each keeps its number; the silent ones add zero, and the mean over all of them is undone.
+    mine = range(rank * per_rank, (rank + 1) * per_rank)
+
+    def silenced(event: Backward) -> Backward:
+        return replace(event, orders=tuple(order if s in mine else () for s, order in enumerate(event.orders)))
+
+    table = (silenced(event) if isinstance(event, Backward) else event for event in scenario.program)
+    # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
     alone = replace(scenario, world_size=1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
     return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size

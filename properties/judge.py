@@ -69,7 +69,13 @@ def _same_sequence(
 
 
 def compare(
-    run: Run, headline: str, quantity: str, place: int, rank: int, actual: Sequence[Any], expected: Sequence[Any] | Values
+    run: Run,
+    headline: str,
+    quantity: str,
+    place: int,
+    rank: int,
+    actual: Sequence[Any],
+    expected: Sequence[Any] | Values,
 ) -> None:
     """Raises SilentlyWrong at the first parameter and element whose bits differ."""
     for parameter, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):

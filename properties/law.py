@@ -16,9 +16,11 @@ from properties.matrix import PROPERTY
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused, SilentlyWrong
 
-# Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so many
-# runs and so many seconds.
+# Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
+# many runs and so many seconds.
 COSTLY_RUNS, COSTLY_SECONDS = 20, 90.0
+# Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
+CONFIRM_LIMIT = 5.0
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,13 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
     elif not trial.witnessed["ran to its end"]:
         verdict = "refuses"
-        message = f"{trial.implementation.name} refused all {found.examples} examples, so nothing was checked: {found.refusals[0]}"
+        refused = f"{trial.implementation.name} refused all {found.examples} examples"
+        message = f"{refused}, so nothing was checked: {found.refusals[0]}"
     elif unseen := [witness for witness in law.witnesses if not trial.witnessed[witness]]:
         verdict = "passed vacuously"
-        message = f"In {found.examples} examples it never happened that {' or that '.join(unseen)}, so nothing was shown."
+        message = (
+            f"In {found.examples} examples it never happened that {' or that '.join(unseen)}, so nothing was shown."
+        )
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     record(PROPERTY, {**filed, "world": trial.world.name, "verdict": verdict})
     if message:
@@ -173,8 +178,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
 
 
 SIM_ONLY = (
-    "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Ranks of the simulated "
-    "world share one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
+    "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
+    "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
 )
 
 
@@ -186,7 +191,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """
     if trial.world.name != "sim" or trial.confirm_on is None:
         return failure
-    real = replace(trial, world=trial.confirm_on(), confirm_on=None)
+    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=CONFIRM_LIMIT)
     try:
         law.check(real, failure.drawn)
     except Refused as refused:
@@ -203,6 +208,12 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return None
     words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
     return replace(failure, elsewhere=words)
+
+
+def law_of(test: Callable[..., None]) -> Law:
+    """The law that a test made by `law` holds."""
+    found: Law = test.law  # type: ignore[attr-defined]
+    return found
 
 
 def sentence(law: Law) -> str:

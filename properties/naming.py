@@ -12,7 +12,9 @@ def parameter_name(index: int) -> str:
 
 def element_name(scenario: Scenario, parameter: int, element: int) -> str:
     """a[0], b[1,2], or a alone for a parameter of no dimensions. ``element``: its place in the flattened parameter."""
-    place = np.unravel_index(element, scenario.parameters[parameter].shape) if scenario.parameters[parameter].shape else ()
+    place = (
+        np.unravel_index(element, scenario.parameters[parameter].shape) if scenario.parameters[parameter].shape else ()
+    )
     return parameter_name(parameter) + (f"[{','.join(str(int(index)) for index in place)}]" if place else "")
 
 
@@ -26,7 +28,9 @@ def model_words(scenario: Scenario) -> str:
     words = []
     for index, parameter in enumerate(scenario.parameters):
         frozen = "" if parameter.trainable else ", frozen"
-        words.append(f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{frozen})")
+        words.append(
+            f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{frozen})"
+        )
     ranks = f"{scenario.world_size} rank{'s' if scenario.world_size > 1 else ''}"
     cap = "" if scenario.bucket_cap is None else f"; bucket cap {scenario.bucket_cap} bytes"
     probe = "" if scenario.probe == "linear" else f"; {scenario.probe} probe"

@@ -8,6 +8,7 @@ from properties.naming import element_name
 from worlds.contract import Collective, Outcome
 
 WIDEST = 10  # elements of a collective that are shown
+MOST = 8  # collectives that are shown
 
 
 def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
@@ -16,15 +17,16 @@ def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
     timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
     broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
     lines = [f"{broadcasts} broadcasts from rank 0 at construction"] if broadcasts else []
-    for number in range(max(map(len, timelines), default=0)):
+    issued = max(map(len, timelines), default=0)
+    for number in range(min(issued, MOST)):
         calls = {rank: timeline[number] for rank, timeline in enumerate(timelines) if number < len(timeline)}
         lines += _collective(number, calls, labels)
-    return lines
+    return lines + ([f"... and {issued - MOST} more"] if issued > MOST else [])
 
 
 def _collective(number: int, calls: dict[int, Collective], labels: list[dict[float, str]]) -> list[str]:
     """One collective: what each rank put in, where different parameters meet, and what came out of a sum."""
-    agreed = len(set(calls.values())) == 1
+    everyone, agreed = len(calls) == len(labels), len(set(calls.values())) == 1
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
     names = {rank: [labels[rank].get(value, "?") for value in row] for rank, row in sent.items()}
     cells = {
@@ -41,19 +43,22 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
         return f"   {title:17}| {padded}{more} |"
 
     first = calls[min(calls)]
-    lines = [f"{number + 1}. {first}" if agreed else f"{number + 1}. the ranks disagree"]
-    lines += [row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()]
+    who = "" if everyone else f", only rank {', '.join(map(str, calls))}"
+    lines = [f"{number + 1}. {first}{who}" if agreed else f"{number + 1}. the ranks disagree{who}"]
+    lines += [
+        row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()
+    ]
     meeting = [{row[i] for row in names.values() if i < len(row)} for i in range(columns)]
     if any(len(each) > 1 for each in meeting):
         marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))
         lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")
-    if agreed and first.operation == "all_reduce" and first.reduction == "sum":
+    if agreed and everyone and first.operation == "all_reduce" and first.reduction == "sum":
         lines.append(row("every rank gets", totals))
     return lines
 
 
 def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
-    """What a number on the wire is: a rank's gradient of an element, of one micro-batch or accumulated, averaged or not."""
+    """What a number on the wire is: a gradient of one micro-batch or accumulated, before or after dividing."""
     labels: dict[float, str] = {}
     batches = coefficients(scenario, rank)
     for parameter, shape in enumerate(scenario.parameters):

@@ -15,7 +15,12 @@ from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
 from properties import adapter
 from properties.probes import Probe, to_numpy
 
-_scenario = lru_cache(maxsize=8)(Scenario.from_json)  # the ranks of the simulated world share it
+
+@lru_cache(maxsize=8)
+def _read(payload: str) -> tuple[str, Scenario]:
+    """The implementation's name and the scenario; read once for all ranks of the simulated world."""
+    request = json.loads(payload)
+    return request["implementation"], Scenario.from_json(request["scenario"])
 
 
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -25,16 +30,15 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     Step, as lists of arrays (None: no gradient); ``initial`` parameters after construction; and ``hooks``: for each
     micro-batch the parameters in the order in which their gradients became final.
     """
-    request = json.loads(payload)
-    scenario = _scenario(request["scenario"])
+    name, scenario = _read(payload)
     probe = Probe(scenario, initial_parameters(scenario, rank))
     hooks: list[list[int]] = []
-    for index, parameter in enumerate(probe.parameters()):
+    for index, parameter in enumerate(probe.in_order()):
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(lambda _, index=index: hooks[-1].append(index))
     place = -1
     try:
-        wrapped = adapter.construct(adapter.find(request["implementation"]), probe, scenario.bucket_cap)
+        wrapped = adapter.construct(name, probe, scenario.bucket_cap)
         seen: dict[str, Any] = {"initial": _values(probe), "gradients": {}, "parameters": {}, "hooks": hooks}
         batches = iter(enumerate(coefficients(scenario, rank)))
         for place, event in enumerate(scenario.program):
@@ -44,18 +48,18 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
                     hooks.append([])
                     inputs = [
                         torch.tensor(values, dtype=parameter.dtype)
-                        for values, parameter in zip(numbers, probe.parameters(), strict=True)
+                        for values, parameter in zip(numbers, probe.in_order(), strict=True)
                     ]
                     with adapter.synchronizing(wrapped, event.synchronize):
                         wrapped(inputs, scenario.order(batch, rank)).backward()
                 case Finish():
                     adapter.finish(wrapped)
-                    seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in probe.parameters()]
+                    seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in probe.in_order()]
                 case Step():
-                    torch.optim.SGD(probe.parameters(), lr=scenario.learning_rate).step()
+                    torch.optim.SGD(probe.in_order(), lr=scenario.learning_rate).step()
                     seen["parameters"][place] = _values(probe)
                 case ZeroGrad():
-                    for parameter in probe.parameters():
+                    for parameter in probe.in_order():
                         if event.set_to_none:
                             parameter.grad = None
                         elif parameter.grad is not None:
@@ -68,7 +72,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def _values(probe: Probe) -> list[Any]:
-    return [to_numpy(parameter) for parameter in probe.parameters()]
+    return [to_numpy(parameter) for parameter in probe.in_order()]
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -4,7 +4,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from oracle.interpreter import Inexact, interpret
+from oracle.interpreter import interpret
+from oracle.lattice import Inexact
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Failure, Law, sentence

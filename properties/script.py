@@ -111,7 +111,9 @@ def script(implementation: Implementation, scenario: Scenario, headline: str, fi
             case Finish():
                 lines += [f"wrapped.{implementation.finish}()"] if implementation.finish else []
                 values = _named(expected.gradients[place])
-                lines.append('compare("the gradient", {n: p.grad for n, p in model.named_parameters()}, ' + f"{values})")
+                lines.append(
+                    'compare("the gradient", {n: p.grad for n, p in model.named_parameters()}, ' + f"{values})"
+                )
             case Step():
                 lines.append(f"torch.optim.SGD(model.parameters(), lr={scenario.learning_rate}).step()")
                 values = _named(expected.parameters[place])
@@ -131,7 +133,9 @@ def _import_path(file: Path | None) -> list[str]:
 def _initial(scenario: Scenario, rank: int) -> str:
     values = [
         f"{parameter_name(index)!r}: ({numbers.tolist()!r}, torch.{parameter.dtype}, {parameter.trainable})"
-        for index, (numbers, parameter) in enumerate(zip(initial_parameters(scenario, rank), scenario.parameters, strict=True))
+        for index, (numbers, parameter) in enumerate(
+            zip(initial_parameters(scenario, rank), scenario.parameters, strict=True)
+        )
     ]
     return "{" + ", ".join(values) + "}"
 

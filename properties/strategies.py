@@ -1,5 +1,5 @@
-"""Draws scenarios. A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element, one
-micro-batch, the identity order, no options. Only what an implementation claims is drawn.
+"""Draws scenarios. A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element,
+one micro-batch, the identity order, no options. Only what an implementation claims is drawn.
 """
 
 from dataclasses import dataclass, replace
@@ -22,27 +22,38 @@ MOST_PHASES = 8
 
 @dataclass(frozen=True)
 class RankSeed:
-    """What is drawn for one rank, to be read modulo what there is: numbers of orders and sets of absent parameters.
+    """What is drawn for one rank: the number of its order, and the set of parameters absent there as bits."""
 
-    The m-th of each is for micro-batch m; where a list ends, the identity order and nobody absent.
-    """
-
-    orders: list[int]
-    absent: list[int]
+    order: int
+    absent: int
 
 
-def _seeds(most: int) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.integers(0, most - 1), max_size=MOST_PHASES)
+@dataclass(frozen=True)
+class Phase:
+    """What is drawn for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others'."""
+
+    kind: str
+    twist: int
+    shift: int
 
 
-# A world is drawn as the list of its ranks, so that it shrinks by dropping any of them.
+# Ranks and events are drawn apart, each as a list: either shrinks by dropping any element, and the rest keeps its
+# meaning.
 _RANKS = st.lists(
-    st.builds(RankSeed, _seeds(factorial(MOST_PARAMETERS)), _seeds(2**MOST_PARAMETERS)), min_size=2, max_size=MOST_RANKS
+    st.builds(RankSeed, st.integers(0, factorial(MOST_PARAMETERS) - 1), st.integers(0, 2**MOST_PARAMETERS - 1)),
+    min_size=2,
+    max_size=MOST_RANKS,
+)
+_PHASES = st.lists(
+    st.builds(
+        Phase,
+        st.sampled_from(("synchronize", "local", "step", "drop gradients", "zero gradients")),
+        st.integers(0, MOST_PARAMETERS),
+        st.integers(0, MOST_PARAMETERS),
+    ),
+    max_size=MOST_PHASES,
 )
 _ALONE = st.sampled_from((False,) * 7 + (True,))  # one rank: degenerate, and where many a shortcut is wrong
-_PHASES = st.lists(
-    st.sampled_from(("synchronize", "local", "step", "drop gradients", "zero gradients")), max_size=MOST_PHASES
-)
 _MODEL = st.lists(
     st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False))),
     min_size=1,
@@ -58,10 +69,13 @@ def parameters(draw: st.DrawFn, claims: Claims, dtypes: tuple[str, ...]) -> tupl
     usual, other = dtypes[0], dtypes[-1]
     if draw(_BOOLEANS):
         usual, other = other, usual
+    shapes, alike = draw(_MODEL), draw(_BOOLEANS)  # parameters of one size swap silently, of several they crash
     # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
     model = [
-        Parameter(shape, other if odd and index and claims.several_dtypes else usual, trained)
-        for index, (shape, odd, trained) in enumerate(draw(_MODEL))
+        Parameter(
+            shapes[0][0] if alike else shape, other if odd and index and claims.several_dtypes else usual, trained
+        )
+        for index, (shape, odd, trained) in enumerate(shapes)
     ]
     if not any(parameter.trainable for parameter in model):
         model[0] = replace(model[0], trainable=True)
@@ -78,31 +92,37 @@ def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(result)
 
 
-def order(seed: RankSeed, batch: int, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
-    """In which order, and whether, a rank's backward reaches the parameters."""
-    reached = permutation(trained, seed.orders[batch] if batch < len(seed.orders) else 0)
-    if claims.unused is None or batch >= len(seed.absent):
+def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
+    """In which order, and whether, a rank's backward reaches the parameters in a micro-batch."""
+    reached = permutation(trained, rank.order * (phase.twist + 1) + phase.twist)
+    if claims.unused is None:
         return reached
-    present = tuple(p for p in reached if not seed.absent[batch] >> trained.index(p) & 1)
+    absent = rank.absent >> phase.shift
+    present = tuple(p for p in reached if not absent >> trained.index(p) & 1)
     return present or reached[:1]  # a rank that uses nothing has no backward to run
 
 
 def program(
-    phases: list[str], ranks: list[RankSeed], trained: tuple[int, ...], claims: Claims, hook_orders: str
+    phases: list[Phase], ranks: list[RankSeed], trained: tuple[int, ...], claims: Claims, hook_orders: str
 ) -> tuple[Event, ...]:
     """Events in any order that a training loop could have; every micro-batch ends up synchronized."""
+    if hook_orders != "any" or not claims.hook_order:
+        ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
     events: list[Event] = []
-    batch, local = 0, False
-    for phase in phases if phases[-1:] == ["synchronize"] else [*phases, "synchronize"]:
-        if phase == "synchronize" or (phase == "local" and claims.accumulation):
-            seeds = ranks if hook_orders == "any" and claims.hook_order else [replace(seed, orders=ranks[0].orders) for seed in ranks]
-            local = phase == "local"
-            events.append(Backward(tuple(order(seed, batch, trained, claims) for seed in seeds), not local))
-            batch += 1
-            if not local:
-                events.append(Finish())
-        elif phase != "local" and events and not local:
-            events.append(Step() if phase == "step" else ZeroGrad(phase == "drop gradients"))
+    local = True  # whether a synchronization is due: at first, and after a micro-batch inside no_sync
+    for phase in [*phases, Phase("synchronize if due", 0, 0)]:
+        if (
+            phase.kind == "synchronize"
+            or (phase.kind == "local" and claims.accumulation)
+            or (phase.kind == "synchronize if due" and local)
+        ):
+            local = phase.kind == "local"
+            events.append(Backward(tuple(order(rank, phase, trained, claims) for rank in ranks), not local))
+            events += [] if local else [Finish()]
+        elif not local and phase.kind == "step":
+            events.append(Step())
+        elif not local and phase.kind.endswith("gradients"):
+            events.append(ZeroGrad(phase.kind == "drop gradients"))
     return tuple(events)
 
 
@@ -149,4 +169,3 @@ def exact_dtypes(world_size: int, averaging: str) -> tuple[str, ...]:
     return tuple(
         name for name in names if abs(reciprocal_error(world_size, FORMATS[name])) <= FORMATS[name].unit_roundoff / 2
     )
-

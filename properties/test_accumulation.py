@@ -15,7 +15,9 @@ from properties.trial import Trial
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with at least one micro-batch inside `no_sync`."""
-    return exact_scenarios(claims).filter(lambda scenario: not all(batch.synchronize for batch in scenario.microbatches))
+    return exact_scenarios(claims).filter(
+        lambda scenario: not all(batch.synchronize for batch in scenario.microbatches)
+    )
 
 
 @law("P3", accumulating, needs=lambda claims: claims.accumulation)

@@ -35,7 +35,9 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
     """
     one, other = (trial.run(scenario) for scenario in pair)
     trial.witnessed["two caps led to different collectives"] += one.collectives != other.collectives
-    judge.runs_equal(one, other, f"The result changes with the bucket cap ({pair[0].bucket_cap} or {pair[1].bucket_cap} bytes).")
+    judge.runs_equal(
+        one, other, f"The result changes with the bucket cap ({pair[0].bucket_cap} or {pair[1].bucket_cap} bytes)."
+    )
 
 
 @law(
@@ -50,13 +52,17 @@ def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Tria
     Why: the order in which gradients become final is autograd's business and may differ from rank to rank. Broken by
     buckets filled or sent in that order: microsoft/DeepSpeed#2343, NVIDIA/Megatron-LM#2218.
     """
-    judge.runs_equal(trial.run(scenario), trial.run(in_registration_order(scenario)), "The result changes with the order of hooks.")
+    judge.runs_equal(
+        trial.run(scenario), trial.run(in_registration_order(scenario)), "The result changes with the order of hooks."
+    )
 
 
 def in_registration_order(scenario: Scenario) -> Scenario:
     """The same scenario, every backward reaching its parameters in registration order."""
     program = tuple(
-        replace(event, orders=tuple(tuple(sorted(order)) for order in event.orders)) if isinstance(event, Backward) else event
+        replace(event, orders=tuple(tuple(sorted(order)) for order in event.orders))
+        if isinstance(event, Backward)
+        else event
         for event in scenario.program
     )
     return replace(scenario, program=program)

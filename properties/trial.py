@@ -3,14 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oracle.program import Scenario
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, Refused
-from worlds.contract import Collective, Job, Outcome, World
+from worlds.contract import Collective, Job, Outcome, RankError, World
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -38,14 +38,15 @@ class Run:
 class Trial:
     """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes.
 
-    ``confirm_on`` gives a real world on which a failure of the simulated one is run again. ``at_once``: collectives
-    finish when they are launched.
+    ``confirm_on`` gives a real world on which a failure of the simulated one is run again. ``at_once`` and ``limit`` go
+    to the world with every job.
     """
 
     implementation: Implementation
     world: World
     confirm_on: Callable[[], World] | None = None
     at_once: bool = False
+    limit: float | None = None
     witnessed: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -55,18 +56,21 @@ class Trial:
 
     def run(self, scenario: Scenario, contents: bool = False) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
-        outcome = self.world.run(job(self.implementation.name, scenario, contents, self.at_once))
+        wanted = job(self.implementation.name, scenario, contents=contents)
+        outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         judge_errors(scenario, outcome)
         self.witnessed["ran to its end"] += 1
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
-        self.witnessed["hooks fired in different orders on different ranks"] += any(hooks != fired[0] for hooks in fired)
+        self.witnessed["hooks fired in different orders on different ranks"] += any(
+            hooks != fired[0] for hooks in fired
+        )
         return Run(scenario, outcome)
 
 
-def job(implementation: str, scenario: Scenario, contents: bool = False, at_once: bool = False) -> Job:
+def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    return Job(FUNCTION, payload, scenario.world_size, contents, at_once)
+    return Job(FUNCTION, payload, scenario.world_size, contents)
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
@@ -79,23 +83,27 @@ def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         (message,) = messages
         constructing = all("while it was constructed" in error.notes for error in errors.values())
-        before_any_step = not any(note.startswith("in event") and "Step" in note for e in errors.values() for note in e.notes)
+        before_any_step = not any(
+            note.startswith("in event") and "Step" in note for e in errors.values() for note in e.notes
+        )
         name, _, explanation = message.partition(":")
         if explanation.strip() and before_any_step and (constructing or name in REFUSALS):
             raise Refused(message)
     # A rank that waited in vain for one that failed is not the story.
     told = {rank: error for rank, error in errors.items() if error.kind != "abandoned"} or errors
     if kinds & {"mismatch"}:
-        raise Crashes(_sentence(next(e.message for e in errors.values() if e.kind == "mismatch")), scenario, outcome)
-    words = "; ".join(
-        f"rank {rank} {'raised ' if error.kind == 'raised' else ''}{error.message}{''.join(' ' + note for note in error.notes)}"
-        for rank, error in told.items()
-    )
+        disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
+        raise Crashes(_sentence(disagreement), scenario, outcome)
+    words = "; ".join(f"rank {rank} {_words(error)}" for rank, error in told.items())
     if kinds & {"deadlock"}:
         raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
     if kinds & {"timeout"}:
         raise Hangs(_sentence(words), scenario, outcome)
     raise Crashes(_sentence(words), scenario, outcome)
+
+
+def _words(error: RankError) -> str:
+    return " ".join(("raised" if error.kind == "raised" else "", error.message, *error.notes)).strip()
 
 
 def _sentence(words: str) -> str:

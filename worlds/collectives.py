@@ -64,44 +64,55 @@ class DescribedGroup(dist.ProcessGroup):
     def _describe(self, operation: str, tensors: Tensors, reduction: Any = None, root: int = -1) -> Collective:
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
         count = sum(tensor.numel() for tensor in tensors)
-        return Collective(operation, "" if reduction is None else reduction_name(reduction), dtype, count, root, self.label)
+        return Collective(
+            operation, "" if reduction is None else reduction_name(reduction), dtype, count, root, self.label
+        )
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """all_reduce, in place."""
         call = self._describe("all_reduce", tensors, opts.reduceOp)
         return self.launch(call, tensors, tensors, lambda group: group.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """all_reduce of several tensors at once, in place."""
         call = self._describe("all_reduce", tensors, opts.reduceOp)
         return self.launch(call, tensors, tensors, lambda group: group.allreduce_coalesced(tensors, opts))
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """The root's tensors, to all."""
         call = self._describe("broadcast", tensors, root=opts.rootRank)
         return self.launch(call, tensors, tensors, lambda group: group.broadcast(tensors, opts))
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """The reduction, to the root; elsewhere the tensors stay or become undefined."""
         call = self._describe("reduce", tensors, opts.reduceOp, opts.rootRank)
         return self.launch(call, tensors, tensors, lambda group: group.reduce(tensors, opts))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Everybody's tensor, as a list, to all."""
         call = self._describe("all_gather", inputs)
         return self.launch(call, inputs, outputs[0], lambda group: group.allgather(outputs, inputs, opts))
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Everybody's tensor, end to end, to all."""
         call = self._describe("all_gather", [source])
         return self.launch(call, [source], [output], lambda group: group._allgather_base(output, source, opts))
 
     _allgather_base = all_gather_single
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+        """The reduction of the m-th tensors, to member m."""
         call = self._describe("reduce_scatter", inputs[0], opts.reduceOp)
         return self.launch(call, inputs[0], outputs, lambda group: group.reduce_scatter(outputs, inputs, opts))
 
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+        """The reduction's m-th equal part, to member m."""
         call = self._describe("reduce_scatter", [source], opts.reduceOp)
         return self.launch(call, [source], [output], lambda group: group._reduce_scatter_base(output, source, opts))
 
     _reduce_scatter_base = reduce_scatter_single
 
     def barrier(self, opts: Any = None) -> dist.Work:
+        """Nothing moves; nobody goes on before all are there."""
         call = self._describe("barrier", [])
         return self.launch(call, [], [], lambda group: group.barrier(opts))

@@ -67,7 +67,7 @@ class Job:
 
     The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
     what went into every collective. ``at_once``: on the simulated world, collectives block and deliver when they are
-    launched, so that nothing can race.
+    launched, so that nothing can race. ``limit``: seconds that this example may take, where not the world's own.
     """
 
     function: str
@@ -75,6 +75,7 @@ class Job:
     world_size: int
     contents: bool = False
     at_once: bool = False
+    limit: float | None = None
 
 
 def raised(exception: BaseException) -> RankError:
@@ -95,7 +96,7 @@ def resolve(name: str) -> RankFunction:
 
 
 class World(Protocol):
-    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``limit`` the seconds that one example may take."""
+    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``limit``: seconds that one example may take."""
 
     name: str
     limit: float

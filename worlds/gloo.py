@@ -40,21 +40,23 @@ class GlooWorld:
         """One example on the first ``world_size`` processes of the pool."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="lockstep-gloo-")
-        while len(self._pool) < job.world_size:
-            store = str(Path(self._folder.name) / "store")
-            self._pool.append(process.Child(_serve, len(self._pool), store, self.limit))
+        store = str(Path(self._folder.name) / "store")
+        new = [process.Child(_serve, rank, store, self.limit) for rank in range(len(self._pool), job.world_size)]
+        self._pool += new
+        for child in new:
+            child.await_start()
         children, number = self._pool[: job.world_size], next(self._examples)
         for child in children:
             child.send((number, job))
-        reports = self._collect(children)
+        reports = self._collect(children, job.limit or self.limit)
         outcome = tuple(reports[rank] for rank in range(job.world_size))
         if any(report.error for report in outcome) or len({len(report.collectives) for report in outcome}) > 1:
             self.close()
         return outcome
 
-    def _collect(self, children: list[process.Child]) -> dict[int, RankReport]:
+    def _collect(self, children: list[process.Child], limit: float) -> dict[int, RankReport]:
         reports: dict[int, RankReport] = {}
-        deadline = time.monotonic() + self.limit
+        deadline = time.monotonic() + limit
         missing = dict(enumerate(children))
         while missing and (ready := process.wait(list(missing.values()), deadline - time.monotonic())):
             for rank in [rank for rank, child in missing.items() if child in ready]:
@@ -67,7 +69,7 @@ class GlooWorld:
                 deadline = min(deadline, time.monotonic() + PATIENCE)
         failed = any(report.error for report in reports.values())
         for rank, child in missing.items():
-            message = "still waited when the example was ended" if failed else "gave no answer and hangs"
+            message = "still waited when the example was ended" if failed else f"gave no answer within {limit:g} s"
             error = RankError("abandoned" if failed else "timeout", message, child.stacks())
             reports[rank] = RankReport(None, error)
         return reports
@@ -144,5 +146,3 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
             if dist.is_initialized():
                 dist.destroy_process_group()
         connection.send(RankReport(result, error, tuple(timeline)))
-
-

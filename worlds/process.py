@@ -22,6 +22,8 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _STACK_SIGNAL = signal.SIGUSR1
+_READY = "ready"
+_START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
 _LOG_TAIL = 4000  # characters of a child's output that a report may carry
 
 
@@ -32,7 +34,8 @@ class Died(Exception):
 def _fork_server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["torch", "torch.distributed", "torch.nn.parallel", "torch.testing._internal.distributed.multi_threaded_pg"]
+        # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two.
+        ["torch", "torch.distributed", "torch._dynamo", "torch.testing._internal.distributed.multi_threaded_pg"]
     )
     return context
 
@@ -45,10 +48,11 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(out, stream)
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False, errors="replace")
-    stacks = open(log + ".stacks", "w")
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
+    stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
+        connection.send(_READY)
         serve(connection, *arguments)
     os._exit(0)  # an implementation's own threads must not keep the process
 
@@ -64,6 +68,12 @@ class Child:
         self._process = context.Process(target=_begin, args=(serve, theirs, self._log, arguments), daemon=True)
         self._process.start()
         theirs.close()
+
+    def await_start(self) -> None:
+        """Returns once the child serves, so that no example pays for its start. Raises Died if it does not."""
+        if not wait([self], _START_LIMIT):
+            raise Died(f"did not start within {_START_LIMIT:g} s")
+        self.receive()
 
     def send(self, message: Any) -> None:
         """Hands a message over; one to a child that has gone is seen by `receive`."""

@@ -74,18 +74,24 @@ def test_the_wide_enclosure_holds_every_published_form_of_adam(form: Form) -> No
         assert_encloses(settings, form, "any", seed, steps=6)
 
 
+FLOAT32 = Adam(lr=float(F4(0.3)), betas=(0.5, 0.75), eps=2.0**-10)  # hyper-parameters are float32 values
+PLAIN = replace(FLOAT32, betas=(0.5, 0.0))  # so that all forms of the denominator are one
+
+
 @pytest.mark.parametrize("form", PUBLISHED)
-def test_the_wide_enclosure_holds_every_bit_of_an_update_from_zero(form: Form) -> None:
-    """From p = 0 the new parameter is the update itself, so no rounding error of the update hides below p's ulp."""
+@pytest.mark.parametrize("settings", [ADAMS[0], FLOAT32, PLAIN, replace(FLOAT32, weight_decay=0.5, decoupled=True)])
+def test_the_wide_enclosure_holds_every_bit_of_large_updates_of_small_parameters(form: Form, settings: Adam) -> None:
+    """The update's own roundings show: it is larger than p, roots are exact, and so are most coefficients."""
     rng = np.random.default_rng(0)
     count = 4000
-    for settings, t in itertools.product((ADAMS[0], replace(ADAMS[3], maximize=False)), (1, 2, 30)):
-        g, m, v = (rng.standard_normal(count).astype(F4) for _ in range(3))
-        v = v * v * F4(2.0**-8)
+    for t in (1, 2, 40):
+        p, g, m, v = (rng.standard_normal(count).astype(F4) for _ in range(4))
+        p, v = p * F4(2.0**-6 if settings.decoupled else 0.0), v * v * F4(2.0**-8)
         state = AdamState(Interval.point(m), Interval.point(v), t - 1)
-        zero = np.zeros(count, F4)
-        new = form(Kernel(t), settings, zero, m, v, g, t)[0]
-        inside, _ = adam_step_interval(settings, Interval.point(zero), Interval.point(g), state, implementations="any")
+        new = form(Kernel(t), settings, p, m, v, g, t)[0]
+        inside, _ = adam_step_interval(
+            settings, Interval.point(p), Interval.point(g), state, implementations="any", sqrt_ulps=0
+        )
         assert inside.contains(new).all()
 
 

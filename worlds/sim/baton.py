@@ -21,7 +21,7 @@ class Baton:
         for lock in (*self._turn, self._over):
             lock.acquire()
         self._ready: deque[int] = deque()
-        self._reasons: dict[int, str] = {}
+        self._reasons: dict[int, object] = {}
         self._ended: dict[int, str] = {}
         self._deadlock = ""
 
@@ -36,8 +36,11 @@ class Baton:
         """Parks a rank's thread until its next run begins."""
         self._turn[rank].acquire()
 
-    def block(self, rank: int, reason: str) -> None:
-        """Gives the baton up until somebody wakes this rank. Raises Deadlock if nobody can."""
+    def block(self, rank: int, reason: object) -> None:
+        """Gives the baton up until somebody wakes this rank. Raises Deadlock if nobody can.
+
+        ``str(reason)``, what the rank waits for, stands in the report of a deadlock.
+        """
         if self._deadlock:
             raise Deadlock(self._deadlock)
         self._reasons[rank] = reason
@@ -60,7 +63,7 @@ class Baton:
     def _hand_on(self) -> None:
         if not self._ready and self._reasons:
             self._deadlock = self._deadlock or "; ".join(
-                f"rank {rank} {self._ended[rank] if rank in self._ended else 'waits for ' + self._reasons[rank]}"
+                f"rank {rank} {self._ended[rank] if rank in self._ended else f'waits for {self._reasons[rank]}'}"
                 for rank in range(len(self._turn))
             )
             self._ready.extend(self._reasons)

@@ -5,6 +5,7 @@ rank's output when that rank waits for it: whoever reads earlier, or never waits
 never blocks. Members that disagree on a collective get a `Mismatch` that names both sides.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ class Meeting:
 
     calls: dict[int, Collective] = field(default_factory=dict)
     inputs: dict[int, Flat] = field(default_factory=dict)
-    results: list[Flat] | None = None
+    results: list[Flat | None] | None = None
     mismatch: str = ""
     waiting: list[int] = field(default_factory=list)  # global ranks
 
@@ -47,52 +48,53 @@ class Run:
     contents: bool
     at_once: bool
     timeline: list[list[Collective]]  # by global rank
-    issued: dict[tuple[str, int], int] = field(default_factory=dict)  # (group, member) -> collectives so far
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
 
 
-def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat]:
-    """The meaning of a collective, in rank order: one flat output for each member, empty where it gets nothing."""
-    everyone = range(len(inputs))
+def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat | None]:
+    """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing."""
+    members = len(inputs)
     if call.operation == "barrier":
-        return list(inputs)
+        return [None] * members
     if call.operation == "broadcast":
-        return [inputs[call.root] for _ in everyone]
+        return [None if member == call.root else inputs[call.root] for member in range(members)]
     if call.operation == "all_gather":
-        gathered = torch.cat(inputs)
-        return [gathered for _ in everyone]
+        return [torch.cat(inputs)] * members
     total = _reduce(call.reduction, inputs)
     if call.operation == "all_reduce":
-        return [total for _ in everyone]
+        return [total] * members
     if call.operation == "reduce":
-        return [total if member == call.root else inputs[member] for member in everyone]
+        return [total if member == call.root else None for member in range(members)]
     if call.operation == "reduce_scatter":
-        return list(total.chunk(len(inputs)))
+        return list(total.chunk(members))
     raise NotImplementedError(f"the simulated world does not know {call.operation}")
 
 
+_COMBINE = {
+    "sum": torch.add,
+    "average": torch.add,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "product": torch.mul,
+}
+
+
 def _reduce(reduction: str, inputs: list[Flat]) -> Flat:
-    combine: Callable[[Flat, Flat], Flat] = {
-        "sum": torch.add,
-        "average": torch.add,
-        "min": torch.minimum,
-        "max": torch.maximum,
-        "product": torch.mul,
-    }[reduction]
-    total = inputs[0]
-    for term in inputs[1:]:
-        total = combine(total, term)
+    total = functools.reduce(_COMBINE[reduction], inputs)
     return total / len(inputs) if reduction == "average" else total
 
 
 class SimWork(dist.Work):
     """The handle of a launched collective on one rank."""
 
-    def __init__(self, group: "SimGroup", meeting: Meeting, outputs: Tensors, reason: str) -> None:
+    def __init__(self, group: "SimGroup", meeting: Meeting, outputs: Tensors, call: Collective, place: int) -> None:
         super().__init__()
-        self._group, self._meeting, self._outputs, self._reason = group, meeting, outputs, reason
+        self._group, self._meeting, self._outputs, self._call, self._place = group, meeting, outputs, call, place
         self._delivered = False
+
+    def __str__(self) -> str:
+        return f"{self._call}, collective {self._place + 1} of the {self._group.label} group"
 
     def is_completed(self) -> bool:
         """Whether all members have arrived."""
@@ -103,13 +105,15 @@ class SimWork(dist.Work):
         meeting, group = self._meeting, self._group
         while not meeting.over:
             meeting.waiting.append(group.global_rank)
-            group.run.baton.block(group.global_rank, self._reason)
+            group.run.baton.block(group.global_rank, self)
         if meeting.mismatch:
             raise Mismatch(meeting.mismatch)
         if not self._delivered:
             self._delivered = True
             assert meeting.results is not None
-            _write(meeting.results[group.rank()], self._outputs)
+            result = meeting.results[group.member]
+            if result is not None:
+                _write(result, self._outputs)
         return True
 
     def get_future(self) -> Future:
@@ -133,12 +137,10 @@ class SimWork(dist.Work):
 
 
 def _write(flat: Flat, outputs: Tensors) -> None:
-    start = 0
-    for output in outputs:
+    parts = [flat] if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
+    for output, part in zip(outputs, parts, strict=True):
         # .data, as a real backend writes: past autograd and its version counter.
-        count = output.numel()
-        output.data.copy_(flat[start : start + count].view(output.shape))
-        start += count
+        output.data.copy_(part.view(output.shape))
 
 
 class SimGroup(DescribedGroup):
@@ -146,39 +148,35 @@ class SimGroup(DescribedGroup):
 
     def __init__(self, rank: int, members: tuple[int, ...], label: str, run: Run) -> None:
         super().__init__(rank, len(members), label)
-        self.members, self.global_rank, self.run = members, members[rank], run
-        run.issued[label, rank] = 0
+        self.member, self.members, self.global_rank, self.run = rank, members, members[rank], run
+        self._issued = 0  # collectives so far
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         return "sim"
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
-        run, rank = self.run, self.rank()
-        place = run.issued[self.label, rank]
-        run.issued[self.label, rank] = place + 1
+        run, place = self.run, self._issued
+        self._issued += 1
         flat = flatten(inputs)
         run.timeline[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.contents else call)
         meeting = run.meetings.setdefault((self.label, place), Meeting())
         self._join(meeting, place, call, flat)
-        work = SimWork(self, meeting, outputs, f"{call}, collective {place + 1} of the {self.label} group")
+        work = SimWork(self, meeting, outputs, call, place)
         if run.at_once:
             work.wait()
         return work
 
     def _join(self, meeting: Meeting, place: int, call: Collective, flat: Flat) -> None:
-        rank = self.rank()
         if meeting.calls and not meeting.mismatch:
             other, theirs = next(iter(meeting.calls.items()))
             if theirs != call:
-                meeting.mismatch = (
-                    f"ranks disagree on collective {place + 1} of the {self.label} group: " + ", ".join(
-                        f"rank {self.members[member]} calls {said}" for member, said in sorted({other: theirs, rank: call}.items())
-                    )
+                calls = sorted({other: theirs, self.member: call}.items())
+                meeting.mismatch = f"ranks disagree on collective {place + 1} of the {self.label} group: " + ", ".join(
+                    f"rank {self.members[member]} calls {said}" for member, said in calls
                 )
-        meeting.calls[rank], meeting.inputs[rank] = call, flat
+        meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
-            with torch.no_grad():
-                meeting.results = carry_out(call, [meeting.inputs[member] for member in range(len(self.members))])
+            meeting.results = carry_out(call, [meeting.inputs[member] for member in range(len(self.members))])
         if meeting.over:
             self.run.baton.wake(meeting.waiting)
             meeting.waiting = []

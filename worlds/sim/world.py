@@ -31,16 +31,18 @@ class SimWorld:
         """One example; a child that hangs or dies is replaced, and every rank's report says so."""
         if self._child is None:
             self._child = process.Child(_serve)
+            self._child.await_start()
         child = self._child
         child.send(job)
-        if process.wait([child], self.limit):
+        limit = job.limit or self.limit
+        if process.wait([child], limit):
             try:
                 outcome: Outcome = child.receive()
                 return outcome
             except process.Died as died:
                 error = RankError("died", f"the process that runs all simulated ranks {died}", child.output())
         else:
-            error = RankError("timeout", f"no answer within {self.limit:g} s", child.stacks())
+            error = RankError("timeout", f"no answer within {limit:g} s", child.stacks())
         self.close()
         return tuple(RankReport(None, error) for _ in range(job.world_size))
 
@@ -49,5 +51,3 @@ class SimWorld:
         if self._child is not None:
             self._child.kill()
             self._child = None
-
-

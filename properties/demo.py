@@ -1,0 +1,77 @@
+"""The demonstration: Lockstep finds the bug of bucketing by hook order, shrinks it, and explains it.
+
+Run it with ``python -m properties.demo``. Nothing is stored: the search starts from a new seed every time.
+"""
+
+import random
+import textwrap
+import time
+
+from properties.implementations import Implementation, look_up
+from properties.law import Law, confirm, law_of, search, sentence
+from properties.report import report
+from properties.test_collectives import test_every_rank_issues_the_same_collectives
+from properties.test_mean import test_gradients_equal_the_mean_over_ranks
+from properties.trial import Trial
+from properties.verdict import Crashes, LawBroken, SilentlyWrong
+from worlds.gloo import GlooWorld
+from worlds.sim.world import SimWorld
+
+EXAMPLES = 200
+
+
+def main() -> None:
+    """Shows the silent form of the bug, the loud one, and an implementation that is right."""
+    began = time.monotonic()
+    sim, gloo = SimWorld(), GlooWorld()
+    try:
+        wrong, right = look_up(("impls.hook_order_buckets:HookOrderBuckets", "impls.static_buckets:StaticBuckets"), sim)
+        mean, same = (
+            law_of(test_gradients_equal_the_mean_over_ranks),
+            law_of(test_every_rank_issues_the_same_collectives),
+        )
+        _say(
+            "impls/hook_order_buckets.py averages gradients in buckets that it fills in the order in which "
+            "autograd's hooks fire. It looks right and passes the usual tests. Lockstep draws small training programs and holds it "
+            "against an oracle, on simulated ranks."
+        )
+        _show(mean, Trial(wrong, sim, lambda: gloo), SilentlyWrong)
+        _say(
+            "That was silent: both buckets were of one size. Where they are not, the same bug shows in another way. "
+            "Ranks that disagree are seen at once, without waiting for a timeout."
+        )
+        _show(same, Trial(wrong, sim, lambda: gloo), Crashes)
+        _say("The right way, impls/static_buckets.py, against the same laws:")
+        for law in (mean, same):
+            _hold(law, right, sim)
+        _say(f"Done in {time.monotonic() - began:.0f} s. Next: hold your own code against the laws, as README.md says.")
+    finally:
+        sim.close()
+        gloo.close()
+
+
+def _show(law: Law, trial: Trial, kind: type[LawBroken]) -> None:
+    """Searches from new seeds until the law is broken in the given way, then prints the report."""
+    while True:
+        seed = random.randrange(2**32)
+        began = time.monotonic()
+        found = search(law, trial, EXAMPLES, seed_value=seed, only=kind)
+        for failure in found.failures:
+            _say(f"Found and shrunk in {found.examples} examples and {time.monotonic() - began:.1f} s (seed {seed}):")
+            print(report(law, trial, confirm(law, trial, failure) or failure), flush=True)
+            return
+        _say(f"{found.examples} examples from seed {seed} did not show it; trying another seed.")
+
+
+def _hold(law: Law, implementation: Implementation, sim: SimWorld) -> None:
+    found = search(law, Trial(implementation, sim), EXAMPLES // 2)
+    ended = ", ".join(failure.broken.verdict for failure in found.failures) or "holds"
+    print(f"  {law.number}  {sentence(law)}: {ended} on {found.examples} examples")
+
+
+def _say(text: str) -> None:
+    print("\n" + textwrap.fill(text, 119) + "\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

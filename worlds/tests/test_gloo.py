@@ -1,0 +1,187 @@
+"""The gloo world: the same answers as the simulated one, from processes that stay warm and are replaced when spoiled."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from worlds import gloo as gloo_module
+from worlds.contract import World
+from worlds.gloo import GlooWorld
+from worlds.tests.meaning import CASES, expected
+from worlds.tests.outcomes import Calls, call, gone, kinds, messages, plain, program, results, run_calls
+
+USUAL = call("all_reduce")
+
+
+@pytest.fixture(scope="module")
+def quick(gloo: World) -> Iterator[GlooWorld]:
+    """A gloo world that loses its patience soon, for examples that spoil it."""
+    results(run_calls(gloo, [[USUAL]] * 2))  # the fork server is up: what follows need not wait for it
+    world = GlooWorld(limit=5.0)
+    yield world
+    world.close()
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gloo_module, "PATIENCE", 0.5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_collective_gives_the_same_as_on_the_simulated_world(sim: World, gloo: World, name: str) -> None:
+    for size in (1, 2, 3):
+        calls = CASES[name](size)
+        here, there = (run_calls(world, [calls] * size) for world in (gloo, sim))
+        for rank, (real, simulated) in enumerate(zip(results(here), results(there), strict=True)):
+            assert plain(real["results"]) == plain(simulated["results"])
+            assert plain(real["results"]) == plain([expected(call, rank, size) for call in calls])
+        assert [report.collectives for report in here] == [report.collectives for report in there]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("waiting_twice", 2),
+        ("future", 2),
+        ("two_buckets_in_opposite_order", 2),
+        ("rows_and_columns", 4),
+        ("random_numbers", 3),
+        ("environment", 3),
+    ],
+)
+def test_programs_give_the_same_as_on_the_simulated_world(sim: World, gloo: World, name: str, size: int) -> None:
+    here, there = (program(world, name, size, {"any": 1}, contents=True) for world in (gloo, sim))
+    assert plain(results(here)) == plain(results(there))
+    for real, simulated in zip(here, there, strict=True):
+        assert plain([collective.sent for collective in real.collectives]) == plain(
+            [collective.sent for collective in simulated.collectives]
+        )
+
+
+def test_results_after_wait_are_those_of_the_simulated_world(sim: World, gloo: World) -> None:
+    """What is seen before is gloo's business, and so is an input that is overwritten too early."""
+    here, there = (results(program(world, "reading_early", 2)) for world in (gloo, sim))
+    assert [plain(result["after"][1:3]) for result in here] == [plain(result["after"][1:3]) for result in there]
+
+
+def test_nothing_leaks_from_one_example_to_the_next(gloo: World) -> None:
+    world = GlooWorld()  # of its own: if anything leaks, it must not reach other tests
+    try:
+        fresh = plain(results(program(world, "look", 2)))
+        program(world, "spoil", 2)
+        assert plain(results(program(world, "look", 2))) == fresh
+    finally:
+        world.close()
+
+
+def pids(world: World, size: int) -> list[int]:
+    return [int(result["pid"]) for result in results(run_calls(world, [[USUAL]] * size))]
+
+
+def test_processes_stay_the_same_from_one_example_to_the_next(gloo: World) -> None:
+    four = pids(gloo, 4)
+    assert len(set(four)) == 4
+    assert pids(gloo, 4) == four
+    assert pids(gloo, 2) == four[:2]
+    assert pids(gloo, 5)[:4] == four
+
+
+SPOILING: dict[str, tuple[Calls, list[str | None], str]] = {
+    "raises": ([[USUAL], [call("fail")]], ["abandoned", "raised"], "RuntimeError: rank 1 had enough"),
+    "raises after all collectives": (
+        [[USUAL], [USUAL, call("fail")]],
+        [None, "raised"],
+        "RuntimeError: rank 1 had enough",
+    ),
+    "calls sys.exit": ([[USUAL], [call("sys_exit")]], ["abandoned", "raised"], "SystemExit: 3"),
+    "calls os._exit": ([[USUAL], [call("os_exit")]], ["abandoned", "died"], "its process exited with code 3"),
+    "is killed": ([[USUAL], [call("kill")]], ["abandoned", "died"], "its process was killed by SIGKILL"),
+    "hangs in Python": ([[call("barrier")], [call("barrier"), call("loop_for_ever")]], [None, "timeout"], "gave no answer"),
+    "hangs in a collective": ([[], [USUAL]], [None, "timeout"], "gave no answer"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILING)
+def test_when_a_rank_fails_that_is_told_and_the_next_example_is_sound(quick: GlooWorld, what: str) -> None:
+    by_rank, ended, said = SPOILING[what]
+    before = pids(quick, 3)
+    outcome = run_calls(quick, by_rank)
+    # A rank whose peer goes may also notice by itself, before anybody is done waiting for it.
+    tolerated = [ended, ["raised" if kind == "abandoned" else kind for kind in ended]]
+    assert kinds(outcome) in tolerated
+    assert said in messages(outcome)[1]
+    after = pids(quick, 3)
+    assert not set(before) & set(after)
+    assert gone(before)
+    for rank, result in enumerate(results(run_calls(quick, [[USUAL]] * 3))):
+        assert plain(result["results"][0]) == plain(expected(USUAL, rank, 3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [call("broadcast"), call("all_reduce", count=9), call("all_reduce", dtype="float32"), call("barrier")],
+    ids=["operation", "count", "dtype", "barrier"],
+)
+def test_ranks_that_disagree_are_contained_and_their_timelines_tell(quick: GlooWorld, other: dict[str, Any]) -> None:
+    """gloo may abort the process, raise, hang or add up nonsense; the collectives that were issued show the mismatch."""
+    before = pids(quick, 2)
+    quick.limit = 1.0
+    outcome = run_calls(quick, [[call("barrier"), USUAL], [call("barrier"), other]])
+    quick.limit = 5.0
+    if not any(kinds(outcome)):
+        first, second = (report.collectives[1] for report in outcome)
+        assert first != second
+    assert results(run_calls(quick, [[USUAL]] * 2))
+    if any(kinds(outcome)):
+        assert gone(before)
+
+
+def test_a_rank_that_hangs_is_told_with_its_stacks(quick: GlooWorld) -> None:
+    report = run_calls(quick, [[], [call("loop_for_ever")]])[1]
+    assert report.error is not None
+    assert "in loop_for_ever" in report.error.details
+
+
+def test_what_a_dying_rank_printed_is_told(quick: GlooWorld) -> None:
+    report = run_calls(quick, [[], [call("os_exit")]])[1]
+    assert report.error is not None
+    assert report.error.details.strip() == "rank 1 leaves"
+
+
+def test_when_all_ranks_hang_the_limit_ends_them(gloo: World) -> None:
+    assert results(run_calls(gloo, [[USUAL]] * 2))
+    world = GlooWorld(limit=5.0)
+    try:
+        before = pids(world, 2)
+        world.limit = 0.5
+        begun = time.monotonic()
+        outcome = run_calls(world, [[call("loop_for_ever")], [USUAL]])
+        assert kinds(outcome) == ["timeout", "timeout"]
+        assert 0.5 <= time.monotonic() - begun < 5.0
+        assert gone(before)
+    finally:
+        world.close()
+
+
+def test_an_example_whose_ranks_issued_different_numbers_of_collectives_spoils_the_pool(quick: GlooWorld) -> None:
+    """Nobody failed, but a collective that one rank only has launched would meet the next example's."""
+    before = pids(quick, 2)
+    outcome = program(quick, "launching_more_on_rank_0", 2)
+    assert kinds(outcome) == [None, None]
+    assert not set(before) & set(pids(quick, 2))
+
+
+def test_close_leaves_no_process_and_the_next_run_starts_others(gloo: World) -> None:
+    world = GlooWorld(limit=5.0)
+    first = program(world, "children", 2)
+    left = [pid for result in results(first) for pid in (result["pid"], result["child"])]
+    assert not gone(left, seconds=0.05)
+    world.close()
+    assert gone(left)  # also what the ranks had started themselves
+    second = pids(world, 2)
+    assert not set(second) & set(left)
+    world.close()
+    assert gone(second)
+    world.close()

@@ -1,0 +1,199 @@
+"""Supervised children: what they answer, how they end, what they leave behind: nothing."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from worlds import process
+from worlds.process import Child, Died
+from worlds.tests import programs
+from worlds.tests.outcomes import alive, gone
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(serve: Callable[..., None], *arguments: object) -> Child:
+    """A child that serves."""
+    child = Child(serve, *arguments)
+    child.await_start()
+    return child
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    started = start(programs.obey)
+    yield started
+    started.kill()
+
+
+def answer(child: Child) -> object:
+    """Its next answer, which must come within ten seconds."""
+    assert process.wait([child], 10.0) == [child]
+    return child.receive()
+
+
+def test_a_child_is_given_arguments_and_answers_messages() -> None:
+    child = start(programs.echo, "hello")
+    for message in (1, {"two": [3]}):
+        child.send(message)
+        word, back, pid = answer(child)  # type: ignore[misc]  # a tuple, see echo
+        assert (word, back) == ("hello", message)
+        assert pid != os.getpid()
+    child.kill()
+    assert gone([pid])
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ("exit", "exited with code 7"),
+        ("raise", "exited with code 1"),
+        ("kill", "was killed by SIGKILL"),
+        ("return", "exited with code 0"),
+    ],
+)
+def test_a_child_that_ends_instead_of_answering_is_told_how(child: Child, order: str, words: str) -> None:
+    child.send(order)
+    assert process.wait([child], 10.0) == [child]
+    with pytest.raises(Died, match=words):
+        child.receive()
+    child.send("anybody there?")  # no error: the next receive says it again
+    with pytest.raises(Died, match=words):
+        child.receive()
+
+
+def test_the_end_of_what_a_child_printed_is_kept_with_both_streams_and_what_went_past_python(child: Child) -> None:
+    assert child.output() == ""
+    child.send("print a little")
+    assert answer(child) == "printed"
+    assert child.output() == "on stdout\non stderr\npast Python\n"
+    child.send("print")
+    assert answer(child) == "printed"
+    assert len(child.output()) == 4000
+    assert child.output().endswith("xxxthe end\n")
+    child.send("raise")
+    assert process.wait([child], 10.0) == [child]
+    assert "KeyError: 'nobody catches this'" in child.output()
+
+
+def test_a_child_prints_nothing_on_our_streams(capfd: pytest.CaptureFixture[str]) -> None:
+    child = start(programs.obey)
+    child.send("print")
+    assert answer(child) == "printed"
+    child.kill()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_child_that_hangs_says_where(child: Child) -> None:
+    child.send("hang")
+    assert answer(child) == "hanging"
+    begun = time.monotonic()
+    assert process.wait([child], 0.2) == []
+    assert 0.2 <= time.monotonic() - begun < 5
+    for _ in range(2):
+        stacks = child.stacks()
+        assert stacks.count("in loop_for_ever") == 1
+        assert "in obey" in stacks
+
+
+def test_a_child_that_is_gone_has_no_stacks(child: Child) -> None:
+    child.send("exit")
+    assert process.wait([child], 10.0) == [child]
+    with pytest.raises(Died):
+        child.receive()
+    assert child.stacks() == ""
+
+
+def test_waiting_tells_who_is_ready() -> None:
+    children = [start(programs.obey) for _ in range(3)]
+    children[1].send("print")
+    assert process.wait(children, 10.0) == [children[1]]
+    children[1].receive()
+    assert process.wait(children, 0) == []
+    assert process.wait(children, -1) == []
+    for child in children:
+        child.kill()
+
+
+def test_killing_a_child_ends_what_it_started_too(child: Child) -> None:
+    child.send("leave a process")
+    pids = answer(child)
+    assert isinstance(pids, tuple)
+    assert all(alive(pid) for pid in pids)
+    child.kill()
+    assert gone(pids)
+
+
+def test_ctrl_c_does_not_reach_a_child(child: Child) -> None:
+    child.send("leave a process")
+    pid, _ = answer(child)  # type: ignore[misc]  # a tuple, see obey
+    os.kill(pid, signal.SIGINT)
+    child.send("print")
+    assert answer(child) == "printed"
+
+
+PARENT = """
+    from worlds.gloo import GlooWorld
+    from worlds.sim.world import SimWorld
+    from worlds.tests.outcomes import call, program, results, run_calls
+
+    if __name__ == "__main__":
+        sim, gloo = SimWorld(), GlooWorld()
+        pids = {result["pid"] for world in (sim, gloo) for result in results(run_calls(world, [[call("barrier")]] * 2))}
+        print(*pids, flush=True)
+        THEN
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "end"),
+    [("run_calls(gloo, [[call('loop_for_ever')]] * 2)", signal.SIGKILL), ("raise SystemExit('without close')", None)],
+    ids=["killed while one world is idle and one runs", "exits without close"],
+)
+def test_when_the_supervisor_goes_its_children_go(tmp_path: Path, then: str, end: signal.Signals | None) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(PARENT).replace("THEN", then))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+    )
+    assert parent.stdout is not None
+    helpers: list[int] = []
+    try:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 3  # one process for all simulated ranks, one for each of gloo's
+        assert all(alive(pid) for pid in pids)
+        helpers = descendants(parent.pid)
+        if end is not None:
+            parent.send_signal(end)
+        parent.wait(20)
+        assert gone([*pids, *helpers])  # the fork server and the resource tracker too
+    finally:
+        for left in (parent.pid, *helpers):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes under a process, by asking each process for its parent."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found = [pid]
+    for ancestor in found:
+        found.extend(child for child, parent in parents.items() if parent == ancestor)
+    return found[1:]
