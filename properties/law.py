@@ -1,8 +1,9 @@
 """A law: what it says, what it draws, how it is checked; and the search for its smallest counterexample."""
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +26,10 @@ CONFIRM_LIMIT = 5.0
 
 @dataclass(frozen=True)
 class Law:
-    """``check(trial, drawn)`` raises a LawBroken where the law does not hold. ``witnesses`` must have taken place."""
+    """``check(trial, drawn)`` raises a LawBroken where the law does not hold.
+
+    ``witnesses``: what must take place in some example, or the law has shown nothing; with an example of each.
+    """
 
     number: str
     name: str
@@ -33,23 +37,22 @@ class Law:
     draws: Callable[[Claims], st.SearchStrategy[Any]]
     check: Callable[[Trial, Any], None]
     needs: Callable[[Claims], bool]
-    witnesses: tuple[str, ...]
+    witnesses: Mapping[str, Any]
 
 
 def law(
     number: str,
     draws: Callable[[Claims], st.SearchStrategy[Any]],
     needs: Callable[[Claims], bool] = lambda claims: True,
-    witnesses: tuple[str, ...] = (),
+    witnesses: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. It runs for each implementation and world that `conftest` gives it.
 
-    ``number``: of the law in the catalogue; ``needs``: which claims it is tied to; ``witnesses``: what must have taken
-    place in some example, or the law passed vacuously.
+    ``number``: of the law in the catalogue; ``needs``: which claims it is tied to; ``witnesses``: see `Law`.
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
-        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses)
+        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {})
 
         def test(trial: Trial, record_property: Callable[[str, Any], None]) -> None:
             hold(made, trial, record_property)
@@ -166,15 +169,26 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
         verdict = "refuses"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
         message = f"{refused}, so nothing was checked: {found.refusals[0]}"
-    elif unseen := [witness for witness in law.witnesses if not trial.witnessed[witness]]:
-        verdict = "passed vacuously"
-        message = (
-            f"In {found.examples} examples it never happened that {' or that '.join(unseen)}, so nothing was shown."
-        )
+    elif unseen := unwitnessed(law, trial):
+        verdict = "shows nothing"
+        words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     record(PROPERTY, {**filed, "world": trial.world.name, "verdict": verdict})
     if message:
         pytest.fail(message, pytrace=False)
+
+
+def unwitnessed(law: Law, trial: Trial) -> list[str]:
+    """What must have taken place for the law to have shown something, and has not, not even in its own example.
+
+    Raises LawBroken where the law fails on that example.
+    """
+    for witness, example in law.witnesses.items():
+        if not trial.witnessed[witness]:
+            with contextlib.suppress(Refused):
+                law.check(trial, example)
+    return [witness for witness in law.witnesses if not trial.witnessed[witness]]
 
 
 SIM_ONLY = (

@@ -1,0 +1,85 @@
+"""The wrong implementations that ship are found, shrunk to what makes them wrong, and wrong for no other reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas
+from properties.implementations import CORRECT, WRONG, look_up
+from properties.law import Law, search
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+from worlds.contract import World
+
+SEEDS = range(20)
+ONE = Parameter((1,))
+MEAN: Law = test_mean.test_gradients_equal_the_mean_over_ranks.law  # type: ignore[attr-defined]
+REPLICAS: Law = test_replicas.test_replicas_are_bitwise_equal_after_construction_and_after_every_step.law  # type: ignore[attr-defined]
+COLLECTIVES: Law = test_collectives.test_every_rank_issues_the_same_collectives.law  # type: ignore[attr-defined]
+CAP: Law = test_invariance.test_the_result_does_not_depend_on_the_bucket_cap.law  # type: ignore[attr-defined]
+ACCUMULATION: Law = test_accumulation.test_no_sync_accumulates_and_then_counts_once.law  # type: ignore[attr-defined]
+
+
+def trial(name: str, world: World) -> Trial:
+    """An implementation on a world."""
+    (implementation,) = look_up([name], world)
+    return Trial(implementation, world)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_search_ends_in_the_smallest_program_that_shows_the_fault(sim: World, name: str) -> None:
+    """Two ranks, two parameters of one element, one backward that reaches them in different orders."""
+    under_test = trial(name, sim)
+    assert under_test.implementation.known_fault
+    smallest = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
+    for seed in SEEDS:
+        (failure,) = search(MEAN, under_test, 100, seed_value=seed, only=SilentlyWrong).failures
+        assert isinstance(failure.broken, SilentlyWrong)
+        assert failure.drawn == failure.broken.scenario == smallest, f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("law", [MEAN, REPLICAS, COLLECTIVES, ACCUMULATION], ids=lambda law: law.name)
+def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: World, name: str, law: Law) -> None:
+    """So they are wrong for the reason that is given, and for no other."""
+    under_test = trial(name, sim)
+    one_order = replace(
+        law,
+        draws=lambda claims: exact_scenarios(claims, hook_orders="same on all ranks").filter(
+            lambda scenario: law is not ACCUMULATION or not all(batch.synchronize for batch in scenario.microbatches)
+        ),
+    )
+    found = search(one_order, under_test, 50, seed_value=0)
+    assert found.failures == []
+    assert found.refusals == []
+    assert found.examples >= 40
+    assert under_test.witnessed["ran to its end"] >= 40
+
+
+@pytest.mark.parametrize("law", [MEAN, REPLICAS], ids=lambda law: law.name)
+def test_an_implementation_that_never_synchronizes_is_found(sim: World, law: Law) -> None:
+    under_test = trial("properties.tests.user_code:NeverSynchronizes", sim)
+    for seed in SEEDS[:5]:
+        (failure,) = search(law, under_test, 100, seed_value=seed).failures
+        assert isinstance(failure.broken, SilentlyWrong)
+        assert failure.broken.scenario.world_size == 2
+        assert failure.broken.scenario.parameters == (ONE,)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_found_on_the_simulated_world_is_wrong_on_real_processes_too(sim: World, gloo: World, name: str) -> None:
+    """The same bits are wrong, where nothing crashes."""
+    smallest = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
+    shown = []
+    for world in (sim, gloo):
+        with pytest.raises(SilentlyWrong) as broken:
+            MEAN.check(trial(name, world), smallest)
+        shown.append(broken.value)
+    assert shown[0].same_as(shown[1])
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_what_is_said_to_be_correct_has_no_known_fault(sim: World, name: str) -> None:
+    assert trial(name, sim).implementation.known_fault is None
