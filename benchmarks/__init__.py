@@ -1,0 +1,6 @@
+"""Figures against peers: `python -m benchmarks` prints them as ratios, all taken in one run on one machine.
+
+contestants  the worlds that are compared, each running the same example
+worlds       what an example costs on each of them
+shares       where the time of a law's examples goes
+"""

@@ -105,8 +105,9 @@ def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
 def _words(difference: Difference) -> str:
     name = parameter_name(difference.parameter) + (".grad" if difference.quantity == "gradient" else "")
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    when = "after construction" if difference.place < 0 else f"after event {difference.place}"
     return (
-        f"On rank {difference.rank} {name}{at} is {shown(difference.actual, difference.element)} "
+        f"On rank {difference.rank}, {when}, {name}{at} is {shown(difference.actual, difference.element)} "
         f"where it must be {shown(difference.expected, difference.element)}."
     )
 

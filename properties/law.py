@@ -19,7 +19,9 @@ from properties.verdict import LawBroken, Refused, SilentlyWrong
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds.
-COSTLY_RUNS, COSTLY_SECONDS = 20, 90.0
+COSTLY_RUNS, COSTLY_SECONDS = 20, 30.0
+# Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
+SHRINK_LIMIT = 3.0
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 5.0
 
@@ -94,10 +96,10 @@ def search(
     """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count."""
     result = Search()
     known: dict[str, Failure] = {}
-    costly_runs, costly_since = 0, 0.0
+    costly_runs, costly_since, hung = 0, 0.0, False
 
     def examine(drawn: Any) -> None:
-        nonlocal costly_runs, costly_since
+        nonlocal costly_runs, costly_since, hung
         key = repr(drawn)
         if key in known:  # the same scenario has the same verdict, also where a clock or real processes gave it
             raise known[key].broken
@@ -106,14 +108,15 @@ def search(
         result.examples += 1
         costly_runs += costly_runs > 0
         try:
-            law.check(trial, drawn)
+            law.check(replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn)
         except Refused as refused:
             result.refusals.append(str(refused))
         except LawBroken as broken:
+            hung = hung or took_the_clock(broken)
+            if costly_runs == 0 and (trial.world.name != "sim" or hung):
+                costly_runs, costly_since = 1, time.monotonic()
             if isinstance(broken, only):
                 known[key] = Failure(drawn, broken)
-                if costly_runs == 0 and (trial.world.name != "sim" or _took_the_clock(broken)):
-                    costly_runs, costly_since = 1, time.monotonic()
                 raise
 
     run = settings(
@@ -140,7 +143,8 @@ def search(
     return result
 
 
-def _took_the_clock(broken: LawBroken) -> bool:
+def took_the_clock(broken: LawBroken) -> bool:
+    """Whether only a clock or the death of a process ended the example."""
     return any(report.error is not None and report.error.kind in ("timeout", "died") for report in broken.outcome)
 
 
@@ -152,7 +156,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     options: Any = {"database": profile.database, "derandomize": profile.derandomize}
     found = search(law, trial, examples, **options)
     failures = found.failures
-    if failures and not any(isinstance(failure.broken, SilentlyWrong) for failure in failures):
+    loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
+    if failures and len(loud) == len(failures) and not any(map(took_the_clock, loud)):
         # Silent corruption is the worst there is: look for it behind the failures that announce themselves.
         failures = failures + search(law, trial, examples, only=SilentlyWrong, **options).failures
     failures = [confirmed for failure in failures if (confirmed := confirm(law, trial, failure)) is not None]
@@ -163,7 +168,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
         verdict = " and ".join(dict.fromkeys(failure.broken.verdict for failure in failures))
         message = "\n\n".join(report(law, trial, failure) for failure in failures)
     elif found.failures:
-        verdict = "fails on sim only"
+        verdict = "sim only, no failure"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
     elif not trial.witnessed["ran to its end"]:
         verdict = "refuses"

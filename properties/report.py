@@ -8,12 +8,14 @@ from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from properties.decode import decode, explain
 from properties.guess import guess
-from properties.law import Failure, Law, sentence
+from properties.law import Failure, Law, sentence, took_the_clock
 from properties.naming import event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
 from properties.trial import Trial, job
 from properties.verdict import LawBroken
+from properties.whereabouts import whereabouts
+from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
 
@@ -24,19 +26,29 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {broken.verdict}", ""]
     words += _entry("The law", sentence(law))
     words += _entry("Broken by", broken.headline)
+    if where := whereabouts(broken.outcome):
+        words += _entry("Where", "; ".join(where) + ".")
     words += ["", f"The smallest program that shows it: {model_words(scenario)}."]
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
     words += ["", "What went over the wire:"]
-    outcome = trial.world.run(job(trial.implementation.name, scenario, contents=True))
-    words += ["    " + line for line in picture(scenario, outcome)]
+    words += [
+        "    " + line for line in picture(scenario, _recorded(trial, broken)) or ["nothing that could be recorded"]
+    ]
     if broken.difference is not None:
         words += ["", *_origin(trial, broken)]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     words += [*_entry("See it", _script(law, trial, broken))]
     words += [*_entry("Scenario", repr(scenario))]
     return "\n".join(words)
+
+
+def _recorded(trial: Trial, broken: LawBroken) -> Outcome:
+    """The run with what went into its collectives; not again where it took a clock or a process's death to end it."""
+    if took_the_clock(broken):
+        return broken.outcome
+    return trial.world.run(job(trial.implementation.name, broken.scenario, contents=True))
 
 
 def _entry(title: str, text: str) -> list[str]:

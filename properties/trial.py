@@ -95,6 +95,8 @@ def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
         disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
         raise Crashes(_sentence(disagreement), scenario, outcome)
     words = "; ".join(f"rank {rank} {_words(error)}" for rank, error in told.items())
+    if len(told) == len(outcome) > 1 and len({_words(error) for error in told.values()}) == 1:
+        words = f"every rank: {_words(told[0])}"
     if kinds & {"deadlock"}:
         raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
     if kinds & {"timeout"}:

@@ -36,7 +36,7 @@ def reduction_name(operation: Any) -> str:
 def flatten(tensors: Tensors) -> torch.Tensor:
     """A copy of the tensors' elements, end to end."""
     if len(tensors) == 1:
-        return tensors[0].detach().reshape(-1).clone()
+        return tensors[0].detach().flatten().clone()
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 
 

@@ -30,7 +30,7 @@ class GlooWorld:
 
     name = "gloo"
 
-    def __init__(self, limit: float = 60.0) -> None:
+    def __init__(self, limit: float = 30.0) -> None:
         self.limit = limit
         self._pool: list[process.Child] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -56,7 +56,8 @@ class GlooWorld:
 
     def _collect(self, children: list[process.Child], limit: float) -> dict[int, RankReport]:
         reports: dict[int, RankReport] = {}
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
+        deadline = began + limit
         missing = dict(enumerate(children))
         while missing and (ready := process.wait(list(missing.values()), deadline - time.monotonic())):
             for rank in [rank for rank, child in missing.items() if child in ready]:
@@ -69,7 +70,8 @@ class GlooWorld:
                 deadline = min(deadline, time.monotonic() + PATIENCE)
         failed = any(report.error for report in reports.values())
         for rank, child in missing.items():
-            message = "still waited when the example was ended" if failed else f"gave no answer within {limit:g} s"
+            waited = time.monotonic() - began
+            message = "still waited when the example was ended" if failed else f"gave no answer within {waited:.0f} s"
             error = RankError("abandoned" if failed else "timeout", message, child.stacks())
             reports[rank] = RankReport(None, error)
         return reports

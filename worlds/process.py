@@ -95,10 +95,12 @@ class Child:
             return ""
         before = written.stat().st_size
         os.kill(self._process.pid, _STACK_SIGNAL)
-        deadline = time.monotonic() + 1
-        while written.stat().st_size == before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.02)
+        deadline, size = time.monotonic() + 2, before
+        while time.monotonic() < deadline:  # until it has written something and then nothing more for a while
+            time.sleep(0.1)
+            size, earlier = written.stat().st_size, size
+            if size == earlier > before:
+                break
         return written.read_text(errors="replace")[before:]
 
     def output(self) -> str:

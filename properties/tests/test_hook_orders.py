@@ -13,15 +13,24 @@ from properties.trial import job
 from worlds.contract import World
 
 UNDER: dict[str, tuple[str, Claims]] = {
-    "the module alone": ("properties.tests.user_code:bare", Claims(accumulation=False, several_dtypes=True, unused="untouched")),
+    "the module alone": (
+        "properties.tests.user_code:bare",
+        Claims(accumulation=False, several_dtypes=True, unused="untouched"),
+    ),
     "naive": ("impls.naive:NaiveAccumulation", Claims(several_dtypes=True)),
-    "static buckets": ("impls.static_buckets:StaticBuckets", Claims(several_dtypes=True, unused="untouched", bucket_cap=True)),
+    "static buckets": (
+        "impls.static_buckets:StaticBuckets",
+        Claims(several_dtypes=True, unused="untouched", bucket_cap=True),
+    ),
     "torch DDP": ("impls.frameworks.torch_ddp:TorchDDP", Claims(several_dtypes=True, bucket_cap=True)),
     "torch DDP, finding unused": (
         "impls.frameworks.torch_ddp:TorchDDPFindUnused",
         Claims(several_dtypes=True, unused="untouched", bucket_cap=True),
     ),
-    "torch DDP, bucket views": ("impls.frameworks.torch_ddp:TorchDDPBucketView", Claims(several_dtypes=True, bucket_cap=True)),
+    "torch DDP, bucket views": (
+        "impls.frameworks.torch_ddp:TorchDDPBucketView",
+        Claims(several_dtypes=True, bucket_cap=True),
+    ),
 }
 
 

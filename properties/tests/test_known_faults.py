@@ -69,7 +69,9 @@ def test_an_implementation_that_never_synchronizes_is_found(sim: World, law: Law
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_found_on_the_simulated_world_is_wrong_on_real_processes_too(sim: World, gloo: World, name: str) -> None:
+def test_what_is_found_on_the_simulated_world_is_wrong_on_real_processes_too(
+    sim: World, gloo: World, name: str
+) -> None:
     """The same bits are wrong, where nothing crashes."""
     smallest = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
     shown = []

@@ -38,7 +38,9 @@ def present_differs(batch: Backward) -> bool:
 def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
     """A test that some scenario of those claims is like that, within 1000 draws."""
     once = settings(max_examples=1000, phases=[Phase.generate], database=None, derandomize=True, deadline=None)
-    return lambda: find(exact_scenarios(claims), holds, settings=settings(once, suppress_health_check=list(HealthCheck))) and None
+    return lambda: (
+        find(exact_scenarios(claims), holds, settings=settings(once, suppress_health_check=list(HealthCheck))) and None
+    )
 
 
 def several_buckets(scenario: Scenario) -> bool:
@@ -66,15 +68,26 @@ test_can_produce_float64_alone = can_produce(lambda s: {p.dtype for p in s.param
 test_can_produce_a_parameter_of_no_dimensions = can_produce(lambda s: any(p.shape == () for p in s.parameters))
 test_can_produce_a_matrix = can_produce(lambda s: any(len(p.shape) == 2 for p in s.parameters))
 test_can_produce_the_most_parameters = can_produce(lambda s: len(s.parameters) == MOST_PARAMETERS)
-test_can_produce_absent_parameters = can_produce(lambda s: any(len(o) < len(s.parameters) for b in s.microbatches for o in b.orders))
-test_can_produce_other_absent_parameters_on_other_ranks = can_produce(lambda s: any(map(present_differs, s.microbatches)))
-test_can_produce_a_parameter_that_nobody_uses = can_produce(
-    lambda s: {i for i, p in enumerate(s.parameters) if p.trainable} - {i for b in s.microbatches for o in b.orders for i in o}
+test_can_produce_absent_parameters = can_produce(
+    lambda s: any(len(o) < len(s.parameters) for b in s.microbatches for o in b.orders)
 )
-test_can_produce_other_orders_on_other_ranks = can_produce(lambda s: any(len(set(b.orders)) > 1 for b in s.microbatches), PLAIN)
+test_can_produce_other_absent_parameters_on_other_ranks = can_produce(
+    lambda s: any(map(present_differs, s.microbatches))
+)
+test_can_produce_a_parameter_that_nobody_uses = can_produce(
+    lambda s: (
+        {i for i, p in enumerate(s.parameters) if p.trainable}
+        - {i for b in s.microbatches for o in b.orders for i in o}
+    )
+)
+test_can_produce_other_orders_on_other_ranks = can_produce(
+    lambda s: any(len(set(b.orders)) > 1 for b in s.microbatches), PLAIN
+)
 test_can_produce_other_orders_in_other_steps = can_produce(lambda s: len({b.orders for b in s.microbatches}) > 2, PLAIN)
 test_can_produce_a_micro_batch_under_no_sync = can_produce(lambda s: not all(b.synchronize for b in s.microbatches))
-test_can_produce_two_micro_batches_under_no_sync = can_produce(lambda s: sum(not b.synchronize for b in s.microbatches) == 2)
+test_can_produce_two_micro_batches_under_no_sync = can_produce(
+    lambda s: sum(not b.synchronize for b in s.microbatches) == 2
+)
 test_can_produce_several_synchronizations = can_produce(lambda s: len(synchronizing(s)) > 2)
 test_can_produce_several_steps = can_produce(lambda s: sum(isinstance(e, Step) for e in s.program) > 1)
 test_can_produce_gradients_dropped = can_produce(lambda s: ZeroGrad(True) in s.program)
@@ -97,7 +110,11 @@ def test_shrinks_to_the_smallest_scenario(claims: Claims, hook_orders: str) -> N
 def minimal(holds: Holds, claims: Claims = ALL, hook_orders: str = "any") -> Scenario:
     """What such a scenario shrinks to."""
     thorough = settings(max_examples=2000, database=None, derandomize=True, deadline=None)
-    return find(exact_scenarios(claims, hook_orders), holds, settings=settings(thorough, suppress_health_check=list(HealthCheck)))
+    return find(
+        exact_scenarios(claims, hook_orders),
+        holds,
+        settings=settings(thorough, suppress_health_check=list(HealthCheck)),
+    )
 
 
 ONE = Parameter((1,))

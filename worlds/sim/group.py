@@ -140,7 +140,7 @@ def _write(flat: Flat, outputs: Tensors) -> None:
     parts = [flat] if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
     for output, part in zip(outputs, parts, strict=True):
         # .data, as a real backend writes: past autograd and its version counter.
-        output.data.copy_(part.view(output.shape))
+        output.data.copy_(part.view_as(output))
 
 
 class SimGroup(DescribedGroup):

@@ -23,9 +23,7 @@ def isolate_threads() -> None:
     dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
 
 
-_current = (
-    threading.local()
-)  # of a rank's thread: .run it takes part in, and whether it has its default group: .grouped
+_current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
 
 
 def _create_group(options: Any, _: Any) -> SimGroup:

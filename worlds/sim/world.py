@@ -23,7 +23,7 @@ class SimWorld:
 
     name = "sim"
 
-    def __init__(self, limit: float = 30.0) -> None:
+    def __init__(self, limit: float = 10.0) -> None:
         self.limit = limit
         self._child: process.Child | None = None
 

@@ -1,0 +1,126 @@
+"""Where one example can run: Lockstep's worlds, and what its peers use. Each contestant tells how long it took."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.testing._internal.distributed import fake_pg, multi_threaded_pg
+
+from impls.frameworks.torch_ddp import TorchDDP
+from worlds import process
+from worlds.contract import Job, World, resolve
+
+Contestant = Callable[[Job], float]  # runs an example; returns the seconds that it took
+
+
+def on_world(world: World) -> Contestant:
+    """The whole way to a world of Lockstep's and back, its processes being warm."""
+
+    def timed(job: Job) -> float:
+        start = time.perf_counter()
+        outcome = world.run(job)
+        seconds = time.perf_counter() - start
+        for report in outcome:
+            if report.error is not None:
+                raise RuntimeError(f"{world.name}: {report.error.message}\n{report.error.details}")
+        return seconds
+
+    return timed
+
+
+def in_child(child: process.Child) -> Contestant:
+    """What an example takes inside a child process that runs `serve`; the way there and back is left out."""
+
+    def timed(job: Job) -> float:
+        child.send(job)
+        try:
+            seconds: float = child.receive()
+        except process.Died as died:
+            raise RuntimeError(f"a contestant's process {died}:\n{child.output()}") from None
+        return seconds
+
+    return timed
+
+
+def serve(connection: Connection, run: Callable[[Job], None]) -> None:
+    """The loop of such a child."""
+    torch.set_num_threads(1)
+    while True:
+        job = connection.recv()
+        start = time.perf_counter()
+        run(job)
+        connection.send(time.perf_counter() - start)
+
+
+def run_fake(job: Job) -> None:
+    """On torch's fake process group, which does nothing: one rank after the other, without any communication."""
+    function = resolve(job.function)
+    for rank in range(job.world_size):
+        dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=rank, world_size=job.world_size)
+        function(job.payload, rank, job.world_size)
+        dist.destroy_process_group()
+
+
+class DDPOnFake(TorchDDP):
+    """DDP's reducer cannot use what the fake group answers, so a communication hook hands each bucket back as it is."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        # As register_comm_hook does, but without its checks, which would make the fake group look slow.
+        dist._register_comm_hook(self.reducer, None, _hand_back)
+
+
+def _hand_back(_: Any, bucket: Any) -> Any:
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def run_threaded(job: Job) -> None:
+    """On torch's own simulation of ranks by threads, as its MultiThreadedTestCase does it for every test."""
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    multi_threaded_pg._install_threaded_pg()
+    store, function, errors = dist.HashStore(), resolve(job.function), list[BaseException]()
+
+    def run_rank(rank: int) -> None:
+        dist.init_process_group("threaded", store=store, rank=rank, world_size=job.world_size)
+        try:
+            function(job.payload, rank, job.world_size)
+        except BaseException as error:
+            errors.append(error)
+            multi_threaded_pg.ProcessLocalGroup.exception_handle(error)  # wakes the ranks that wait for this one
+        finally:
+            dist.destroy_process_group()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(job.world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    multi_threaded_pg.ProcessLocalGroup.reset()
+    multi_threaded_pg._uninstall_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(False)
+    if errors:
+        raise errors[0]
+
+
+def fresh(job: Job) -> float:
+    """A new Python process for each rank, which imports torch and joins a gloo group: tests that use mp.spawn."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        start = time.perf_counter()
+        torch.multiprocessing.spawn(_fresh_rank, (job, str(Path(folder) / "store")), job.world_size)
+        return time.perf_counter() - start
+
+
+def _fresh_rank(rank: int, job: Job, store: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=job.world_size)
+    resolve(job.function)(job.payload, rank, job.world_size)
+    dist.destroy_process_group()

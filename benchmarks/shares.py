@@ -1,0 +1,72 @@
+"""Where the time of a law's examples goes: drawing, the oracle, the world, judging."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from oracle.interpreter import interpret, is_exact
+from properties import judge, test_mean
+from properties.implementations import look_up
+from properties.law import law_of, search
+from properties.trial import Trial
+from worlds.sim.world import SimWorld
+
+IMPLEMENTATION = "impls.static_buckets:StaticBuckets"
+EXAMPLES = 300
+
+
+def measure() -> tuple[int, dict[str, float]]:
+    """How many examples of the law of the mean ran on the simulated world, and the seconds that they took, by part.
+
+    "proof" is the oracle's as well: while drawing it proves that nothing rounds. What is in no other part is drawing.
+    """
+    seconds: dict[str, float] = defaultdict(float)
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                seconds[part] += time.perf_counter() - start
+
+        return wrapper
+
+    world = SimWorld()
+    try:
+        (implementation,) = look_up([IMPLEMENTATION], world)
+        law, trial = law_of(test_mean.test_gradients_equal_the_mean_over_ranks), Trial(implementation, world)
+        search(law, trial, EXAMPLES // 10, seed_value=1)  # warms up
+        with (
+            mock.patch("properties.strategies.is_exact", timed("proof", is_exact)),
+            mock.patch("properties.test_mean.interpret", timed("oracle", interpret)),
+            mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
+            mock.patch("properties.judge.values_equal", timed("judging", judge.values_equal)),
+        ):
+            start = time.perf_counter()
+            found = search(law, trial, EXAMPLES, seed_value=0)
+            total = time.perf_counter() - start
+    finally:
+        world.close()
+    seconds["drawing"] = total - sum(seconds.values())
+    return found.examples, seconds
+
+
+def lines() -> Iterator[str]:
+    """The shares, and what the oracle takes of the world's time."""
+    examples, seconds = measure()
+    total = sum(seconds.values())
+    each = f"{examples} examples of {1000 * total / examples:.1f} ms"
+    yield f"The law of the mean, {IMPLEMENTATION.rpartition(':')[2]} on the simulated world, {each}:"
+    words = {
+        "drawing": "drawing (Hypothesis)",
+        "proof": "oracle, while drawing: the proof that nothing rounds",
+        "oracle": "oracle: the expectation",
+        "world": "world",
+        "judging": "judging",
+    }
+    for part, label in words.items():
+        yield f"  {label:54}{100 * seconds[part] / total:5.1f} %"
+    yield f"  {'oracle, both, of the world':54}{100 * (seconds['proof'] + seconds['oracle']) / seconds['world']:5.1f} %"
