@@ -39,13 +39,17 @@ def mian_chowla(count: int) -> tuple[int, ...]:
 def numbers(count: int) -> npt.NDArray[np.int64]:
     """Distinct odd positive integers: from Mian and Chowla's, or, beyond 64, below 32 * count in scrambled order.
 
-    An odd multiplier permutes the residues of a power of two; this one is Knuth's, 2**32 over the golden ratio.
+    Scrambled: two rounds of x <- x xor (x >> b/2), x <- odd * x mod 2**b, each a permutation of the b-bit numbers. One
+    multiplication alone would keep equal steps equal, and of three ranks the middle one's number would be their mean.
     """
     if count <= MOST_SIDON:
         return 2 * np.array(mian_chowla(MOST_SIDON)[:count], dtype=np.int64) - 1
-    residues = 2 ** (8 * count - 1).bit_length()
-    scrambled: npt.NDArray[np.int64] = 1 + 2 * (np.arange(count, dtype=np.int64) * 2654435761 % residues)
-    return scrambled
+    bits = (8 * count - 1).bit_length()
+    scrambled = np.arange(count, dtype=np.int64)
+    for odd in (2654435761, 2246822519):  # primes near 2**32 over the golden ratio, and of xxHash
+        scrambled = (scrambled ^ (scrambled >> bits // 2)) * odd % 2**bits
+    scrambled ^= scrambled >> bits // 2
+    return 1 + 2 * scrambled
 
 
 def odd_part(number: int) -> int:
