@@ -12,7 +12,9 @@ def main() -> None:
     """All tables, after the date and versions."""
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     today = datetime.date.today().isoformat()
-    print(f"Lockstep, {today}: Python {platform.python_version()}, {versions}, {os.cpu_count()} cores\n")
+    # Others at work blur the ratios: a process that often waits is then treated better than one that only computes.
+    machine = f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} of them at work before"
+    print(f"Lockstep, {today}: Python {platform.python_version()}, {versions}; {machine}\n")
     for table in (worlds, shares):
         for line in table.lines():
             print(line, flush=True)

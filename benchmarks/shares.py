@@ -14,7 +14,7 @@ from properties.trial import Trial
 from worlds.sim.world import SimWorld
 
 IMPLEMENTATION = "impls.static_buckets:StaticBuckets"
-EXAMPLES = 300
+EXAMPLES = 200
 
 
 def measure() -> tuple[int, dict[str, float]]:

@@ -14,7 +14,7 @@ from worlds.sim.world import SimWorld
 IMPLEMENTATIONS = ("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP")
 ON_FAKE = {IMPLEMENTATIONS[1]: "benchmarks.contestants:DDPOnFake"}
 WORLD_SIZES = (2, 4, 8)
-ROUNDS, FRESH_ROUNDS, WARM_UP = 30, 2, 3
+ROUNDS, FRESH_ROUNDS, WARM_UP = 20, 2, 3
 FRESH_SIZE = 2
 
 
@@ -67,7 +67,7 @@ def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]
 
 def lines() -> Iterator[str]:
     """The table, a line for each implementation and number of ranks."""
-    yield f"An example on the simulated world and elsewhere, medians of {ROUNDS} rounds, fresh processes {FRESH_ROUNDS}:"
+    yield f"An example on the simulated world and elsewhere, medians of {ROUNDS} rounds (fresh: {FRESH_ROUNDS}):"
     yield f"{'':16}ranks       sim   sim/fake  threaded/sim   gloo/sim  fresh/sim"
     with contestants() as warm:
         for implementation in IMPLEMENTATIONS:

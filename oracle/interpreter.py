@@ -94,10 +94,7 @@ def _local_gradients(scenario: Scenario, batch: int, weights: Lattice, form: For
 
 def _update(gradient: Lattice, learning_rate: float, form: Formats) -> Lattice:
     """learning_rate * gradient, for a learning rate 2**-k; zero where there is no gradient."""
-    shift = int(np.frexp(learning_rate)[1]) - 1
-    if learning_rate != 2.0**shift or shift > 0:
-        raise ValueError(f"a learning rate is a power of two of at most 1, not {learning_rate}")
-    return lattice.divide(gradient, 2**-shift, form)
+    return lattice.divide(gradient, int(1 / learning_rate), form)
 
 
 def _values(scenario: Scenario, flat: Lattice, has: npt.NDArray[np.bool_] | None = None) -> Values:

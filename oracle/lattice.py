@@ -77,10 +77,12 @@ def representable(values: Lattice, form: Formats) -> Lattice:
 def add(terms: Sequence[Lattice] | Lattice, form: Formats) -> Lattice:
     """Sum over the first axis, exact in every order: sum |k| <= 2**p g, g the largest power of two in all terms."""
     stacked = np.asarray(terms)
-    weight = np.abs(stacked).sum(axis=0, dtype=np.float64)
+    if not (np.abs(stacked).sum(axis=0, dtype=np.float64) < _ROOM).all():
+        raise Inexact(f"a sum of {len(stacked)} terms leaves the range of the lattice")
     every_bit = np.bitwise_or.reduce(stacked, axis=0)
-    common = np.ldexp((every_bit & -every_bit).astype(np.float64), form.precision)
-    if not (weight <= np.minimum(common, _ROOM)).all():
+    common = np.maximum(every_bit & -every_bit, 1)
+    total = np.abs(stacked).sum(axis=0)
+    if not ((total // common <= 1 << form.precision) & (total <= form.most)).all():
         raise Inexact(f"a sum of {len(stacked)} terms does not stay exact")
     return representable(stacked.sum(axis=0), form)
 

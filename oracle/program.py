@@ -28,6 +28,7 @@ None, zero and -0.0 are told apart.
 
 import itertools
 import json
+import math
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
@@ -128,6 +129,8 @@ class Scenario(_Short):
             raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {self.probe!r}")
         if self.bucket_cap is not None and self.bucket_cap < 1:
             raise ValueError(f"a bucket cap is at least one byte, not {self.bucket_cap}")
+        if not 0 < self.learning_rate <= 1 or math.frexp(self.learning_rate)[0] != 0.5:
+            raise ValueError(f"a learning rate is a power of two of at most 1, not {self.learning_rate}")
         _check_program(self)
 
     @property
@@ -174,6 +177,8 @@ def _check_program(scenario: Scenario) -> None:
     """A program is well formed if its backwards use trainable parameters and each synchronization is finished."""
     trainable = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
     samples, unfinished, unsynchronized = scenario.samples, False, False
+    if samples < 1:
+        raise ValueError(f"a Backward orders at least one sample, not {samples} samples")
     if samples % scenario.world_size:
         raise ValueError(f"{samples} samples cannot be shared evenly by {scenario.world_size} ranks")
     for event in scenario.program:
@@ -194,3 +199,9 @@ def _check_program(scenario: Scenario) -> None:
             raise ValueError(f"rank {rank} uses no parameter in micro-batch {batch}, so there is no backward to run")
     if unfinished or unsynchronized:
         raise ValueError("the program ends before its last Backward is synchronized and finished")
+    if scenario.only is not None:
+        batch, sample, parameter, element = scenario.only
+        limits = (len(scenario.microbatches), samples, len(scenario.parameters))
+        there = all(0 <= place < limit for place, limit in zip((batch, sample, parameter), limits, strict=True))
+        if not there or not 0 <= element < scenario.parameters[parameter].count:
+            raise ValueError(f"there is no contribution {scenario.only} (micro-batch, sample, parameter, element)")

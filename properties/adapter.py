@@ -48,7 +48,7 @@ def _import(place: str, name: str) -> Any:
         if missing.name is not None and (place == missing.name or place.startswith(missing.name + ".")):
             raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
         raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NotFound(f"--impl {name}: importing {place} failed: {type(error).__name__}: {error}") from error
 
 
@@ -56,21 +56,22 @@ def _load_file(place: str) -> Any:
     path = Path(place)
     if not path.is_file():
         raise NotFound(f"--impl {place}: there is no such file")
-    if path.stem not in sys.modules:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own: files in two folders may be called alike, or like a module of somebody else's.
+    name = f"{path.stem} in {path.resolve().parent}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[path.stem]
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
             raise NotFound(f"--impl {place}: running the file failed: {type(error).__name__}: {error}") from error
-    return sys.modules[path.stem]
+    return sys.modules[name]
 
 
-@functools.lru_cache
 def cap_argument(name: str) -> str | None:
     """The constructor argument that takes the bucket cap, if the named implementation has one."""
     try:

@@ -32,8 +32,8 @@ def main() -> None:
         )
         _say(
             "impls/hook_order_buckets.py averages gradients in buckets that it fills in the order in which "
-            "autograd's hooks fire. It looks right and passes the usual tests. Lockstep draws small training programs and holds it "
-            "against an oracle, on simulated ranks."
+            "autograd's hooks fire. It looks right and passes the usual tests. Lockstep draws small training programs "
+            "and holds it against an oracle, on simulated ranks."
         )
         _show(mean, Trial(wrong, sim, lambda: gloo), SilentlyWrong)
         _say(

@@ -1,4 +1,4 @@
-"""Where in the implementation's code a rank was when it failed, from a traceback or from the stacks of a hung process."""
+"""Where in the implementation's code a rank was when it failed, from a traceback or the stacks of a hung process."""
 
 import re
 from pathlib import Path

@@ -57,6 +57,12 @@ class DescribedGroup(dist.ProcessGroup):
         """What `torch.distributed.get_backend` shows."""
         return "lockstep"
 
+    @property
+    def group_name(self) -> str:
+        """The name under which c10d knows this group."""
+        name: str = dist.distributed_c10d._world.pg_names[self]
+        return name
+
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Starts a collective. ``again(group)`` makes the same call on another process group."""
         raise NotImplementedError

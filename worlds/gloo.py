@@ -92,6 +92,7 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
     import torch.distributed as dist
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
+    from worlds.fresh import fresh_state
 
     torch.set_num_threads(1)
     file_store = dist.FileStore(store_path, -1)
@@ -137,7 +138,7 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
         timeline, contents, grouped = [], job.contents, False
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.world_size))
         result, error = None, None
-        torch.manual_seed(0)
+        fresh_state()
         try:
             store = dist.PrefixStore(f"example {number}", file_store)
             dist.init_process_group("lockstep_gloo", store=store, rank=rank, world_size=job.world_size)

@@ -10,6 +10,7 @@ import ctypes
 import faulthandler
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -43,6 +44,8 @@ def _fork_server() -> multiprocessing.context.ForkServerContext:
 def _begin(serve: Callable[..., None], connection: Connection, log: str, arguments: tuple[Any, ...]) -> None:
     """First thing in the child."""
     os.setsid()
+    # Each child is handed what keeps the fork server alive; only the supervisor may have that.
+    os.close(multiprocessing.forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

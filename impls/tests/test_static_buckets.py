@@ -1,5 +1,6 @@
 """Which parameters share a bucket: the rules at the boundaries of the cap, and a second way to assign them."""
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -57,7 +58,13 @@ def test_a_bucket_counts_bytes_not_elements() -> None:
 
 @pytest.mark.parametrize("cap", [1, 4, 7, 8, 9, 16, 24, 1000])
 def test_every_parameter_is_in_one_bucket_and_no_bucket_could_have_taken_the_next(cap: int) -> None:
-    model = [p for pair in zip(parameters(3, 1, 4, 1, 5, 0, 2), parameters(1, 2, 1, 0, 3, 1, 1, dtype=torch.float64), strict=True) for p in pair]
+    model = [
+        p
+        for pair in zip(
+            parameters(3, 1, 4, 1, 5, 0, 2), parameters(1, 2, 1, 0, 3, 1, 1, dtype=torch.float64), strict=True
+        )
+        for p in pair
+    ]
     buckets = assign_buckets(model, cap)
     members = [member for bucket in buckets for member in bucket]
     assert {id(member) for member in members} == {id(parameter) for parameter in model}
@@ -67,7 +74,7 @@ def test_every_parameter_is_in_one_bucket_and_no_bucket_could_have_taken_the_nex
         assert all(member.dtype is dtype for bucket in mine for member in bucket)
         flat = [member for bucket in mine for member in bucket]
         assert [id(member) for member in flat] == [id(parameter) for parameter in model if parameter.dtype is dtype]
-        for bucket, following in zip(mine, mine[1:], strict=False):
+        for bucket, following in itertools.pairwise(mine):
             size = sum(member.numel() * member.element_size() for member in bucket)
             assert size <= cap or len(bucket) == 1
             assert size + following[0].numel() * following[0].element_size() > cap

@@ -19,10 +19,13 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         draw(st.integers(0, len(model))), Parameter(draw(st.sampled_from(SHAPES)), draw(st.sampled_from(dtypes)))
     )
     trained = [index for index, parameter in enumerate(model) if parameter.trainable]
-    order = st.permutations(trained).flatmap(
-        lambda all_: st.integers(0, len(all_)).map(lambda kept: tuple(all_[kept:]))
+    # A rank's first sample uses something, so that there is a backward to run.
+    some, any_ = (
+        st.tuples(st.permutations(trained), st.integers(least, len(trained))).map(
+            lambda drawn: tuple(drawn[0][: drawn[1]])
+        )
+        for least in (1, 0)
     )
-    one = st.permutations(trained).map(tuple)  # a rank's first sample uses all, so that there is a backward to run
     program: list[Event] = []
     local = False
     for phase in [
@@ -30,7 +33,7 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         "synchronize",
     ]:
         if phase in ("local", "synchronize"):
-            orders = tuple(draw(order if sample % per_rank else one) for sample in range(world_size * per_rank))
+            orders = tuple(draw(any_ if sample % per_rank else some) for sample in range(world_size * per_rank))
             local = phase == "local"
             program += [Backward(orders, False)] if local else [Backward(orders), Finish()]
         elif not local:

@@ -1,4 +1,4 @@
-"""`impls.static_buckets` at work: what it sends, in which order, and what it makes of shared weights and of failures."""
+"""`impls.static_buckets` at work: what it sends, in which order, and what becomes of shared weights and of failures."""
 
 import json
 from typing import Any

@@ -134,7 +134,7 @@ def stop(_: Any) -> None:
 
 
 def after_a_backward_cut_short(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """A backward that ends halfway with an exception on every rank; then a sound one. Payload: where the first ended."""
+    """A backward that an exception ends halfway on every rank; then a sound one. Payload: where the first ended."""
     where = json.loads(payload)
     model = Model([(1, "float32"), (2, "float32"), (3, "float32")])
     wrapped = StaticBuckets(model, 8 / 2**20)  # buckets: the third, then the second, then the first

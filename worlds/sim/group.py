@@ -1,4 +1,4 @@
-"""Collectives between simulated ranks: matched by their place in the group's sequence, compared, carried out, delivered.
+"""Collectives between simulated ranks: matched by place in the group's sequence, compared, carried out, delivered.
 
 A collective reads its input when it is launched. It is carried out when the last member arrives, and written to a
 rank's output when that rank waits for it: whoever reads earlier, or never waits, does not see the result. Launching
@@ -8,7 +8,7 @@ never blocks. Members that disagree on a collective get a `Mismatch` that names 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,9 @@ from torch.futures import Future
 from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
 from worlds.contract import Collective
 from worlds.sim.baton import Baton
+from worlds.sim.belongings import Belongings
 
-Flat = torch.Tensor  # a collective's input or output on one rank, all tensors of the call end to end
+Flat: TypeAlias = torch.Tensor  # a collective's input or output on one rank, all tensors of the call end to end
 
 
 class Mismatch(RuntimeError):
@@ -37,6 +38,7 @@ class Meeting:
 
     @property
     def over(self) -> bool:
+        """Whether nobody need wait any longer."""
         return self.results is not None or bool(self.mismatch)
 
 
@@ -49,7 +51,16 @@ class Run:
     at_once: bool
     timeline: list[list[Collective]]  # by global rank
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
+    belongings: dict[int, Belongings] = field(default_factory=dict)  # by global rank
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
+
+    def block(self, rank: int, work: "SimWork") -> None:
+        """Lets other ranks run until the work is over, and gives the rank back what is its own."""
+        self.belongings[rank].put_away()
+        try:
+            self.baton.block(rank, work)
+        finally:
+            self.belongings[rank].take_out()
 
 
 def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat | None]:
@@ -105,7 +116,7 @@ class SimWork(dist.Work):
         meeting, group = self._meeting, self._group
         while not meeting.over:
             meeting.waiting.append(group.global_rank)
-            group.run.baton.block(group.global_rank, self)
+            group.run.block(group.global_rank, self)
         if meeting.mismatch:
             raise Mismatch(meeting.mismatch)
         if not self._delivered:
@@ -152,9 +163,11 @@ class SimGroup(DescribedGroup):
         self._issued = 0  # collectives so far
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
+        """What `torch.distributed.get_backend` shows."""
         return "sim"
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+        """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
         run, place = self.run, self._issued
         self._issued += 1
         flat = flatten(inputs)

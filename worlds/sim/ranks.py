@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg
 
 from worlds.contract import Job, Outcome, RankError, RankReport, raised, resolve
+from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
+from worlds.sim.belongings import Belongings
 from worlds.sim.group import Mismatch, Run, SimGroup
 
 
@@ -50,7 +52,6 @@ class Ranks:
         self._run = Run(self._baton, job.contents, job.at_once, [[] for _ in range(self._size)])
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
-        torch.default_generator.manual_seed(0)  # torch.manual_seed asks every accelerator too, which takes 0.1 ms
         self._baton.run()
         return tuple(report for report in self._reports if report is not None)
 
@@ -65,6 +66,9 @@ class Ranks:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
         result, error, how = None, None, "has ended"
         _current.run, _current.grouped = self._run, False
+        fresh_state()
+        self._run.belongings[rank] = Belongings(rank, self._size)
+        self._run.belongings[rank].take_out()
         try:
             dist.init_process_group("sim", store=self._store, rank=rank, world_size=self._size)
             result = self._function(self._job.payload, rank, self._size)

@@ -1,4 +1,4 @@
-"""The meaning of the collectives in `worlds.tests.programs`, told in NumPy: what each rank must see afterwards."""
+"""The meaning of the collectives in `worlds.tests.commands`, told in NumPy: what each rank must see afterwards."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,7 +40,7 @@ CASES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
 
 
 def expected(call: Mapping[str, Any], rank: int, size: int) -> list[Array]:
-    """What the call of `worlds.tests.programs.calls` must report on a rank, in float64."""
+    """What the call of `worlds.tests.commands.calls` must report on a rank, in float64."""
     call = {"count": 8, "reduction": "sum", "root": 0, **call}
     by_rank = np.array([np.arange(1, call["count"] + 1) + 10.0 * other for other in range(size)])
     reduce = REDUCTIONS[call["reduction"]]

@@ -1,168 +1,23 @@
-"""What ranks run in the tests of the worlds. Functions are handed over by name, so they are here and not in the tests.
-
-`calls` does what a list says, another list for each rank; what needs more than a list is a function of its own.
-"""
+"""What ranks run in the tests of the worlds, where a list of `worlds.tests.commands` does not say it."""
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-REDUCTIONS = {
-    "sum": dist.ReduceOp.SUM,
-    "average": dist.ReduceOp.AVG,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
+from worlds.tests.commands import calls, data
 
-
-def data(rank: int, count: int, dtype: str = "float64") -> torch.Tensor:
-    """1, 2, 3, ... on rank 0, 11, 12, 13, ... on rank 1, and so on: no two alike."""
-    return torch.arange(1, count + 1).add(10 * rank).to(getattr(torch, dtype))
-
-
-def all_reduce(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    dist.all_reduce(mine, REDUCTIONS[call["reduction"]])
-    return [mine]
-
-
-def all_reduce_coalesced(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    tensors = [mine, data(rank + 100, 2, call["dtype"])]
-    dist.all_reduce_coalesced(tensors, REDUCTIONS[call["reduction"]])
-    return tensors
-
-
-def all_reduce_of_a_transposed_view(
-    rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]
-) -> list[torch.Tensor]:
-    matrix = torch.stack([mine, 2 * mine])
-    dist.all_reduce(matrix.t(), REDUCTIONS[call["reduction"]])
-    return [matrix]
-
-
-def broadcast(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    dist.broadcast(mine, src=call["root"])
-    return [mine]
-
-
-def reduce(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    dist.reduce(mine, call["root"], REDUCTIONS[call["reduction"]])
-    return [mine] if rank == call["root"] else []  # elsewhere it is not specified
-
-
-def all_gather(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    outputs = [torch.zeros_like(mine) for _ in range(size)]
-    dist.all_gather(outputs, mine)
-    return outputs
-
-
-def all_gather_into_tensor(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    output = mine.new_zeros(size * len(mine))
-    dist.all_gather_into_tensor(output, mine)
-    return list(output.chunk(size))
-
-
-def all_gather_in_place(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The input is its rank's slice of the output."""
-    output = mine.new_zeros(size * len(mine))
-    own = output[rank * len(mine) : (rank + 1) * len(mine)]
-    own.copy_(mine)
-    dist.all_gather_into_tensor(output, own)
-    return list(output.chunk(size))
-
-
-def reduce_scatter(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    output = mine.new_zeros(len(mine) // size)
-    dist.reduce_scatter(output, list(mine.chunk(size)), REDUCTIONS[call["reduction"]])
-    return [output]
-
-
-def reduce_scatter_tensor(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    output = mine.new_zeros(len(mine) // size)
-    dist.reduce_scatter_tensor(output, mine, REDUCTIONS[call["reduction"]])
-    return [output]
-
-
-def reduce_scatter_in_place(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The output is its rank's slice of the input."""
-    output = mine.chunk(size)[rank]
-    dist.reduce_scatter_tensor(output, mine, REDUCTIONS[call["reduction"]])
-    return [output]
-
-
-def barrier(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    dist.barrier()
-    return [mine]
-
-
-def all_gather_object(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Goes through all_gather of sizes and of padded bytes."""
-    objects: list[Any] = [None] * size
-    dist.all_gather_object(objects, {"rank": rank, "values": [rank] * rank})
-    return [torch.tensor([told["rank"], *told["values"]]) for told in objects]
-
-
-def fail(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    error = RuntimeError(f"rank {rank} had enough")
-    error.add_note("at the third step")
-    raise error
-
-
-def sys_exit(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    print(f"rank {rank} leaves", file=sys.stderr)
-    sys.exit(3)
-
-
-def os_exit(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    print(f"rank {rank} leaves", flush=True)
-    os._exit(3)
-
-
-def kill(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return []
-
-
-def loop_for_ever(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
-    while True:
-        time.sleep(0.01)
-
-
-COMMANDS: dict[str, Callable[[int, int, torch.Tensor, Mapping[str, Any]], list[torch.Tensor]]] = {
-    command.__name__: command
-    for command in (
-        *(all_reduce, all_reduce_coalesced, all_reduce_of_a_transposed_view, broadcast, reduce, barrier),
-        *(all_gather, all_gather_into_tensor, all_gather_in_place, all_gather_object),
-        *(reduce_scatter, reduce_scatter_tensor, reduce_scatter_in_place),
-        *(fail, sys_exit, os_exit, kill, loop_for_ever),
-    )
-}
-USUAL = {"dtype": "float64", "count": 8, "reduction": "sum", "root": 0}
-
-
-def calls(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Payload: for each rank a list of {"do": a command, and what is not as in USUAL}. Gives what each wrote."""
-    results = []
-    for call in json.loads(payload)[rank]:
-        call = {**USUAL, **call}
-        mine = data(rank, call["count"], call["dtype"])
-        results.append([tensor.double().numpy() for tensor in COMMANDS[call["do"]](rank, world_size, mine, call)])
-    return {"pid": os.getpid(), "results": results}
+__all__ = ["calls"]  # handed over by name, like what is defined here
 
 
 def reading_early(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Starts collectives, overwrites their inputs, and looks at their outputs before and after wait, and never waited."""
+    """Starts collectives, overwrites their inputs, and looks at their outputs before wait, after it, and without it."""
     reduced, gathered, scattered = data(rank, 2), torch.zeros(2 * world_size).double(), torch.zeros(1).double()
     to_gather, to_scatter, never = data(rank, 2), data(rank, world_size), data(rank, 2)
     works = [
@@ -325,39 +180,3 @@ def launching_more_on_rank_0(payload: str, rank: int, world_size: int) -> Mappin
 def children(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Leaves a process of its own behind."""
     return {"pid": os.getpid(), "child": subprocess.Popen(["sleep", "1000"]).pid}
-
-
-# What supervised children run: `serve(connection, ...)`.
-
-
-def echo(connection: Connection, word: str) -> None:
-    """Answers each message with itself and its process."""
-    while True:
-        connection.send((word, connection.recv(), os.getpid()))
-
-
-def obey(connection: Connection) -> None:
-    """Does what a message says."""
-    while True:
-        match connection.recv():
-            case "print a little":
-                print("on stdout")
-                print("on stderr", file=sys.stderr)
-                os.write(1, b"past Python\n")
-                connection.send("printed")
-            case "print":
-                print("x" * 5000 + "the end")
-                connection.send("printed")
-            case "exit":
-                sys.exit(7)
-            case "raise":
-                raise KeyError("nobody catches this")
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "return":
-                return
-            case "hang":
-                connection.send("hanging")
-                loop_for_ever(0, 0, torch.empty(0), {})
-            case "leave a process":
-                connection.send((os.getpid(), subprocess.Popen(["sleep", "1000"]).pid))

@@ -1,4 +1,4 @@
-"""The gloo world: the same answers as the simulated one, from processes that stay warm and are replaced when spoiled."""
+"""The gloo world: the answers of the simulated one, from processes that stay warm and are replaced when spoiled."""
 
 import time
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def test_every_collective_gives_the_same_as_on_the_simulated_world(sim: World, g
         here, there = (run_calls(world, [calls] * size) for world in (gloo, sim))
         for rank, (real, simulated) in enumerate(zip(results(here), results(there), strict=True)):
             assert plain(real["results"]) == plain(simulated["results"])
-            assert plain(real["results"]) == plain([expected(call, rank, size) for call in calls])
+            assert plain(real["results"]) == plain([expected(asked, rank, size) for asked in calls])
         assert [report.collectives for report in here] == [report.collectives for report in there]
 
 
@@ -98,7 +98,11 @@ SPOILING: dict[str, tuple[Calls, list[str | None], str]] = {
     "calls sys.exit": ([[USUAL], [call("sys_exit")]], ["abandoned", "raised"], "SystemExit: 3"),
     "calls os._exit": ([[USUAL], [call("os_exit")]], ["abandoned", "died"], "its process exited with code 3"),
     "is killed": ([[USUAL], [call("kill")]], ["abandoned", "died"], "its process was killed by SIGKILL"),
-    "hangs in Python": ([[call("barrier")], [call("barrier"), call("loop_for_ever")]], [None, "timeout"], "gave no answer"),
+    "hangs in Python": (
+        [[call("barrier")], [call("barrier"), call("loop_for_ever")]],
+        [None, "timeout"],
+        "gave no answer",
+    ),
     "hangs in a collective": ([[], [USUAL]], [None, "timeout"], "gave no answer"),
 }
 
@@ -125,7 +129,7 @@ def test_when_a_rank_fails_that_is_told_and_the_next_example_is_sound(quick: Glo
     ids=["operation", "count", "dtype", "barrier"],
 )
 def test_ranks_that_disagree_are_contained_and_their_timelines_tell(quick: GlooWorld, other: dict[str, Any]) -> None:
-    """gloo may abort the process, raise, hang or add up nonsense; the collectives that were issued show the mismatch."""
+    """gloo may abort the process, raise, hang or add up nonsense; the collectives that were issued show it."""
     before = pids(quick, 2)
     quick.limit = 1.0
     outcome = run_calls(quick, [[call("barrier"), USUAL], [call("barrier"), other]])

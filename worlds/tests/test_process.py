@@ -9,12 +9,13 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from worlds import process
 from worlds.process import Child, Died
-from worlds.tests import programs
+from worlds.tests import served
 from worlds.tests.outcomes import alive, gone
 
 ROOT = Path(__file__).parents[2]
@@ -29,22 +30,22 @@ def start(serve: Callable[..., None], *arguments: object) -> Child:
 
 @pytest.fixture
 def child() -> Iterator[Child]:
-    started = start(programs.obey)
+    started = start(served.obey)
     yield started
     started.kill()
 
 
-def answer(child: Child) -> object:
+def answer(child: Child) -> Any:
     """Its next answer, which must come within ten seconds."""
     assert process.wait([child], 10.0) == [child]
     return child.receive()
 
 
 def test_a_child_is_given_arguments_and_answers_messages() -> None:
-    child = start(programs.echo, "hello")
+    child = start(served.echo, "hello")
     for message in (1, {"two": [3]}):
         child.send(message)
-        word, back, pid = answer(child)  # type: ignore[misc]  # a tuple, see echo
+        word, back, pid = answer(child)
         assert (word, back) == ("hello", message)
         assert pid != os.getpid()
     child.kill()
@@ -85,7 +86,7 @@ def test_the_end_of_what_a_child_printed_is_kept_with_both_streams_and_what_went
 
 
 def test_a_child_prints_nothing_on_our_streams(capfd: pytest.CaptureFixture[str]) -> None:
-    child = start(programs.obey)
+    child = start(served.obey)
     child.send("print")
     assert answer(child) == "printed"
     child.kill()
@@ -113,7 +114,7 @@ def test_a_child_that_is_gone_has_no_stacks(child: Child) -> None:
 
 
 def test_waiting_tells_who_is_ready() -> None:
-    children = [start(programs.obey) for _ in range(3)]
+    children = [start(served.obey) for _ in range(3)]
     children[1].send("print")
     assert process.wait(children, 10.0) == [children[1]]
     children[1].receive()
@@ -126,7 +127,6 @@ def test_waiting_tells_who_is_ready() -> None:
 def test_killing_a_child_ends_what_it_started_too(child: Child) -> None:
     child.send("leave a process")
     pids = answer(child)
-    assert isinstance(pids, tuple)
     assert all(alive(pid) for pid in pids)
     child.kill()
     assert gone(pids)
@@ -134,7 +134,7 @@ def test_killing_a_child_ends_what_it_started_too(child: Child) -> None:
 
 def test_ctrl_c_does_not_reach_a_child(child: Child) -> None:
     child.send("leave a process")
-    pid, _ = answer(child)  # type: ignore[misc]  # a tuple, see obey
+    pid, _ = answer(child)
     os.kill(pid, signal.SIGINT)
     child.send("print")
     assert answer(child) == "printed"

@@ -26,9 +26,9 @@ def other() -> Iterator[SimWorld]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_collective_does_what_it_means_on_1_to_8_ranks(sim: World, name: str) -> None:
     for size in SIZES:
-        for call in CASES[name](size):
-            for rank, result in enumerate(results(run_calls(sim, [[call]] * size))):
-                assert plain(result["results"][0]) == plain(expected(call, rank, size))
+        for asked in CASES[name](size):
+            for rank, result in enumerate(results(run_calls(sim, [[asked]] * size))):
+                assert plain(result["results"][0]) == plain(expected(asked, rank, size))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "int32", "uint8"])

@@ -1,0 +1,46 @@
+"""What supervised children run in the tests of `worlds.process`: ``serve(connection, *arguments)``."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+
+
+def echo(connection: Connection, word: str) -> None:
+    """Answers each message with itself and its process."""
+    while True:
+        connection.send((word, connection.recv(), os.getpid()))
+
+
+def obey(connection: Connection) -> None:
+    """Does what a message says."""
+    while True:
+        match connection.recv():
+            case "print a little":
+                print("on stdout")
+                print("on stderr", file=sys.stderr)
+                os.write(1, b"past Python\n")
+                connection.send("printed")
+            case "print":
+                print("x" * 5000 + "the end")
+                connection.send("printed")
+            case "exit":
+                sys.exit(7)
+            case "raise":
+                raise KeyError("nobody catches this")
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "return":
+                return
+            case "hang":
+                connection.send("hanging")
+                loop_for_ever()
+            case "leave a process":
+                connection.send((os.getpid(), subprocess.Popen(["sleep", "1000"]).pid))
+
+
+def loop_for_ever() -> None:
+    while True:
+        time.sleep(0.01)
