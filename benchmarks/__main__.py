@@ -13,7 +13,7 @@ def main() -> None:
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     today = datetime.date.today().isoformat()
     # Others at work blur the ratios: a process that often waits is then treated better than one that only computes.
-    machine = f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} of them at work before"
+    machine = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     print(f"Lockstep, {today}: Python {platform.python_version()}, {versions}; {machine}\n")
     for table in (worlds, shares):
         for line in table.lines():

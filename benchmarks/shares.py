@@ -9,7 +9,8 @@ from unittest import mock
 from oracle.interpreter import interpret, is_exact
 from properties import judge, test_mean
 from properties.implementations import look_up
-from properties.law import law_of, search
+from properties.law import law_of
+from properties.search import search
 from properties.trial import Trial
 from worlds.sim.world import SimWorld
 

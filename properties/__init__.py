@@ -3,7 +3,8 @@
 What runs where:
 
     on the ranks      rank (runs a program), probes (the models), adapter (meets an implementation where it stands)
-    in pytest         strategies (draw scenarios), trial (an implementation on a world), judge (compares),
-                      law (search and shrink), report and what it is made of: decode, guess, picture, script
+    in pytest         strategies (draw scenarios), trial (an implementation on a world), judge (compares), law,
+                      search (and shrink), hold (a law against an implementation), report and what it is made of:
+                      decode, guess, picture, whereabouts, script; matrix
     the laws          test_*.py, one file per family
 """

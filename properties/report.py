@@ -1,5 +1,6 @@
 """The report of a failure, for somebody who knows data-parallel training and has never heard of Hypothesis."""
 
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,11 @@ from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from properties.decode import decode, explain
 from properties.guess import guess
-from properties.law import Failure, Law, sentence, took_the_clock
+from properties.law import Law, sentence
 from properties.naming import event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
+from properties.search import Failure, took_the_clock
 from properties.trial import Trial, job
 from properties.verdict import LawBroken
 from properties.whereabouts import whereabouts
@@ -78,4 +80,7 @@ def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
         path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name)
     except OSError as error:
         return f"the script could not be written: {error}"
-    return f"torchrun --nproc-per-node={broken.scenario.world_size} {path}"
+    torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH
+    if torchrun.is_relative_to(Path.cwd()):
+        torchrun = torchrun.relative_to(Path.cwd())
+    return f"{torchrun} --nproc-per-node={broken.scenario.world_size} {path}"

@@ -7,7 +7,8 @@ import pytest
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas
 from properties.implementations import CORRECT, WRONG, look_up
-from properties.law import Law, search
+from properties.law import Law
+from properties.search import search
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong

@@ -3,8 +3,9 @@
 import pytest
 
 from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas
+from properties.hold import unwitnessed
 from properties.implementations import CORRECT, look_up
-from properties.law import law_of, unwitnessed
+from properties.law import law_of
 from properties.trial import Trial
 from worlds.contract import World
 

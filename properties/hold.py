@@ -1,0 +1,112 @@
+"""Holds a law against an implementation on a world: searches, confirms on real processes, files the verdict."""
+
+import contextlib
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from properties.law import Law, sentence
+from properties.matrix import PROPERTY
+from properties.search import Failure, search, took_the_clock
+from properties.trial import Trial
+from properties.verdict import LawBroken, Refused, SilentlyWrong
+
+# Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
+CONFIRM_LIMIT = 5.0
+SIM_ONLY = (
+    "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
+    "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
+)
+
+
+def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
+    """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
+    trial.witnessed.clear()
+    profile = settings()
+    examples = profile.max_examples if trial.world.name == "sim" else max(1, profile.max_examples // 10)
+    options: Any = {"database": profile.database, "derandomize": profile.derandomize}
+    found = search(law, trial, examples, **options)
+    failures = found.failures
+    loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
+    if failures and len(loud) == len(failures) and not any(map(took_the_clock, loud)):
+        # Silent corruption is the worst there is: look for it behind the failures that announce themselves.
+        failures = failures + search(law, trial, examples, only=SilentlyWrong, **options).failures
+    failures = [confirmed for failure in failures if (confirmed := confirm(law, trial, failure)) is not None]
+    unseen: list[str] = []
+    if not found.failures and trial.witnessed["ran to its end"]:
+        try:
+            unseen = unwitnessed(law, trial)
+        except LawBroken as broken:  # on the law's own example, which is small already
+            failures = [Failure(None, broken)]
+    verdict, message = "holds", ""
+    if failures:
+        from properties.report import report  # needs most of the suite; a law that holds does not
+
+        verdict = " and ".join(dict.fromkeys(failure.broken.verdict for failure in failures))
+        message = "\n\n".join(report(law, trial, failure) for failure in failures)
+    elif found.failures:
+        verdict = "sim only, no failure"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
+    elif not trial.witnessed["ran to its end"]:
+        verdict = "refuses"
+        refused = f"{trial.implementation.name} refused all {found.examples} examples"
+        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'nothing could be drawn')}"
+    elif unseen:
+        verdict = "shows nothing"
+        words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
+    record(PROPERTY, {**filed, "world": trial.world.name, "verdict": verdict})
+    if message:
+        pytest.fail(message, pytrace=False)
+
+
+def unwitnessed(law: Law, trial: Trial) -> list[str]:
+    """What must have taken place for the law to have shown something, and has not, not even in its own example.
+
+    Raises LawBroken where the law fails on that example.
+    """
+    for witness, example in law.witnesses.items():
+        if not trial.witnessed[witness]:
+            with contextlib.suppress(Refused):
+                law.check(trial, example)
+    return [witness for witness in law.witnesses if not trial.witnessed[witness]]
+
+
+def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
+    """Runs a failure of the simulated world again on gloo, and says what it does there.
+
+    None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
+    that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
+    """
+    if trial.world.name != "sim" or trial.confirm_on is None:
+        return failure
+    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=CONFIRM_LIMIT)
+    try:
+        law.check(real, failure.drawn)
+    except Refused as refused:
+        return replace(failure, elsewhere=f"gloo refuses: {refused}")
+    except LawBroken as broken:
+        if failure.broken.same_as(broken) and broken.difference is not None:
+            ranks = failure.broken.scenario.world_size
+            return replace(failure, elsewhere=f"confirmed: {ranks} real processes on gloo give the same wrong bits.")
+        return replace(failure, elsewhere=f"gloo {broken.verdict}: {broken.headline}{printed(broken)}")
+    at_once = replace(trial, at_once=True)
+    try:
+        law.check(at_once, failure.drawn)
+    except (Refused, LawBroken):
+        return None
+    words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
+    return replace(failure, elsewhere=words)
+
+
+def printed(broken: LawBroken) -> str:
+    """What the ranks that died last printed, on one line; empty where none did."""
+    for report in broken.outcome:
+        if report.error is not None and report.error.kind == "died" and report.error.details.strip():
+            return f" It printed: {' '.join(report.error.details.split())[-300:]}"
+    return ""
