@@ -9,6 +9,7 @@ replaced, and the next example runs on a sound one.
 import datetime
 import itertools
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,16 +36,21 @@ class GlooWorld:
         self._pool: list[process.Child] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._examples = itertools.count()
+        self._served = 0  # examples that this pool has run
 
     def run(self, job: Job) -> Outcome:
         """One example on the first ``world_size`` processes of the pool."""
+        if self._served >= process.LIFETIME:
+            self.close()
         if self._folder is None:
+            self._served = 0
             self._folder = tempfile.TemporaryDirectory(prefix="lockstep-gloo-")
         store = str(Path(self._folder.name) / "store")
         new = [process.Child(_serve, rank, store, self.limit) for rank in range(len(self._pool), job.world_size)]
         self._pool += new
         for child in new:
             child.await_start()
+        self._served += 1
         children, number = self._pool[: job.world_size], next(self._examples)
         for child in children:
             child.send((number, job))
@@ -148,4 +154,5 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
+            sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         connection.send(RankReport(result, error, tuple(timeline)))

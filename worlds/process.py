@@ -21,6 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+# Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
+# cycle through C++ that Python's collector cannot free, so most implementations leave some 25 kB behind each time.
+LIFETIME = 2000
 _PR_SET_PDEATHSIG = 1
 _STACK_SIGNAL = signal.SIGUSR1
 _READY = "ready"

@@ -26,13 +26,18 @@ class SimWorld:
     def __init__(self, limit: float = 10.0) -> None:
         self.limit = limit
         self._child: process.Child | None = None
+        self._served = 0  # examples that this child has run
 
     def run(self, job: Job) -> Outcome:
         """One example; a child that hangs or dies is replaced, and every rank's report says so."""
+        if self._served >= process.LIFETIME:
+            self.close()
         if self._child is None:
+            self._served = 0
             self._child = process.Child(_serve)
             self._child.await_start()
         child = self._child
+        self._served += 1
         child.send(job)
         limit = job.limit or self.limit
         if process.wait([child], limit):
