@@ -62,7 +62,7 @@ def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: Wor
 @pytest.mark.parametrize("law", [MEAN, REPLICAS], ids=lambda law: law.name)
 def test_an_implementation_that_never_synchronizes_is_found(sim: World, law: Law) -> None:
     under_test = trial("properties.tests.user_code:NeverSynchronizes", sim)
-    for seed in SEEDS[:5]:
+    for seed in SEEDS[:2]:
         (failure,) = search(law, under_test, 100, seed_value=seed).failures
         assert isinstance(failure.broken, SilentlyWrong)
         assert failure.broken.scenario.world_size == 2
