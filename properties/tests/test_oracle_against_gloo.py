@@ -51,16 +51,17 @@ class GlooRanks:
 
     def __init__(self, world_size: int) -> None:
         store, errors = c10d.HashStore(), list[Exception]()
-        device = c10d.ProcessGroupGloo.create_device(interface="lo")  # one for all: its thread serves every rank
+        group: Any = c10d.ProcessGroupGloo  # torch's stub calls its options otherwise
+        device = group.create_device(interface="lo")  # one for all: its thread serves every rank
         self.groups: list[Any] = [None] * world_size
 
         def build(rank: int) -> None:
             try:
-                options = c10d.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # the stub says Options
+                options = group._Options()
                 options._timeout = datetime.timedelta(seconds=60)
                 options._devices = [device]
                 options._threads = 1
-                self.groups[rank] = c10d.ProcessGroupGloo(store, rank, world_size, options)
+                self.groups[rank] = group(store, rank, world_size, options)
             except Exception as error:
                 errors.append(error)
 
