@@ -56,8 +56,11 @@ def formats(names: tuple[str, ...], counts: tuple[int, ...]) -> Formats:
 
 
 def from_integers(values: npt.ArrayLike) -> Lattice:
-    """Integers as lattice values."""
-    return np.asarray(values, dtype=np.int64) << FRACTION_BITS
+    """Integers as lattice values. Raises Inexact for those out of its range."""
+    integers = np.asarray(values, dtype=np.int64)
+    if not (np.abs(integers.astype(np.float64)) < _ROOM / 2**FRACTION_BITS).all():
+        raise Inexact("an integer is out of the range of the lattice")
+    return integers << FRACTION_BITS
 
 
 def to_float(values: Lattice) -> npt.NDArray[np.float64]:

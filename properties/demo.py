@@ -66,7 +66,7 @@ def _show(law: Law, trial: Trial, kind: type[LawBroken]) -> None:
 
 
 def _hold(law: Law, implementation: Implementation, sim: SimWorld) -> None:
-    found = search(law, Trial(implementation, sim), EXAMPLES // 2)
+    found = search(law, Trial(implementation, sim), EXAMPLES // 4)
     ended = ", ".join(failure.broken.verdict for failure in found.failures) or "holds"
     print(f"  {law.number}  {sentence(law)}: {ended} on {found.examples} examples")
 

@@ -273,3 +273,9 @@ def test_a_certified_mean_is_exact_in_every_order_and_bracketing(
 def test_lattice_values_become_floats_without_a_loss() -> None:
     values = np.array([1, -3, 2**52 + 1, 5 << 40], dtype=np.int64)
     assert [Fraction(value) for value in lattice.to_float(values)] == [exactly(int(value)) for value in values]
+
+
+def test_integers_out_of_range_are_refused() -> None:
+    assert lattice.from_integers([2**37])[0] == 2 ** (37 + lattice.FRACTION_BITS)
+    with pytest.raises(Inexact):
+        lattice.from_integers([2**39])

@@ -195,3 +195,24 @@ class SimGroup(DescribedGroup):
             meeting.waiting = []
         if meeting.mismatch:
             raise Mismatch(meeting.mismatch)
+
+
+def _missing(operation: str) -> Callable[..., dist.Work]:
+    def method(*_: Any, **__: Any) -> dist.Work:
+        raise NotImplementedError(f"the simulated world has no {operation} yet; gloo has")
+
+    return method
+
+
+# Said by every rank before any harm, so that it reads as what it is and not as a crash of the implementation.
+for _operation in (
+    "gather",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "send",
+    "recv",
+    "recv_anysource",
+):
+    setattr(SimGroup, _operation, _missing(_operation))
