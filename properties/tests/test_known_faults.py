@@ -36,7 +36,7 @@ def test_every_search_ends_in_the_smallest_program_that_shows_the_fault(sim: Wor
     assert under_test.implementation.known_fault
     smallest = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
     for seed in SEEDS:
-        (failure,) = search(MEAN, under_test, 100, seed_value=seed, only=SilentlyWrong).failures
+        (failure,) = search(MEAN, under_test, 300, seed_value=seed, only=SilentlyWrong).failures
         assert isinstance(failure.broken, SilentlyWrong)
         assert failure.drawn == failure.broken.scenario == smallest, f"seed {seed}"
 
