@@ -16,7 +16,7 @@ from properties.trial import Trial
 from properties.verdict import LawBroken, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
-CONFIRM_LIMIT = 5.0
+CONFIRM_LIMIT = 2.0
 SIM_ONLY = (
     "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
     "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
