@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oracle.program import Scenario
+from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, Refused
@@ -83,9 +83,11 @@ def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         (message,) = messages
         constructing = all("while it was constructed" in error.notes for error in errors.values())
-        before_any_step = not any(
-            note.startswith("in event") and "Step" in note for e in errors.values() for note in e.notes
-        )
+        # The note that `properties.rank` adds says in which event: "in event 3, Finish()".
+        places = [
+            int(note.split()[2].rstrip(",")) for e in errors.values() for note in e.notes if note.startswith("in event")
+        ]
+        before_any_step = not any(isinstance(event, Step) for event in scenario.program[: max(places, default=-1) + 1])
         name, _, explanation = message.partition(":")
         if explanation.strip() and before_any_step and (constructing or name in REFUSALS):
             raise Refused(message)
