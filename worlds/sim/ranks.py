@@ -14,7 +14,8 @@ from worlds.contract import Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.group import Mismatch, Run, SimGroup
+from worlds.sim.group import SimGroup
+from worlds.sim.meeting import Mismatch, Run
 
 
 @cache
