@@ -54,3 +54,5 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             return [f"step: SGD with learning rate {scenario.learning_rate}"]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
+        case _:
+            return [repr(event)]
