@@ -1,109 +1,281 @@
 """Runs a program on paper: what every rank must hold at every point where the outside can look.
 
-Everything is exact: the interpreter works on integers and checks, as it goes, that floating point would not round
-either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing. All parameters lie end
-to end in one array; ``has`` says which of them have a gradient, since none is not zero.
+Exact wherever it can be: the interpreter works on integers and checks, as it goes, that floating point would not round
+either (`oracle.lattice`). A scenario for which that fails raises `Inexact` and proves nothing. What no choice of data
+makes exact, such as a step of Adam or clipping by an irrational norm, gives intervals instead, and so does what follows
+from it. One function here for each event; `oracle.program` says what the events mean.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from oracle import lattice
-from oracle.fingerprint import contributions, initial_parameters
+from oracle import enclosures, hyperparameters, lattice, loss_scaling
+from oracle.bounds import Enclosure
+from oracle.clipping import clip
+from oracle.fingerprint import contributions
 from oracle.formats import FORMATS
-from oracle.lattice import Formats, Inexact, Lattice
-from oracle.program import AVERAGINGS, UNUSED, Backward, Finish, Scenario, Step, ZeroGrad
+from oracle.intervals import Interval
+from oracle.lattice import Inexact, Lattice
+from oracle.mixed_precision import MASTER
+from oracle.optimizers import AdamState
+from oracle.program import (
+    AVERAGINGS,
+    UNUSED,
+    Backward,
+    Clip,
+    Finish,
+    Freeze,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from oracle.state import Flat, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
+from oracle.stepping import step
 
-Values = tuple[npt.NDArray[np.generic] | None, ...]
+__all__ = ["Expectation", "Values", "interpret", "is_exact"]
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What holds on *every* rank, one array per parameter, in its dtype and shape.
+    """What holds on *every* rank, one value per parameter: an array in its dtype and shape, which must come out bit for
+    bit, or an `Interval` of its shape, which must contain what comes out. None: there is no gradient.
 
-    ``gradients`` after each Finish and ``parameters`` after each Step, by the event's place in the program;
-    ``initial`` after construction. None: there is no gradient.
+    All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
+    ``parameters`` after each Step and SaveAndLoad; after each Step also ``states``, the optimizer's, a mapping per
+    parameter with torch's names and "master" (empty: never stepped), and ``loss_scales``. ``buffers`` after each
+    Backward by rank. ``initial`` parameters after construction.
     """
 
     initial: Values
     gradients: dict[int, Values]
     parameters: dict[int, Values]
+    norms: dict[int, Told] = field(default_factory=dict)
+    states: dict[int, tuple[dict[str, Told], ...]] = field(default_factory=dict)
+    loss_scales: dict[int, float] = field(default_factory=dict)
+    buffers: dict[int, list[list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every value is one for every bit, and no interval."""
+        of_parameters = [
+            value for kind in (self.gradients, self.parameters) for each in kind.values() for value in each
+        ]
+        of_states = [value for each in self.states.values() for state in each for value in state.values()]
+        return not any(isinstance(value, Interval) for value in (*of_parameters, *self.norms.values(), *of_states))
 
 
-def interpret(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = UNUSED[0]) -> Expectation:
+def interpret(
+    scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = UNUSED[0], implementations: str = "torch cpu"
+) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
-    Raises Inexact where an operation would round.
+    ``implementations``: of optimizers, see `oracle.optimizer_intervals`. Raises Inexact where an operation would round
+    that other data would leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
-    sizes = tuple(parameter.count for parameter in scenario.parameters)
-    form = lattice.formats(tuple(parameter.dtype for parameter in scenario.parameters), sizes)
-    trained = np.array([parameter.trainable for parameter in scenario.parameters])
-    weights = lattice.from_integers(np.concatenate([v.reshape(-1) for v in initial_parameters(scenario, 0)]))
-    gradients: Lattice = np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64)
-    has = np.zeros((scenario.world_size, len(sizes)), dtype=bool)
-    batch = 0
-    expectation = Expectation(_values(scenario, weights), {}, {})
-
+    state = start(scenario)
+    expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
-        if isinstance(event, Backward):
-            gradients = lattice.add([gradients, _local_gradients(scenario, batch, weights, form)], form)
-            for rank in range(scenario.world_size):
-                has[rank, list(scenario.order(batch, rank))] = True
-            batch += 1
-        elif isinstance(event, Finish):
-            gradients[:] = lattice.mean(gradients, averaging, form)
-            has[:] = has.any(axis=0) | (trained & (unused == "zero"))
-            expectation.gradients[place] = _values(scenario, gradients[0], has[0])
-        elif isinstance(event, ZeroGrad):
-            gradients[:] = 0
-            has &= not event.set_to_none
-        elif isinstance(event, Step):
-            weights = lattice.add([weights, -_update(gradients[0], scenario.learning_rate, form)], form)
-            expectation.parameters[place] = _values(scenario, weights)
+        match event:
+            case Backward():
+                _backward(state, event)
+                if scenario.buffers:
+                    expectation.buffers[place] = _told_buffers(state)
+            case Finish():
+                _finish(state, averaging, unused)
+            case Unscale():
+                loss_scaling.unscale(state)
+            case Clip():
+                expectation.norms[place] = _clip(state, event)
+            case Step():
+                _step(state, implementations)
+                expectation.states[place] = _told_states(state)
+                if state.scale is not None:
+                    expectation.loss_scales[place] = state.scale
+            case ZeroGrad():
+                drop_gradients(state, event.set_to_none)
+            case SetHyperparameters():
+                state.settings = hyperparameters.after(state.settings, event)
+            case Freeze():
+                state.trained[[name for tensor in event.parameters for name in state.names(tensor)]] = not event.frozen
+            case SaveAndLoad():
+                _save_and_load(state, event)
+            case Raise():
+                if event.drops_gradients:
+                    drop_gradients(state)
+        if isinstance(event, (Finish, Unscale, Clip)):
+            expectation.gradients[place] = told(state, state.gradients, gradients=True)
+        elif isinstance(event, (Step, SaveAndLoad)):
+            expectation.parameters[place] = told(state, state.weights)
     return expectation
 
 
 def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0]) -> bool:
     """Whether nothing rounds, in any order of reduction, when the mean is taken in the given way."""
     try:
-        interpret(scenario, averaging)
+        return interpret(scenario, averaging).exact
     except Inexact:
         return False
-    return True
 
 
-def _local_gradients(scenario: Scenario, batch: int, weights: Lattice, form: Formats) -> Lattice:
+def _backward(state: State, event: Backward) -> None:
+    """Adds each rank's gradients to those there; changes the buffers."""
+    ranks, batch = state.scenario.world_size, state.batch
+    for buffer in state.buffers:
+        if state.scenario.broadcast_buffers and state.broadcast_due:
+            buffer[:] = buffer[0]
+        buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
+    state.broadcast_due = event.synchronize
+    local, coefficients = _local_gradients(state)
+    for tensor in state.tensors:
+        if tensor in state.gradients.enclosed or (
+            state.scenario.probe == "quadratic" and tensor in state.weights.enclosed
+        ):
+            _accumulate_enclosed(state, tensor, coefficients)
+            local[:, state.gradients.slices[tensor]] = 0
+    state.gradients.exact = lattice.add([state.gradients.exact, local], state.form)
+    for rank in range(ranks):
+        used = [state.scenario.tensor(parameter) for parameter in state.scenario.order(batch, rank)]
+        state.has[rank, used] = True
+        if rank in event.overflow:
+            state.infinite[rank, [tensor for tensor in used if state.scenario.parameters[tensor].count]] = True
+    state.batch += 1
+
+
+def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
     """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of a rank's samples.
 
-    Zero for a parameter that takes no part. Shape (ranks, elements).
+    Those of tied parameters are added up, in any order. Zero for a parameter that takes no part. And c itself, times
+    the loss scale like the loss. Shape (ranks, elements).
     """
+    scenario, form = state.scenario, state.form
     per_rank = scenario.samples // scenario.world_size
-    table = np.concatenate(contributions(scenario)[batch], axis=1)
+    table = np.concatenate(contributions(scenario)[state.batch], axis=1)
     totals = table.reshape(scenario.world_size, per_rank, -1).sum(axis=1)
+    if state.scale is not None:  # c is made before it is scaled
+        lattice.divide(lattice.from_integers(totals), per_rank, form)
+    totals = loss_scaling.scaled(totals, state.scale)
     coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
     if scenario.probe == "linear":
-        return lattice.representable(coefficients, form)
-    return lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
+        local = coefficients.copy()
+    else:
+        weights = state.weights.exact.copy()
+        for index, parameter in enumerate(scenario.parameters):
+            if parameter.tied is not None:
+                weights[state.weights.slices[index]] = weights[state.weights.slices[parameter.tied]]
+        local = lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
+    for tensor in {parameter.tied for parameter in scenario.parameters if parameter.tied is not None}:
+        names = state.names(tensor)
+        parts = [local[:, state.gradients.slices[name]] for name in names]
+        # With what is there already: autograd may add the names' parts one by one, in any order.
+        lattice.add([*parts, state.gradients.exact[:, state.gradients.slices[tensor]]], state.forms[tensor])
+        total = lattice.add(parts, state.forms[tensor])
+        for name in names:
+            local[:, state.gradients.slices[name]] = total if name == tensor else 0
+    return local, coefficients
 
 
-def _update(gradient: Lattice, learning_rate: float, form: Formats) -> Lattice:
-    """learning_rate * gradient, for a learning rate 2**-k; zero where there is no gradient."""
-    return lattice.divide(gradient, int(1 / learning_rate), form)
+def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> None:
+    """RN(g + RN(c p)), for parameters or gradients that are intervals."""
+    form = state.scenario.parameters[tensor].dtype
+    terms = [enclosures.as_interval(state.gradients.get(tensor))]
+    for name in state.names(tensor):
+        part = enclosures.coefficients_fit(coefficients[:, state.weights.slices[name]], state.forms[tensor])
+        if state.scenario.probe == "quadratic":
+            weights = enclosures.as_interval(state.weights.get(tensor))
+            wide = Interval(np.broadcast_to(weights.low, part.low.shape), np.broadcast_to(weights.high, part.low.shape))
+            part = (part * wide).round(form)
+        terms.append(part)
+    state.gradients.put(tensor, enclosures.add(terms, form))
 
 
-def _values(scenario: Scenario, flat: Lattice, has: npt.NDArray[np.bool_] | None = None) -> Values:
-    """Lattice values as one array for each parameter, in its dtype and shape; None where it has no gradient."""
-    values, start = [], 0
-    numbers = lattice.to_float(flat)
-    for index, parameter in enumerate(scenario.parameters):
-        mine = numbers[start : start + parameter.count]
-        start += parameter.count
-        array = mine.astype(FORMATS[parameter.dtype].numpy).reshape(parameter.shape)
-        values.append(array if has is None or has[index] else None)
-    return tuple(values)
+def _finish(state: State, averaging: str, unused: str) -> None:
+    state.gradients.exact[:] = lattice.mean(state.gradients.exact, averaging, state.form)
+    for tensor, value in list(state.gradients.enclosed.items()):
+        ranks = enclosures.ranks_apart(value)
+        mean = enclosures.mean(ranks, averaging, state.scenario.parameters[tensor].dtype)
+        state.gradients.put(tensor, enclosures.stacked([mean] * len(ranks)))
+    state.has[:] = state.has.any(axis=0) | (state.trained & (unused == "zero"))
+    state.infinite[:] = state.infinite.any(axis=0)
+
+
+def _clip(state: State, event: Clip) -> Told:
+    """Clips, and returns the norm."""
+    if state.infinite.any():
+        raise Inexact("infinite gradients have no norm: let Unscale find them, and clip without an overflow")
+    tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
+    values = [_on_rank_zero(state.gradients, tensor) for tensor in tensors]
+    forms = [state.forms[tensor] for tensor in tensors]
+    norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type)
+    ranks = state.scenario.world_size
+    for tensor, value in zip(tensors, clipped, strict=True):
+        if isinstance(value, Interval):
+            state.gradients.put(tensor, enclosures.stacked([value] * ranks))
+        else:
+            state.gradients.put(tensor, np.tile(value, (ranks, 1)))
+    return _told_norm(norm, form)
+
+
+def _on_rank_zero(flat: Flat, tensor: int) -> Lattice | Interval:
+    value = flat.get(tensor)
+    return Interval(value.low[0], value.high[0]) if isinstance(value, Interval) else value[0]
+
+
+def _told_norm(norm: Enclosure, form: str) -> Told:
+    if norm.low == norm.high:
+        return np.asarray(float(norm.low)).astype(FORMATS[form].numpy)
+    inside = Interval.enclosing([norm.low], [norm.high])
+    return Interval(inside.low[0], inside.high[0])
+
+
+def _step(state: State, implementations: str) -> None:
+    """Unscales if that is still to be done; steps, unless a gradient overflowed; and lets the scale follow."""
+    if state.scale is not None and not state.unscaled:
+        loss_scaling.unscale(state)
+    if not state.skip:
+        step(state, implementations)
+    if state.scale is not None:
+        loss_scaling.update(state)
+
+
+def _save_and_load(state: State, event: SaveAndLoad) -> None:
+    drop_gradients(state)
+    state.broadcast_due = True
+    state.unscaled = state.skip = False
+    if not event.optimizer:
+        begin_optimizer(state)
+
+
+def _told_buffers(state: State) -> list[list[npt.NDArray[np.float32]]]:
+    shapes = [buffer.shape for buffer in state.scenario.buffers]
+    return [
+        [values[rank].reshape(shape).copy() for values, shape in zip(state.buffers, shapes, strict=True)]
+        for rank in range(state.scenario.world_size)
+    ]
+
+
+def _told_states(state: State) -> tuple[dict[str, Told], ...]:
+    """What torch's optimizer holds for each parameter, and its master; empty for one that was never stepped."""
+    all_states: list[dict[str, Told]] = []
+    for index, parameter in enumerate(state.scenario.parameters):
+        held, found = state.optimizer.get(index), dict[str, Told]()
+        dtype = MASTER if index in state.masters else parameter.dtype
+        if isinstance(held, AdamState):
+            found["step"] = np.asarray(held.step, dtype=np.float32)
+            found["exp_avg"] = told_value(held.exp_avg, dtype, parameter.shape)
+            found["exp_avg_sq"] = told_value(held.exp_avg_sq, dtype, parameter.shape)
+        elif held is not None and held.momentum_buffer is not None:
+            found["momentum_buffer"] = told_value(held.momentum_buffer, dtype, parameter.shape)
+        if index in state.masters:
+            found["master"] = told_value(state.masters[index], MASTER, parameter.shape)
+        all_states.append(found)
+    return tuple(all_states)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oracle.formats import FORMATS, Format
+from oracle.rounding import representable as is_representable
 
 FRACTION_BITS = 24
 _UNIT = Fraction(1, 2**FRACTION_BITS)
@@ -100,11 +101,28 @@ def multiply(integers: npt.NDArray[np.int64], values: Lattice, form: Formats) ->
 def divide(values: Lattice, divisor: int, form: Formats) -> Lattice:
     """Quotient by a positive integer, where it comes out even on the lattice."""
     if divisor == 1:
-        return values
-    quotients = values // divisor
+        return representable(values, form)
+    quotients: Lattice = values // divisor
     if (quotients * divisor != values).any():
         raise Inexact(f"division by {divisor} is not exact")
     return representable(quotients, form)
+
+
+@cache
+def is_short(number: float, form: Format) -> bool:
+    """Whether a factor is on the lattice and in the format, so that there is data that stays exact under it."""
+    return (Fraction(number) / _UNIT).denominator == 1 and is_representable(number, form.name)
+
+
+def scale(values: Lattice, factor: float, form: Formats) -> Lattice:
+    """Product with a number that every format holds: n / 2**k times the values."""
+    if not all(is_short(factor, each) for each in set(form.forms)):
+        raise Inexact(f"the factor {factor} is not a short sum of powers of two")
+    numerator, denominator = float(factor).as_integer_ratio()
+    if numerator == 1:
+        return divide(values, denominator, form)
+    product = multiply(np.asarray(numerator), values, form)
+    return divide(product, denominator, form)
 
 
 def mean(terms: Lattice, averaging: str, form: Formats) -> Lattice:

@@ -1,7 +1,7 @@
 """What every event of a training program means. The oracle interprets these events and the ranks run them.
 
-A scenario is a model (a tuple of parameters under a *probe*), the options of a data-parallel implementation, and a
-*program*: a tuple of events that every rank executes in order.
+A scenario is a model (a tuple of parameters under a *probe*), the options of a data-parallel implementation and of the
+caller's training loop, and a *program*: a tuple of events that every rank executes in order.
 
 The probes make a scenario decide every gradient, so that no autograd is needed to say what must come out. With
 ``c[m, s, p]`` the coefficients of micro-batch m, sample s and parameter p (`oracle.fingerprint` chooses them):
@@ -9,16 +9,41 @@ The probes make a scenario decide every gradient, so that no autograd is needed 
     linear       loss(m, s) = sum over p of <c[m, s, p], p>            so the gradient *is* c
     quadratic    loss(m, s) = sum over p of <c[m, s, p], p * p> / 2    so the gradient is c * p: stale weights show
 
+A tied parameter is another name of an earlier one: one tensor, whose gradient is the sum of those of its names, which
+is stepped once and counts once in a norm.
+
 The events:
 
     Backward   One micro-batch, forward and backward, both inside ``no_sync`` unless it synchronizes. Rank r of N holds
-               the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs. A parameter that
-               does not occur in a sample's order takes no part in it. Gradients add to those already there. Dividing
-               by the number of micro-batches is the caller's business, so no event does it.
+               the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs, times the loss scale
+               if there is one. A parameter that does not occur in a sample's order takes no part in it. Gradients add
+               to those already there. Dividing by the number of micro-batches is the caller's business, so no event
+               does it. ``no_sync`` may be nested: leaving the inner one does not end the outer. Where the micro-batch
+               overflows on a rank, its gradients there are infinite. Forward adds m*N + r + 1 to each buffer element.
     Finish     Follows each synchronizing Backward. After it the gradient of a parameter is, on every rank, the mean
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
-    Step       SGD: p <- p - learning_rate * gradient; a parameter without a gradient stays as it is.
+    Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
+    Clip       g <- g * min(1, max_norm / (norm + 1e-6)), norm the p-norm of all gradients together; p is 1, 2, 3 or
+               inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest.
+    Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
+               parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
+               p <- p - learning_rate * gradient. With a loss scale, Unscale comes first if it has not come since the
+               last Step; and the scale is then halved after a skipped step, doubled after ``growth_interval`` others
+               in a row. With masters, a 16-bit parameter has an fp32 copy, made from it at the start; the gradient
+               is cast to fp32, the copy is stepped, and the parameter becomes the copy rounded to nearest even.
     ZeroGrad   Gradients are dropped (None), or set to zero where there are some.
+    SetHyperparameters   The next Step uses these; state and step counts go on.
+    Freeze     ``requires_grad`` is set, at a moment when there are no gradients. A frozen parameter takes no part.
+    SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
+               initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
+               the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
+    Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
+               of the caller's: in a ``no_sync`` block before forward; in forward; in backward, before the second
+               parameter; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes
+               on; once backward has begun all gradients are dropped, on every rank.
+
+After construction every rank holds rank 0's parameters and buffers. With ``broadcast_buffers`` buffers become rank 0's
+again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does).
 
 Three things on which practice differs are named choices that an implementation claims, never silent preferences:
 how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used (``UNUSED``: its gradient stays
@@ -26,40 +51,73 @@ how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used 
 None, zero and -0.0 are told apart.
 """
 
-import itertools
 import json
-import math
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from oracle.events import (
+    EVENTS,
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    Freeze,
+    Hyperparameters,
+    Raise,
+    SaveAndLoad,
+    SetHyperparameters,
+    Short,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 from oracle.formats import FORMATS
+from oracle.well_formed import check
+
+__all__ = [
+    "AVERAGINGS",
+    "EVENTS",
+    "NAMES",
+    "OPTIMIZERS",
+    "PROBES",
+    "UNUSED",
+    "Backward",
+    "Buffer",
+    "Clip",
+    "Event",
+    "Finish",
+    "Freeze",
+    "Group",
+    "Hyperparameters",
+    "LossScale",
+    "Parameter",
+    "Raise",
+    "SaveAndLoad",
+    "Scenario",
+    "SetHyperparameters",
+    "Step",
+    "Unscale",
+    "ZeroGrad",
+]
 
 AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
-
-
-class _Short:
-    """A repr that leaves out what has its default, and still evaluates back."""
-
-    def __repr__(self) -> str:
-        shown = []
-        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            value = getattr(self, item.name)
-            if item.default is MISSING:
-                shown.append(repr(value))
-            elif value != item.default:
-                shown.append(f"{item.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+OPTIMIZERS = ("SGD", "Adam", "AdamW")
+_DEFAULTS = Hyperparameters()
 
 
 @dataclass(frozen=True, repr=False)
-class Parameter(_Short):
-    """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained."""
+class Parameter(Short):
+    """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
+
+    ``tied``: the earlier parameter of which this is another name.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     trainable: bool = True
+    tied: int | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in FORMATS:
@@ -77,41 +135,37 @@ class Parameter(_Short):
 
 
 @dataclass(frozen=True, repr=False)
-class Backward(_Short):
-    """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there."""
+class Buffer(Short):
+    """A float32 tensor of the model that is not trained and that forward changes."""
 
-    orders: tuple[tuple[int, ...], ...]
-    synchronize: bool = True
-
-
-@dataclass(frozen=True, repr=False)
-class Finish(_Short):
-    """The end of a synchronization: gradients are final."""
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, repr=False)
-class Step(_Short):
-    """One optimizer step."""
+class Group(Short):
+    """Parameters with hyper-parameters of their own; what is None in them is the scenario's."""
+
+    parameters: tuple[int, ...]
+    hyperparameters: Hyperparameters = _DEFAULTS
 
 
 @dataclass(frozen=True, repr=False)
-class ZeroGrad(_Short):
-    """Gradients become None, or zero where there are some."""
+class LossScale(Short):
+    """A loss scale, a power of two, and after how many steps in a row that were not skipped it doubles."""
 
-    set_to_none: bool = True
-
-
-Event = Backward | Finish | Step | ZeroGrad
-EVENTS: dict[str, type[Event]] = {event.__name__: event for event in (Backward, Finish, Step, ZeroGrad)}
+    initial: float
+    growth_interval: int = 2000
 
 
 @dataclass(frozen=True, repr=False)
-class Scenario(_Short):
+class Scenario(Short):
     """One training program for ``world_size`` ranks. Plain data: its repr evaluates back, and it has JSON both ways.
 
     ``bucket_cap`` is in bytes; None leaves it to the implementation. ``learning_rate`` is a power of two, so that steps
-    can be exact. ``only`` silences every contribution but one, given as (micro-batch, sample, parameter, element):
-    by linearity, runs with one contribution at a time tell the coefficient of each in every gradient.
+    can be exact; one of any size goes into ``hyperparameters``. ``only`` silences every contribution but one, given as
+    (micro-batch, sample, parameter, element): by linearity, runs with one contribution at a time tell the coefficient
+    of each in every gradient. ``hyperparameters`` that are None are torch's defaults, and 0 for any weight decay;
+    parameters in none of the ``groups`` form group 0, the others follow.
     """
 
     world_size: int
@@ -121,17 +175,19 @@ class Scenario(_Short):
     bucket_cap: int | None = None
     learning_rate: float = 0.5
     only: tuple[int, int, int, int] | None = field(default=None)
+    optimizer: str = "SGD"
+    hyperparameters: Hyperparameters = _DEFAULTS
+    groups: tuple[Group, ...] = ()
+    masters: bool = False
+    loss_scale: LossScale | None = None
+    buffers: tuple[Buffer, ...] = ()
+    broadcast_buffers: bool = False
 
     def __post_init__(self) -> None:
-        if self.world_size < 1:
-            raise ValueError(f"a world has at least one rank, not {self.world_size}")
-        if self.probe not in PROBES:
-            raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {self.probe!r}")
-        if self.bucket_cap is not None and self.bucket_cap < 1:
-            raise ValueError(f"a bucket cap is at least one byte, not {self.bucket_cap}")
-        if not 0 < self.learning_rate <= 1 or math.frexp(self.learning_rate)[0] != 0.5:
-            raise ValueError(f"a learning rate is a power of two of at most 1, not {self.learning_rate}")
-        _check_program(self)
+        for name, value, known in (("a probe", self.probe, PROBES), ("an optimizer", self.optimizer, OPTIMIZERS)):
+            if value not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        check(self)
 
     @property
     def samples(self) -> int:
@@ -149,6 +205,18 @@ class Scenario(_Short):
         mine = self.microbatches[microbatch].orders[rank * per_rank : (rank + 1) * per_rank]
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
 
+    def tensor(self, parameter: int) -> int:
+        """The parameter that a parameter is a name of: itself, unless it is tied."""
+        tied = self.parameters[parameter].tied
+        return parameter if tied is None else tied
+
+    @property
+    def all_groups(self) -> tuple[Group, ...]:
+        """Group 0, the parameters that are in none of ``groups``, and then those; tensors only, no other names."""
+        elsewhere = {parameter for group in self.groups for parameter in group.parameters}
+        untied = (index for index, parameter in enumerate(self.parameters) if parameter.tied is None)
+        return (Group(tuple(index for index in untied if index not in elsewhere)), *self.groups)
+
     def to_json(self) -> str:
         """The scenario as JSON."""
         data = asdict(self)
@@ -160,8 +228,25 @@ class Scenario(_Short):
         """The scenario that `to_json` wrote."""
         data = _tuples(json.loads(text))
         data["parameters"] = tuple(Parameter(**parameter) for parameter in data["parameters"])
-        data["program"] = tuple(EVENTS[event.pop("event")](**event) for event in data["program"])
+        data["program"] = tuple(_event(**event) for event in data["program"])
+        data["hyperparameters"] = Hyperparameters(**data.get("hyperparameters", {}))
+        data["groups"] = tuple(
+            Group(group["parameters"], Hyperparameters(**group["hyperparameters"])) for group in data.get("groups", ())
+        )
+        data["loss_scale"] = LossScale(**data["loss_scale"]) if data.get("loss_scale") else None
+        data["buffers"] = tuple(Buffer(**buffer) for buffer in data.get("buffers", ()))
         return cls(**data)
+
+
+# What a scenario's repr consists of, so that it can be evaluated.
+NAMES: dict[str, type] = {kind.__name__: kind for kind in (Scenario, Parameter, Buffer, Group, LossScale)}
+NAMES |= {"Hyperparameters": Hyperparameters, **EVENTS}
+
+
+def _event(event: str, **values: Any) -> Event:
+    if event == "SetHyperparameters":
+        values["values"] = Hyperparameters(**values["values"])
+    return EVENTS[event](**values)
 
 
 def _tuples(data: Any) -> Any:
@@ -171,37 +256,3 @@ def _tuples(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _tuples(value) for key, value in data.items()}
     return data
-
-
-def _check_program(scenario: Scenario) -> None:
-    """A program is well formed if its backwards use trainable parameters and each synchronization is finished."""
-    trainable = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    samples, unfinished, unsynchronized = scenario.samples, False, False
-    if samples < 1:
-        raise ValueError(f"a Backward orders at least one sample, not {samples} samples")
-    if samples % scenario.world_size:
-        raise ValueError(f"{samples} samples cannot be shared evenly by {scenario.world_size} ranks")
-    for event in scenario.program:
-        if unfinished != isinstance(event, Finish):
-            raise ValueError("Finish follows each synchronizing Backward, and nothing else")
-        unfinished = isinstance(event, Backward) and event.synchronize
-        if isinstance(event, Backward):
-            unsynchronized = not event.synchronize
-            if len(event.orders) != samples:
-                raise ValueError(f"a Backward orders {len(event.orders)} samples where the first ordered {samples}")
-            for order in event.orders:
-                if len(set(order)) != len(order) or not set(order) <= trainable:
-                    raise ValueError(f"the order {order} does not name trainable parameters once each")
-        elif unsynchronized:
-            raise ValueError(f"{event!r} follows a Backward that did not synchronize")
-    for batch, rank in itertools.product(range(len(scenario.microbatches)), range(scenario.world_size)):
-        if not scenario.order(batch, rank):
-            raise ValueError(f"rank {rank} uses no parameter in micro-batch {batch}, so there is no backward to run")
-    if unfinished or unsynchronized:
-        raise ValueError("the program ends before its last Backward is synchronized and finished")
-    if scenario.only is not None:
-        batch, sample, parameter, element = scenario.only
-        limits = (len(scenario.microbatches), samples, len(scenario.parameters))
-        there = all(0 <= place < limit for place, limit in zip((batch, sample, parameter), limits, strict=True))
-        if not there or not 0 <= element < scenario.parameters[parameter].count:
-            raise ValueError(f"there is no contribution {scenario.only} (micro-batch, sample, parameter, element)")

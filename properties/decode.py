@@ -6,10 +6,11 @@ is the coefficient of that contribution: exact, in any dtype, whatever the imple
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from oracle.fingerprint import multiplier
 from oracle.interpreter import interpret
-from oracle.program import Scenario
+from oracle.program import Backward, Clip, Scenario
 from properties.naming import element_name, parameter_name
 from properties.trial import Trial
 from properties.verdict import Difference, LawBroken, Refused
@@ -32,8 +33,8 @@ class Share:
 def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Share] | None:
     """The shares of a wrong gradient's element that are or must be there.
 
-    None where linearity does not tell: for parameters, for weights that have been stepped under the quadratic probe,
-    and where more runs would be needed than are worth it.
+    None where linearity does not tell: for anything but gradients, under the quadratic probe, after clipping or an
+    overflow, and where more runs would be needed than are worth it.
     """
     counts = [parameter.count for parameter in scenario.parameters]
     contributions = [
@@ -43,7 +44,10 @@ def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Sha
         for parameter in sorted(order)
         for element in range(counts[parameter])
     ]
-    if difference.quantity != "gradient" or scenario.probe != "linear" or len(contributions) > MOST_RUNS:
+    linear = scenario.probe == "linear" and not any(
+        isinstance(event, Clip) or (isinstance(event, Backward) and event.overflow) for event in scenario.program
+    )
+    if difference.quantity != "gradient" or not linear or len(contributions) > MOST_RUNS:
         return None
     shares = []
     for contribution in contributions:
@@ -54,11 +58,15 @@ def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Sha
             return None
         wanted = interpret(alone, trial.claims.averaging).gradients[difference.place]
         coefficients = [
-            Fraction(0) if values is None else Fraction(float(values[difference.element])) / multiplier(scenario)
+            _coefficient(values, difference.element) / multiplier(scenario)
             for values in (seen[difference.parameter], wanted[difference.parameter])
         ]
         shares.append(Share(*contribution, *coefficients))
     return [share for share in shares if share.actual or share.expected]
+
+
+def _coefficient(values: Any, element: tuple[int, ...]) -> Fraction:
+    return Fraction(0) if values is None else Fraction(float(values[element]))
 
 
 def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
+from oracle.intervals import Interval
 from oracle.program import Backward, Scenario
 from properties.judge import same_bits
 from properties.verdict import Difference, LawBroken
@@ -28,6 +29,8 @@ def guess(broken: LawBroken, expected: Expectation) -> str | None:
     fitting: dict[str, int] = {}
     wrong = 0
     for parameter, (seen, wanted) in enumerate(pairs):
+        if isinstance(wanted, Interval):
+            return None  # the hypotheses are exact values
         if not same_bits(seen, wanted):
             wrong += 1
             for words, values in _hypotheses(scenario, difference, parameter, wanted):

@@ -1,11 +1,15 @@
-"""Compares what was observed with what must be. Bits, always: None, zero and -0.0 are told apart."""
+"""Compares what was observed with what must be: bits, or membership in a proved interval where the oracle gives one.
 
-from collections.abc import Mapping, Sequence
+None, zero and -0.0 are told apart.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from oracle.interpreter import Expectation, Values
+from oracle.interpreter import Expectation
+from oracle.intervals import Interval
 from properties.naming import parameter_name
 from properties.trial import Run
 from properties.verdict import Crashes, Difference, SilentlyWrong
@@ -13,15 +17,33 @@ from worlds.contract import Collective
 
 
 def values_equal(run: Run, expected: Expectation, headline: str) -> None:
-    """Every rank holds the expected gradients after each Finish and the expected parameters after each Step."""
+    """Every rank holds, after construction and after each event, whatever the expectation says of that moment."""
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
-            if place < 0:
-                compare(run, headline, "parameter", place, rank, seen["initial"], expected.initial)
-            if place in expected.gradients:
-                compare(run, headline, "gradient", place, rank, seen["gradients"][place], expected.gradients[place])
-            if place in expected.parameters:
-                compare(run, headline, "parameter", place, rank, seen["parameters"][place], expected.parameters[place])
+            for quantity, actual, wanted in pairs(seen, expected, place, rank):
+                compare(run, headline, quantity, place, rank, actual, wanted)
+
+
+def pairs(
+    seen: Mapping[str, Any], expected: Expectation, place: int, rank: int
+) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
+    """What a rank showed after an event and what it must be: a quantity, and its values by parameter or buffer."""
+    if place < 0:
+        yield "parameter", seen["initial"], expected.initial
+    if place in expected.gradients:
+        yield "gradient", seen["gradients"][place], expected.gradients[place]
+    if place in expected.norms:
+        yield "norm", [seen["norms"][place]], [expected.norms[place]]
+    if place in expected.parameters:
+        yield "parameter", seen["parameters"][place], expected.parameters[place]
+    if place in expected.states:
+        ours, theirs = seen["states"][place], expected.states[place]
+        for name in dict.fromkeys(name for state in (*ours, *theirs) for name in state):
+            yield name, [state.get(name) for state in ours], [state.get(name) for state in theirs]
+    if place in expected.loss_scales:
+        yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
+    if place in expected.buffers:
+        yield "buffer", seen["buffers"][place], expected.buffers[place][rank]
 
 
 def replicas_equal(run: Run, headline: str) -> None:
@@ -75,9 +97,9 @@ def compare(
     place: int,
     rank: int,
     actual: Sequence[Any],
-    expected: Sequence[Any] | Values,
+    expected: Sequence[Any],
 ) -> None:
-    """Raises SilentlyWrong at the first parameter and element whose bits differ."""
+    """Raises SilentlyWrong at the first parameter and element that is not what it must be."""
     for parameter, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
         element = _first_difference(seen, wanted)
         if element is not None:
@@ -92,30 +114,62 @@ def same_bits(seen: Any, wanted: Any) -> bool:
     return seen.dtype == wanted.dtype and seen.shape == wanted.shape and seen.tobytes() == wanted.tobytes()
 
 
+def holds(seen: Any, wanted: Any) -> bool:
+    """Whether what was seen has the wanted bits, or lies in the wanted interval."""
+    return _first_difference(seen, wanted) is None
+
+
 def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
-    if same_bits(seen, wanted):
+    """The first element that is not as wanted; of things that cannot be compared element by element, the first."""
+    if isinstance(wanted, Interval):
+        if seen is None or seen.shape != wanted.low.shape:
+            return (0,) * wanted.low.ndim
+        wrong = ~wanted.contains(seen)
+    elif same_bits(seen, wanted):
         return None
-    if seen is None or wanted is None or seen.dtype != wanted.dtype or seen.shape != wanted.shape:
+    elif seen is None or wanted is None or seen.dtype != wanted.dtype or seen.shape != wanted.shape:
         return (0,) * np.ndim(wanted if seen is None else seen)
-    bits = np.dtype(f"u{seen.dtype.itemsize}")
-    flat = np.flatnonzero(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits))[0]
-    return tuple(int(index) for index in np.unravel_index(flat, seen.shape))
+    else:
+        bits = np.dtype(f"u{seen.dtype.itemsize}")
+        wrong = np.reshape(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits), seen.shape)
+    return tuple(int(index) for index in np.argwhere(wrong)[0]) if wrong.any() else None
 
 
 def _words(difference: Difference) -> str:
-    name = parameter_name(difference.parameter) + (".grad" if difference.quantity == "gradient" else "")
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
     when = "after construction" if difference.place < 0 else f"after event {difference.place}"
+    wanted = shown(difference.expected, difference.element)
     return (
-        f"On rank {difference.rank}, {when}, {name}{at} is {shown(difference.actual, difference.element)} "
-        f"where it must be {shown(difference.expected, difference.element)}."
+        f"On rank {difference.rank}, {when}, {quantity_name(difference)}{at} is "
+        f"{shown(difference.actual, difference.element)} where it must be {wanted}."
     )
 
 
+def quantity_name(difference: Difference) -> str:
+    """What the difference is in: a.grad, a, exp_avg of a, the norm of all gradients, ..."""
+    match difference.quantity:
+        case "parameter":
+            return parameter_name(difference.parameter)
+        case "gradient":
+            return f"{parameter_name(difference.parameter)}.grad"
+        case "norm":
+            return "the norm of all gradients"
+        case "loss scale":
+            return "the loss scale"
+        case "buffer":
+            return f"buffer{difference.parameter}"
+        case state:
+            return f"{state} of {parameter_name(difference.parameter)}"
+
+
 def shown(values: Any, element: tuple[int, ...]) -> str:
-    """One element for people; None where there is no gradient."""
+    """One element for people, or the interval that it must be in; None where there is none."""
     if values is None:
         return "None"
+    if isinstance(values, Interval):
+        if not values.low.size:
+            return f"an array of shape {values.low.shape}"
+        return f"in [{values.low[element]:.17g}, {values.high[element]:.17g}]"
     if np.ndim(values) != len(element) or (np.size(values) == 0):
         return f"an array of shape {np.shape(values)}"
     return f"{float(values[element]):.17g}" if values.dtype == np.float64 else str(values[element])

@@ -2,7 +2,21 @@
 
 import numpy as np
 
-from oracle.program import Backward, Event, Finish, Scenario, Step, ZeroGrad
+from oracle.program import (
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    Freeze,
+    Hyperparameters,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 
 
 def parameter_name(index: int) -> str:
@@ -27,14 +41,40 @@ def model_words(scenario: Scenario) -> str:
     """The ranks and parameters of a scenario."""
     words = []
     for index, parameter in enumerate(scenario.parameters):
-        frozen = "" if parameter.trainable else ", frozen"
+        traits = "" if parameter.trainable else ", frozen"
+        traits += "" if parameter.tied is None else f", another name of {parameter_name(parameter.tied)}"
         words.append(
-            f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{frozen})"
+            f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{traits})"
         )
     ranks = f"{scenario.world_size} rank{'s' if scenario.world_size > 1 else ''}"
-    cap = "" if scenario.bucket_cap is None else f"; bucket cap {scenario.bucket_cap} bytes"
-    probe = "" if scenario.probe == "linear" else f"; {scenario.probe} probe"
-    return f"{ranks}; parameters {', '.join(words)}{cap}{probe}"
+    return "; ".join([ranks, f"parameters {', '.join(words)}", *_options(scenario)])
+
+
+def _options(scenario: Scenario) -> list[str]:
+    """What is not as usual, in the order of the scenario's fields."""
+    words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
+    words += [] if scenario.bucket_cap is None else [f"bucket cap {scenario.bucket_cap} bytes"]
+    if scenario.optimizer != "SGD" or scenario.hyperparameters != Hyperparameters():
+        words.append(" with ".join([scenario.optimizer, *_settings(scenario.hyperparameters)]))
+    for group in scenario.groups:
+        words.append(" with ".join([f"group of {names(group.parameters)}", *_settings(group.hyperparameters)]))
+    words += ["float32 masters"] if scenario.masters else []
+    if (scale := scenario.loss_scale) is not None:
+        words.append(f"loss scale {scale.initial:g}, doubled after {scale.growth_interval} steps")
+    if scenario.buffers:
+        shapes = ", ".join("x".join(map(str, buffer.shape)) or "scalar" for buffer in scenario.buffers)
+        words.append(f"buffers ({shapes})" + (" broadcast by rank 0" if scenario.broadcast_buffers else ""))
+    return words
+
+
+def _settings(values: Hyperparameters) -> list[str]:
+    """The hyper-parameters that are given; none if none is."""
+    given = [
+        f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in vars(values).items()
+        if value is not None
+    ]
+    return [", ".join(given)] if given else []
 
 
 def event_words(scenario: Scenario, place: int) -> list[str]:
@@ -45,12 +85,36 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             batch = sum(isinstance(earlier, Backward) for earlier in scenario.program[:place])
             orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
             where = "" if event.synchronize else "inside no_sync, "
-            if len(set(orders)) == 1:
-                return [f"backward: {where}every rank reaches {names(orders[0])}"]
-            return [f"backward: {where}rank {rank} reaches {names(order)}" for rank, order in enumerate(orders)]
+            where = "inside no_sync, after a nested one has ended, " if event.nested else where
+            over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
+            if len(set(zip(orders, over, strict=True))) == 1:
+                return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]
+            return [
+                f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}" for rank in range(len(orders))
+            ]
         case Finish():
             return ["finish the synchronization"]
+        case Unscale():
+            return ["unscale: gradients are divided by the loss scale"]
+        case Clip():
+            return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}"]
         case Step():
-            return [f"step: SGD with learning rate {scenario.learning_rate}"]
+            rate = scenario.hyperparameters.learning_rate
+            usual = rate is None and scenario.optimizer == "SGD"
+            return [
+                f"step: SGD with learning rate {scenario.learning_rate}" if usual else f"step: {scenario.optimizer}"
+            ]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
+        case SetHyperparameters():
+            whose = "every group" if event.group is None else f"group {event.group}"
+            return [f"set for {whose}: {', '.join(_settings(event.values)) or 'nothing'}"]
+        case Freeze():
+            return [f"{'freeze' if event.frozen else 'train again'}: {names(event.parameters)}"]
+        case SaveAndLoad():
+            kept = "everything" if event.optimizer else "the weights alone"
+            return [f"save {kept}, build model and implementation anew, load"]
+        case Raise():
+            who = "every rank" if event.rank is None else f"rank {event.rank}"
+            inside = "" if event.synchronize else ", inside no_sync"
+            return [f"an error of the caller's, raised and caught on {who} in {event.where}{inside}"]

@@ -1,6 +1,9 @@
 """The probe models of `oracle.program`, in torch: their gradients, and the order of their hooks, are the scenario's."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -9,22 +12,53 @@ import torch
 from torch import nn
 
 from oracle.program import Scenario
+from oracle.state import initial_buffers
 from properties.naming import parameter_name
 
 
-class Probe(nn.Module):
-    """The model of a scenario, holding the given initial values."""
+class CallersError(Exception):
+    """What a Raise raises."""
 
-    def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]]) -> None:
+
+class _Fails(torch.autograd.Function):
+    """The identity, whose backward raises."""
+
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        raise CallersError("in backward")
+
+
+class Probe(nn.Module):
+    """The model of a scenario, holding the given initial values, and the buffers of a rank.
+
+    ``increment``: what forward adds to its buffers. ``fails``: where the next forward or backward raises.
+    """
+
+    def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]], rank: int = 0) -> None:
         super().__init__()
-        self.kind, self.count = scenario.probe, len(scenario.parameters)
+        self.kind, self.count, self.buffer_count = scenario.probe, len(scenario.parameters), len(scenario.buffers)
+        self.increment, self.fails = 0, ""
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
-            tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype))
-            self.register_parameter(parameter_name(index), nn.Parameter(tensor, requires_grad=parameter.trainable))
+            if parameter.tied is None:
+                tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype))
+                made = nn.Parameter(tensor, requires_grad=parameter.trainable)
+            else:
+                made = getattr(self, parameter_name(parameter.tied))
+            self.register_parameter(parameter_name(index), made)
+        for index, buffer in enumerate(initial_buffers(scenario, rank)):
+            self.register_buffer(f"buffer{index}", torch.tensor(buffer))
 
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
         return [getattr(self, parameter_name(index)) for index in range(self.count)]
+
+    def tensors(self) -> list[nn.Parameter]:
+        """The same, each tensor once, whatever number of names it has."""
+        return list(dict.fromkeys(self.in_order()))
 
     def forward(self, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
         """The loss of one micro-batch. Backward reaches the parameters in the given ``order``.
@@ -32,10 +66,16 @@ class Probe(nn.Module):
         Autograd runs backward through the products latest first, so they are created in reverse; the order in which
         they are then added up changes nothing.
         """
+        if self.fails == "forward":
+            raise CallersError("in forward")
+        for index in range(self.buffer_count):
+            getattr(self, f"buffer{index}").add_(self.increment)
         parameters = self.in_order()
         loss = torch.zeros(())
         for index in reversed(order):
             parameter, coefficient = parameters[index], coefficients[index]
+            if self.fails == "backward" and index == order[min(1, len(order) - 1)]:
+                parameter = _Fails.apply(parameter)
             values = parameter if self.kind == "linear" else parameter * parameter / 2
             loss = loss + (coefficient * values).sum()
         return loss

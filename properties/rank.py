@@ -3,6 +3,7 @@
 The worlds call these functions by name; in comes JSON, out go plain data and NumPy arrays.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,9 +12,22 @@ from typing import Any
 import torch
 
 from oracle.fingerprint import coefficients, initial_parameters
-from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
+from oracle.program import (
+    Backward,
+    Clip,
+    Finish,
+    Freeze,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 from properties import adapter
-from properties.probes import Probe, to_numpy
+from properties.probes import CallersError, Probe, to_numpy
+from properties.training import Training
 
 
 @lru_cache(maxsize=8)
@@ -26,53 +40,149 @@ def _read(payload: str) -> tuple[str, Scenario]:
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Runs a program. ``payload``: the implementation's name and the scenario.
 
-    Returns, keyed by the event's place in the program, ``gradients`` after each Finish and ``parameters`` after each
-    Step, as lists of arrays (None: no gradient); ``initial`` parameters after construction; and ``hooks``: for each
-    micro-batch the parameters in the order in which their gradients became final.
+    Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
+    ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
+    construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final; and
+    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`.
     """
     name, scenario = _read(payload)
-    probe = Probe(scenario, initial_parameters(scenario, rank))
-    hooks: list[list[int]] = []
-    for index, parameter in enumerate(probe.in_order()):
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(lambda _, index=index: hooks[-1].append(index))
+    ranks_program = Rank(name, scenario, rank)
     place = -1
     try:
-        wrapped = adapter.construct(name, probe, scenario.bucket_cap)
-        seen: dict[str, Any] = {"initial": _values(probe), "gradients": {}, "parameters": {}, "hooks": hooks}
-        batches = iter(enumerate(coefficients(scenario, rank)))
-        for place, event in enumerate(scenario.program):
-            match event:
-                case Backward():
-                    batch, numbers = next(batches)
-                    hooks.append([])
-                    inputs = [
-                        torch.tensor(values, dtype=parameter.dtype)
-                        for values, parameter in zip(numbers, probe.in_order(), strict=True)
-                    ]
-                    with adapter.synchronizing(wrapped, event.synchronize):
-                        wrapped(inputs, scenario.order(batch, rank)).backward()
-                case Finish():
-                    adapter.finish(wrapped)
-                    seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in probe.in_order()]
-                case Step():
-                    torch.optim.SGD(probe.in_order(), lr=scenario.learning_rate).step()
-                    seen["parameters"][place] = _values(probe)
-                case ZeroGrad():
-                    for parameter in probe.in_order():
-                        if event.set_to_none:
-                            parameter.grad = None
-                        elif parameter.grad is not None:
-                            parameter.grad.zero_()
+        ranks_program.construct()
+        for place in range(len(scenario.program)):
+            ranks_program.run(place)
     except Exception as error:
         where = "while it was constructed" if place < 0 else f"in event {place}, {scenario.program[place]!r}"
         error.add_note(where)
         raise
-    return seen
+    return ranks_program.seen
 
 
-def _values(probe: Probe) -> list[Any]:
-    return [to_numpy(parameter) for parameter in probe.in_order()]
+class Rank:
+    """One rank's model, implementation and training loop, and what is seen of them."""
+
+    def __init__(self, name: str, scenario: Scenario, rank: int) -> None:
+        self.name, self.scenario, self.rank = name, scenario, rank
+        kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
+        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": []}
+        self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+        self.batches = iter(enumerate(coefficients(scenario, rank)))
+
+    def construct(self) -> None:
+        """Makes a model and wraps it in the implementation."""
+        self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
+        self.watched: set[int] = set()
+        self.freeze()
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap)
+        self.training = Training(self.scenario, self.probe)
+        self.seen.setdefault("initial", self.parameters())
+
+    def freeze(self) -> None:
+        """Says which parameters are trained, and watches the hooks of those that are."""
+        for index, parameter in enumerate(self.probe.in_order()):
+            if self.scenario.parameters[index].tied is None:
+                parameter.requires_grad_(index not in self.frozen)
+                if index not in self.frozen and index not in self.watched:
+                    self.watched.add(index)
+                    parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.fired(index))
+
+    def fired(self, index: int) -> None:
+        """The hook of a parameter, registered before any of the implementation's."""
+        self.seen["hooks"][-1].append(index)
+        if self.probe.fails == "hook":
+            raise CallersError("in a hook")
+
+    def parameters(self) -> list[Any]:
+        """The values of the parameters."""
+        return [to_numpy(parameter) for parameter in self.probe.in_order()]
+
+    def run(self, place: int) -> None:
+        """One event, and what is seen after it."""
+        event, seen = self.scenario.program[place], self.seen
+        match event:
+            case Backward():
+                self.backward(event)
+                if self.scenario.buffers:
+                    seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
+            case Finish():
+                adapter.finish(self.wrapped)
+            case Unscale():
+                self.training.unscale()
+            case Clip():
+                tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
+                norm = torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+                seen["norms"][place] = to_numpy(norm)
+            case Step():
+                self.training.step()
+                seen["states"][place] = self.training.states()
+                if self.training.scale is not None:
+                    seen["loss_scales"][place] = self.training.scale
+            case ZeroGrad():
+                for parameter in self.probe.in_order():
+                    if event.set_to_none:
+                        parameter.grad = None
+                    elif parameter.grad is not None:
+                        parameter.grad.zero_()
+            case SetHyperparameters():
+                self.training.set(event)
+            case Freeze():
+                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+                self.freeze()
+            case SaveAndLoad():
+                weights, rest = self.probe.state_dict(), self.training.save()
+                self.construct()
+                self.probe.load_state_dict(weights)
+                if event.optimizer:
+                    self.training.load(rest)
+            case Raise():
+                self.fail(event)
+        if isinstance(event, (Finish, Unscale, Clip)):
+            seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
+        elif isinstance(event, (Step, SaveAndLoad)):
+            seen["parameters"][place] = self.parameters()
+
+    def backward(self, event: Backward) -> None:
+        """Forward and backward of the next micro-batch."""
+        batch, numbers = next(self.batches)
+        self.seen["hooks"].append([])
+        inputs = [
+            torch.tensor(values, dtype=parameter.dtype)
+            for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
+        ]
+        if self.rank in event.overflow:
+            inputs = [torch.full_like(values, torch.inf) for values in inputs]
+        self.probe.increment = batch * self.scenario.world_size + self.rank + 1
+        with adapter.synchronizing(self.wrapped, event.synchronize):
+            if event.nested:
+                with self.wrapped.no_sync():
+                    pass
+            self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.rank))).backward()
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss, times the loss scale if there is one."""
+        return loss if self.training.scale is None else loss * self.training.scale
+
+    def fail(self, event: Raise) -> None:
+        """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
+        parameters = self.probe.in_order()
+        if event.rank in (None, self.rank):
+            inputs = [torch.full_like(parameter, torch.nan) for parameter in parameters]
+            order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
+            saved = [buffer.clone() for buffer in self.probe.buffers()]
+            self.seen["hooks"].append([])
+            self.probe.fails = event.where
+            with contextlib.suppress(CallersError), adapter.synchronizing(self.wrapped, event.synchronize):
+                if event.where == "no_sync":
+                    raise CallersError("in no_sync")
+                self.scaled(self.wrapped(inputs, order)).backward()
+            self.probe.fails = ""
+            self.seen["hooks"].pop()
+            for buffer, values in zip(self.probe.buffers(), saved, strict=True):
+                buffer.copy_(values)
+        if event.drops_gradients:
+            for parameter in parameters:
+                parameter.grad = None
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

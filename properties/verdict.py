@@ -16,11 +16,12 @@ from worlds.contract import Outcome
 class Difference:
     """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: construction.
 
-    ``actual`` and ``expected`` are None where there is no gradient; else the parameter's whole array, and ``element``
-    says where in it.
+    ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", or what the optimizer's state is called.
+    ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
+    array (the expected one may be an interval), and ``element`` says where in it.
     """
 
-    quantity: str  # "gradient" or "parameter"
+    quantity: str
     place: int
     rank: int
     parameter: int

@@ -40,9 +40,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
             program.append(Step() if phase == "step" else ZeroGrad(phase == "drop"))
     cap = draw(st.none() | st.integers(1, 40))
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
-    return Scenario(
-        world_size, tuple(model), tuple(program), probe, cap, learning_rate, draw(_contribution(program, model))
-    )
+    only = draw(_contribution(program, model)) if probe == "linear" else None
+    return Scenario(world_size, tuple(model), tuple(program), probe, cap, learning_rate, only)
 
 
 def _contribution(program: list[Event], model: list[Parameter]) -> st.SearchStrategy[tuple[int, int, int, int] | None]:

@@ -144,6 +144,7 @@ def agrees(
             for parameter, array, wanted in zip(scenario.parameters, arrays, computed[place], strict=True):
                 assert values(array) == (None if wanted is None else [Fraction(float(value)) for value in wanted])
                 if array is not None:
+                    assert isinstance(array, np.ndarray)
                     assert array.dtype == FORMATS[parameter.dtype].numpy
                     assert array.shape == parameter.shape
 

@@ -1,13 +1,30 @@
 """Scenarios are plain data that says what it means, and nothing malformed gets past their construction."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from oracle.program import EVENTS, Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import (
+    EVENTS,
+    Backward,
+    Finish,
+    Freeze,
+    Group,
+    Hyperparameters,
+    LossScale,
+    Parameter,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 from oracle.tests.drawn import scenarios
 
 ONE = Parameter((1,))
@@ -106,3 +123,34 @@ def test_backward_reaches_parameters_in_the_order_of_first_use_among_a_ranks_sam
 
 def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
     assert Scenario(3, (ONE,), (Step(), ZeroGrad())).samples == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hyperparameters": Hyperparameters(nesterov=True)}, "nesterov needs a momentum above 0"),
+        ({"hyperparameters": Hyperparameters(momentum=-0.5)}, "momentum"),
+        ({"hyperparameters": Hyperparameters(betas=(0.5, 0.5))}, "betas (0.5, 0.5) is no option of SGD"),
+        ({"optimizer": "Adam", "hyperparameters": Hyperparameters(momentum=0.5)}, "momentum 0.5 is no option of Adam"),
+        ({"optimizer": "Adam", "hyperparameters": Hyperparameters(betas=(0.5, 1.0))}, "beta 1.0"),
+        ({"groups": (Group((0,), Hyperparameters(nesterov=True, dampening=0.5, momentum=0.5)),)}, "no dampening"),
+        ({"program": (SetHyperparameters(Hyperparameters(nesterov=True)), *BATCH)}, "nesterov needs a momentum"),
+        ({"only": (0, 0, 0, 0), "probe": "quadratic"}, "only (0, 0, 0, 0) takes the linear probe"),
+        ({"loss_scale": LossScale(3.0)}, "3.0"),
+        ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
+        ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
+        ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_with_the_value(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)) as refusal:
+        replace(Scenario(2, (ONE,), BATCH), **changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_options_that_come_together_in_the_course_of_a_program_are_taken() -> None:
+    momentum, nesterov = Hyperparameters(momentum=0.5), Hyperparameters(nesterov=True)
+    program = (SetHyperparameters(momentum), SetHyperparameters(nesterov), *BATCH)
+    assert Scenario(2, (ONE,), program).program == program
+    with pytest.raises(ValueError, match="nesterov"):  # weights alone: the optimizer begins afresh, without momentum
+        Scenario(2, (ONE,), (SetHyperparameters(momentum), SaveAndLoad(False), SetHyperparameters(nesterov), *BATCH))

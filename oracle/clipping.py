@@ -1,0 +1,190 @@
+"""Clipping by global norm: g <- g * min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does it.
+
+Norms of the parameters, each in its own dtype, then the norm of these in the widest; the order of the sums is open. So
+the norm is enclosed, and it is exact where the enclosure is a point: the largest element (p = inf), a sum that stays
+exact (p = 1), squares that add up to a square (p = 2). What the coefficient leaves exact stays exact: all gradients
+where it is 1 for certain, and those whose product with it their format holds.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from oracle import bounds, lattice
+from oracle.bounds import Enclosure
+from oracle.enclosures import as_interval
+from oracle.formats import FORMATS
+from oracle.intervals import Interval, hull
+from oracle.lattice import Formats, Inexact, Lattice
+from oracle.rounding import exact, round_to_nearest, sqrt_below
+
+EPSILON = 1e-6  # torch's; as a float64 that is rounded to the norm's format
+# Floats by which a function may err. (MKL's square root: 1, measured; CUDA's and SLEEF's powf: at most 4, documented.)
+SQRT_ULPS, POW_ULPS = 1, 4
+
+
+def clip(
+    gradients: Sequence[Lattice | Interval], forms: Sequence[Formats], max_norm: float, p: float
+) -> tuple[Enclosure, str, list[Lattice | Interval]]:
+    """The norm, the format that it is in, and the clipped gradients; those of parameters that have one."""
+    names = [form.forms[0].name for form in forms]
+    if not gradients:
+        return Enclosure(Fraction(0), Fraction(0)), "float32", []
+    form = widest(names)
+    total = total_norm([norm(value, name, p) for value, name in zip(gradients, names, strict=True)], form, p)
+    factor = coefficient(total, form, max_norm)
+    return total, form, [times(value, factor, each) for value, each in zip(gradients, forms, strict=True)]
+
+
+def widest(names: Sequence[str]) -> str:
+    """The format to which torch promotes: the widest, and float32 for float16 with bfloat16."""
+    if len(set(names)) == 1:
+        return names[0]
+    return "float64" if "float64" in names else "float32"
+
+
+def norm(value: Lattice | Interval, name: str, p: float) -> Enclosure:
+    """The p-norm of one tensor in its format. 16-bit tensors are summed in float32 and rounded once (measured)."""
+    if not isinstance(value, Interval) and (known := _exact_norm(value, name, p)) is not None:
+        return Enclosure(known, known)
+    inside = as_interval(value)
+    straddles = (inside.low <= 0) & (inside.high >= 0)
+    least = np.where(straddles, 0.0, np.minimum(np.abs(inside.low), np.abs(inside.high))).reshape(-1).tolist()
+    most = np.maximum(np.abs(inside.low), np.abs(inside.high)).reshape(-1).tolist()
+    if not least:
+        return Enclosure(Fraction(0), Fraction(0))
+    # A computed norm never falls when an element grows: every rounding is monotone.
+    accumulator = name if FORMATS[name].bytes > 2 else "float32"
+    low, high = (_norm_of_points([Enclosure(exact(x), exact(x)) for x in xs], accumulator, p) for xs in (least, most))
+    return _held(Enclosure(low.low, high.high), name)
+
+
+def _held(value: Enclosure, name: str) -> Enclosure:
+    """The norm rounded to its format; Inexact where it may overflow, since whether it does is then open."""
+    if value.high > FORMATS[name].largest:
+        raise Inexact(f"a norm of {float(value.high)} may overflow {name}")
+    return bounds.cast(value, name)
+
+
+def _exact_norm(value: Lattice, name: str, p: float) -> Fraction | None:
+    """The norm if no order of summation can round it and its format holds it; None otherwise, and for p = 3."""
+    numbers = [exact(x) for x in np.abs(lattice.to_float(value)).reshape(-1).tolist()]
+    powers = [x**2 if p == 2 else x for x in numbers]
+    total = max(numbers, default=Fraction(0)) if p == math.inf else sum(powers, Fraction(0))
+    root = sqrt_below(total) if p == 2 else total
+    if p == 3 or (p == 2 and root * root != total) or not _adds_exactly(powers, name):
+        return None
+    return root if exact(round_to_nearest(root, name)) == root else None
+
+
+def _adds_exactly(terms: Sequence[Fraction], name: str) -> bool:
+    """Whether sum |k_i| <= 2**p for k_i the terms in units of the largest power of two that divides all."""
+    form = FORMATS[name]
+    unit = Fraction(1, math.lcm(*(x.denominator for x in terms))) if terms else Fraction(1)
+    integers = [int(x / unit) for x in terms]
+    common = math.gcd(*integers) & -math.gcd(*integers) if any(integers) else 1
+    total = sum(integers)
+    return total <= 2**form.precision * common and unit * common >= form.least_normal and unit * total <= form.largest
+
+
+def total_norm(norms: Sequence[Enclosure], form: str, p: float) -> Enclosure:
+    """The p-norm of the norms, in the widest format."""
+    if all(each.low == each.high for each in norms):
+        values = [each.low for each in norms]
+        if (known := _exact_norm(_on_lattice(values), form, p) if _fits(values) else None) is not None:
+            return Enclosure(known, known)
+    accumulator = form if FORMATS[form].bytes > 2 else "float32"
+    return _held(_norm_of_points(norms, accumulator, p), form)
+
+
+def _fits(values: Sequence[Fraction]) -> bool:
+    scaled = [value * 2**lattice.FRACTION_BITS for value in values]
+    return all(value.denominator == 1 and value < 2**53 for value in scaled)
+
+
+def _on_lattice(values: Sequence[Fraction]) -> Lattice:
+    return np.array([int(value * 2**lattice.FRACTION_BITS) for value in values], dtype=np.int64)
+
+
+def _norm_of_points(values: Sequence[Enclosure], form: str, p: float) -> Enclosure:
+    """The p-norm of values >= 0 that are each enclosed, in a format of 32 or 64 bits."""
+    lows, highs = [value.low for value in values], [value.high for value in values]
+    if p == math.inf:
+        return Enclosure(max(lows), max(highs))
+    if p == 1:
+        return Enclosure(max(bounds.sum_any_order(lows, form).low, Fraction(0)), bounds.sum_any_order(highs, form).high)
+    if p == 2:
+        return bounds.norm_of_norms(values, form, SQRT_ULPS)
+    u = FORMATS[form].unit_roundoff
+    # Each cube errs by POW_ULPS floats of at most 2 u, or by underflow; the sum by (n - 1) u of itself.
+    slack = (1 + 2 * POW_ULPS * u) * (1 + len(values) * u) - 1
+    lost = len(values) * FORMATS[form].least_normal
+    cubes = Enclosure(
+        max(sum((x**3 for x in lows), Fraction(0)) * (1 - slack) - lost, Fraction(0)),
+        sum((x**3 for x in highs), Fraction(0)) * (1 + slack) + (lost if any(highs) else 0),
+    )
+    return Enclosure(_cube_root(cubes.low, form, -1), _cube_root(cubes.high, form, 1))
+
+
+def _cube_root(value: Fraction, form: str, side: int) -> Fraction:
+    """A bound on the computed power x**RN(1/3), below or above it (``side`` -1 or 1).
+
+    x**e = x**(1/3) * exp((e - 1/3) ln x), |exp(t) - 1| <= 2 |t| for |t| <= 1, and a float64 logarithm is good to 1 %.
+    """
+    if value == 0:
+        return Fraction(0)
+    root = _integer_cube_root(value.numerator * value.denominator**2 << 3 * 128)  # cbrt(a / b) = cbrt(a b**2) / b
+    below, above = Fraction(root, value.denominator << 128), Fraction(root + 1, value.denominator << 128)
+    logarithm = math.log(value.numerator) - math.log(value.denominator)
+    off = abs(exact(round_to_nearest(Fraction(1, 3), form)) - Fraction(1, 3))
+    slack = 2 * off * exact(abs(logarithm) * 1.01 + 0.01) + 2 * POW_ULPS * FORMATS[form].unit_roundoff
+    return below * (1 - slack) if side < 0 else above * (1 + slack)
+
+
+def _integer_cube_root(number: int) -> int:
+    """floor(cbrt(n)), by Newton's method from above."""
+    x = 1 << -(-number.bit_length() // 3)
+    while True:
+        y = (2 * x + number // (x * x)) // 3
+        if y >= x:
+            return x
+        x = y
+
+
+def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
+    """min(1, max_norm / (norm + 1e-6)), by a division or by a product with the rounded reciprocal (torch: the latter).
+
+    float16 and bfloat16 norms are taken through float32; float64 keeps the 1e-6, which a float32 norm from 32 absorbs.
+    """
+    inside = Interval.enclosing([total.low], [total.high])
+    epsilon = Interval.point([round_to_nearest(EPSILON, _scalar_format(form))])
+    divisor = (inside + epsilon).maybe_fused(_scalar_format(form)).round(form)
+    ones = Interval.point([1.0])
+    most = Interval.point([max_norm])
+    direct = most.divide_by_positive(divisor).round(form)
+    by_reciprocal = (ones.divide_by_positive(divisor).round(form) * most.round(_scalar_format(form))).round(form)
+    both = hull(direct, by_reciprocal)
+    return Interval(np.minimum(both.low, 1.0), np.minimum(both.high, 1.0))
+
+
+def _scalar_format(form: str) -> str:
+    """In which format torch combines a Python number with a tensor."""
+    return "float64" if form == "float64" else "float32"
+
+
+def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice | Interval:
+    """RN(c g), c rounded to the gradient's format or not; exact where that is certain."""
+    if factor.low[0] == 1:
+        return value
+    if not isinstance(value, Interval) and factor.low[0] == factor.high[0]:
+        try:
+            return lattice.scale(value, float(factor.low[0]), form)
+        except Inexact:
+            pass
+    name, inside = form.forms[0].name, as_interval(value)
+    wide = hull(factor, factor.round(name)) if FORMATS[name].bytes < 8 else factor
+    shape = inside.low.shape
+    spread = Interval(np.broadcast_to(wide.low, shape), np.broadcast_to(wide.high, shape))
+    return (inside * spread).round(name)

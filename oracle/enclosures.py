@@ -1,0 +1,67 @@
+"""Sums and means of intervals in a format, in any order: what `oracle.lattice` does exactly, for values that round.
+
+Operands are intervals of values *of the format*; so are the results.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oracle import lattice
+from oracle.formats import FORMATS
+from oracle.intervals import Interval, hull
+from oracle.lattice import Formats, Lattice
+from oracle.rounding import round_to_nearest
+
+
+def as_interval(value: Lattice | Interval) -> Interval:
+    """An exact value as an interval of one point."""
+    return value if isinstance(value, Interval) else Interval.point(lattice.to_float(value))
+
+
+def add(terms: Sequence[Interval], form: str) -> Interval:
+    """|computed - s| <= (n - 1) u S in every order, s in the sum of the intervals, S the sum of the largest |x_i|.
+
+    Two terms are rounded once. (`oracle.bounds.sum_any_order`.)
+    """
+    total = terms[0]
+    size = np.maximum(np.abs(terms[0].low), np.abs(terms[0].high))
+    for term in terms[1:]:
+        total = total + term
+        size = np.nextafter(size + np.maximum(np.abs(term.low), np.abs(term.high)), np.inf)
+    if len(terms) > 2:
+        error = np.nextafter(size * (len(terms) - 1) * float(FORMATS[form].unit_roundoff) * (1 + 2.0**-50), np.inf)
+        total = total + Interval(-error, error)
+    elif len(terms) < 2:
+        return total
+    return total.round(form)
+
+
+def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
+    """The mean of values of as many ranks, taken in the given way (one of `oracle.program.AVERAGINGS`), in any order.
+
+    The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU).
+    """
+    ranks = Interval.point(np.full(terms[0].low.shape, float(len(terms))))
+    if averaging == "sum then divide":
+        return add(terms, form).divide_by_positive(ranks).round(form)
+    if averaging == "divide then sum":
+        return add([term.divide_by_positive(ranks).round(form) for term in terms], form)
+    factors = [round_to_nearest(1 / len(terms), name) for name in {form, "float64" if form == "float64" else "float32"}]
+    factor = hull(*(Interval.point(np.full(terms[0].low.shape, each)) for each in factors))
+    return add([(term * factor).round(form) for term in terms], form)
+
+
+def ranks_apart(value: Interval) -> list[Interval]:
+    """An interval of shape (ranks, elements), rank by rank."""
+    return [Interval(low, high) for low, high in zip(value.low, value.high, strict=True)]
+
+
+def stacked(values: Sequence[Interval]) -> Interval:
+    """The opposite of `ranks_apart`."""
+    return Interval(np.stack([value.low for value in values]), np.stack([value.high for value in values]))
+
+
+def coefficients_fit(coefficients: Lattice, form: Formats) -> Interval:
+    """Coefficients as points; Inexact where the format does not hold one."""
+    return Interval.point(lattice.to_float(lattice.representable(coefficients, form)))

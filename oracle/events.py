@@ -1,0 +1,143 @@
+"""The events of a program as plain data. What each of them means is said by `oracle.program`."""
+
+from dataclasses import MISSING, dataclass, fields
+
+
+class Short:
+    """A repr that leaves out what has its default, and still evaluates back."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, item.name)
+            if item.default is MISSING:
+                shown.append(repr(value))
+            elif value != item.default:
+                shown.append(f"{item.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+RAISES = ("no_sync", "forward", "backward", "hook")
+NORMS = (1.0, 2.0, 3.0, float("inf"))
+
+
+@dataclass(frozen=True, repr=False)
+class Hyperparameters(Short):
+    """Options of an optimizer, named as in torch but for ``learning_rate``; None: as it was."""
+
+    learning_rate: float | None = None
+    momentum: float | None = None
+    dampening: float | None = None
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Backward(Short):
+    """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there.
+
+    ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``overflow``: the
+    ranks on which every gradient of this micro-batch is infinite.
+    """
+
+    orders: tuple[tuple[int, ...], ...]
+    synchronize: bool = True
+    nested: bool = False
+    overflow: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nested and self.synchronize:
+            raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
+
+
+@dataclass(frozen=True, repr=False)
+class Finish(Short):
+    """The end of a synchronization: gradients are final."""
+
+
+@dataclass(frozen=True, repr=False)
+class Unscale(Short):
+    """Gradients are divided by the loss scale."""
+
+
+@dataclass(frozen=True, repr=False)
+class Clip(Short):
+    """Gradients are clipped by their global norm."""
+
+    max_norm: float
+    norm_type: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_norm < float("inf"):
+            raise ValueError(f"a largest norm is positive and finite, not {self.max_norm}")
+        if self.norm_type not in NORMS:
+            raise ValueError(f"a norm's type is one of {', '.join(map(str, NORMS))}, not {self.norm_type}")
+
+
+@dataclass(frozen=True, repr=False)
+class Step(Short):
+    """One optimizer step."""
+
+
+@dataclass(frozen=True, repr=False)
+class ZeroGrad(Short):
+    """Gradients become None, or zero where there are some."""
+
+    set_to_none: bool = True
+
+
+@dataclass(frozen=True, repr=False)
+class SetHyperparameters(Short):
+    """Hyper-parameters change for one group of parameters, or, without ``group``, for all."""
+
+    values: Hyperparameters
+    group: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Freeze(Short):
+    """Parameters are trained no longer, or, with ``frozen`` false, again."""
+
+    parameters: tuple[int, ...]
+    frozen: bool = True
+
+
+@dataclass(frozen=True, repr=False)
+class SaveAndLoad(Short):
+    """Saved, built anew and loaded; without ``optimizer`` the weights alone."""
+
+    optimizer: bool = True
+
+
+@dataclass(frozen=True, repr=False)
+class Raise(Short):
+    """The caller's own error ends a micro-batch on one rank, or, without ``rank``, on all; the caller catches it."""
+
+    where: str
+    rank: int | None = None
+    synchronize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.where not in RAISES:
+            raise ValueError(f"an error is raised in one of {', '.join(RAISES)}, not in {self.where!r}")
+        if self.where == "no_sync" and self.synchronize:
+            raise ValueError("an error raised in no_sync is not one in a micro-batch that synchronizes")
+        if self.where in ("backward", "hook") and self.synchronize and self.rank is not None:
+            raise ValueError(f"a backward that synchronizes cannot end on rank {self.rank} alone: name no rank")
+
+    @property
+    def drops_gradients(self) -> bool:
+        """Whether backward had begun: then the caller drops all gradients, on every rank."""
+        return self.where in ("backward", "hook")
+
+
+Event = Backward | Finish | Unscale | Clip | Step | ZeroGrad | SetHyperparameters | Freeze | SaveAndLoad | Raise
+EVENTS: dict[str, type[Event]] = {
+    event.__name__: event
+    for event in (
+        *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
+        *(SetHyperparameters, Freeze, SaveAndLoad, Raise),
+    )
+}

@@ -1,0 +1,178 @@
+"""What the interpreter knows between two events: parameters, gradients and the optimizer's state, exact or enclosed.
+
+A value is exact (on the lattice) or, once an operation has rounded in a way that is not known bit for bit, an interval.
+Exact values of all parameters lie end to end in one array; an enclosed parameter has its interval beside it, and zeros
+in the array, so that what is exact never waits for what is not.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from oracle import lattice
+from oracle.fingerprint import initial_parameters
+from oracle.formats import FORMATS
+from oracle.hyperparameters import at_the_start
+from oracle.intervals import Interval
+from oracle.lattice import Formats, Inexact, Lattice
+from oracle.optimizers import SGD, Adam, AdamState, SGDState
+from oracle.program import Scenario
+
+Value = Lattice | Interval
+Told = npt.NDArray[np.generic] | Interval | None
+Values = tuple[Told, ...]
+OptimizerState = SGDState[Value] | AdamState[Value]
+
+
+@dataclass
+class Flat:
+    """A value for each parameter: ``exact`` of shape (..., elements of all), and the intervals of enclosed ones."""
+
+    exact: Lattice
+    slices: list[slice]
+    enclosed: dict[int, Interval] = field(default_factory=dict)
+
+    def get(self, parameter: int) -> Value:
+        """One parameter's value."""
+        inside = self.enclosed.get(parameter)
+        return self.exact[..., self.slices[parameter]] if inside is None else inside
+
+    def put(self, parameter: int, value: Value) -> None:
+        """Replaces one parameter's value. Inexact where it may have overflowed: whether it has is then open."""
+        if isinstance(value, Interval):
+            if not (np.isfinite(value.low) & np.isfinite(value.high)).all():
+                raise Inexact(f"parameter {parameter} or its gradient may overflow its format")
+            self.enclosed[parameter] = value
+            self.exact[..., self.slices[parameter]] = 0
+        else:
+            self.enclosed.pop(parameter, None)
+            self.exact[..., self.slices[parameter]] = value
+
+
+@dataclass
+class State:
+    """Everything that the ranks hold. Gradients and buffers may differ between ranks, the rest cannot.
+
+    ``has``: which parameters have a gradient, since none is not zero; ``infinite``: where it overflowed; both of shape
+    (ranks, parameters). ``groups`` and ``forms`` are by parameter, ``settings`` by group.
+    """
+
+    scenario: Scenario
+    form: Formats
+    forms: list[Formats]
+    weights: Flat
+    gradients: Flat
+    has: npt.NDArray[np.bool_]
+    infinite: npt.NDArray[np.bool_]
+    trained: npt.NDArray[np.bool_]
+    groups: list[int]
+    settings: list[SGD | Adam]
+    buffers: list[npt.NDArray[np.float32]]
+    scale: float | None
+    optimizer: dict[int, OptimizerState] = field(default_factory=dict)
+    masters: dict[int, Value] = field(default_factory=dict)
+    steps_since_overflow: int = 0
+    unscaled: bool = False
+    skip: bool = False
+    batch: int = 0
+    broadcast_due: bool = True
+
+    @property
+    def tensors(self) -> list[int]:
+        """The parameters that are no other's name."""
+        return [index for index, parameter in enumerate(self.scenario.parameters) if parameter.tied is None]
+
+    def names(self, tensor: int) -> list[int]:
+        """The parameters that are names of a tensor, itself included."""
+        return [index for index in range(len(self.scenario.parameters)) if self.scenario.tensor(index) == tensor]
+
+
+def start(scenario: Scenario) -> State:
+    """After construction: every rank holds what rank 0 began with."""
+    sizes = tuple(parameter.count for parameter in scenario.parameters)
+    names = tuple(parameter.dtype for parameter in scenario.parameters)
+    ends = np.cumsum(sizes).tolist()
+    slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    initial = np.concatenate([value.reshape(-1) for value in initial_parameters(scenario, 0)])
+    shape = (scenario.world_size, len(sizes))
+    groups = [0] * len(sizes)
+    for number, group in enumerate(scenario.all_groups):
+        for parameter in group.parameters:
+            groups[parameter] = number
+    state = State(
+        scenario,
+        lattice.formats(names, sizes),
+        [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
+        Flat(lattice.from_integers(initial), slices),
+        Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),
+        np.zeros(shape, dtype=bool),
+        np.zeros(shape, dtype=bool),
+        np.array([parameter.trainable for parameter in scenario.parameters]),
+        groups,
+        [],
+        [np.tile(values.reshape(1, -1), (scenario.world_size, 1)) for values in initial_buffers(scenario, 0)],
+        None,
+    )
+    begin_optimizer(state)
+    return state
+
+
+def begin_optimizer(state: State) -> None:
+    """The caller makes optimizer, masters and loss scale, from the parameters as they are."""
+    scenario = state.scenario
+    state.settings = at_the_start(scenario)
+    state.optimizer, state.masters = {}, {}
+    if scenario.masters:
+        sixteen = [index for index in state.tensors if FORMATS[scenario.parameters[index].dtype].bytes == 2]
+        for index in sixteen:
+            value = state.weights.get(index)
+            state.masters[index] = value if isinstance(value, Interval) else value.copy()
+    state.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
+    state.steps_since_overflow = 0
+    state.unscaled = state.skip = False
+
+
+def drop_gradients(state: State, to_none: bool = True) -> None:
+    """Gradients become None, or zero where there are some."""
+    state.gradients.exact[:] = 0
+    state.gradients.enclosed.clear()
+    state.infinite[:] = False
+    state.has &= not to_none
+
+
+def initial_buffers(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float32]]:
+    """Small integers, other ones on every rank and element, so that a rank that keeps its own shows."""
+    start_at, values = 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in scenario.buffers), []
+    for buffer in scenario.buffers:
+        count = int(np.prod(buffer.shape))
+        values.append(np.arange(start_at, start_at + count, dtype=np.float32).reshape(buffer.shape))
+        start_at += count
+    return values
+
+
+def told(state: State, flat: Flat, gradients: bool = False) -> Values:
+    """One array or interval for each parameter, in its dtype and shape; of gradients rank 0's, None where none is."""
+    numbers = lattice.to_float(flat.exact[0] if gradients else flat.exact)
+    values: list[Told] = []
+    for index, parameter in enumerate(state.scenario.parameters):
+        tensor = state.scenario.tensor(index)
+        inside = flat.enclosed.get(tensor)
+        if gradients and not state.has[0, tensor]:
+            values.append(None)
+        elif gradients and state.infinite[0, tensor]:
+            values.append(np.full(parameter.shape, np.inf).astype(FORMATS[parameter.dtype].numpy))
+        elif inside is not None:
+            low, high = (inside.low[0], inside.high[0]) if gradients else (inside.low, inside.high)
+            values.append(Interval(low.reshape(parameter.shape), high.reshape(parameter.shape)))
+        else:
+            mine = numbers[flat.slices[tensor]]
+            values.append(mine.astype(FORMATS[parameter.dtype].numpy).reshape(parameter.shape))
+    return tuple(values)
+
+
+def told_value(value: Value, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[np.generic] | Interval:
+    """One value as an array in a dtype, or as an interval, of the given shape."""
+    if isinstance(value, Interval):
+        return Interval(value.low.reshape(shape), value.high.reshape(shape))
+    return lattice.to_float(value).astype(FORMATS[dtype].numpy).reshape(shape)

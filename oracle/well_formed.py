@@ -1,0 +1,172 @@
+"""What makes a scenario one that a training loop could have; `oracle.program` says what it then means."""
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oracle import hyperparameters
+from oracle.events import (
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    Freeze,
+    Hyperparameters,
+    Raise,
+    SaveAndLoad,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+
+if TYPE_CHECKING:
+    from oracle.program import Scenario
+
+_ONLY_SGD, _ONLY_ADAM = ("momentum", "dampening", "nesterov"), ("betas", "eps")
+
+
+def check(scenario: "Scenario") -> None:
+    """ValueError, in one line that shows the value, for a scenario that means nothing."""
+    if scenario.world_size < 1:
+        raise ValueError(f"a world has at least one rank, not {scenario.world_size}")
+    if scenario.bucket_cap is not None and scenario.bucket_cap < 1:
+        raise ValueError(f"a bucket cap is at least one byte, not {scenario.bucket_cap}")
+    if not (0 < scenario.learning_rate <= 1 and _is_power_of_two(scenario.learning_rate)):
+        raise ValueError(f"a learning rate is a power of two of at most 1, not {scenario.learning_rate}")
+    scale = scenario.loss_scale
+    if scale is not None and not (1 <= scale.initial <= 2.0**16 and _is_power_of_two(scale.initial)):
+        raise ValueError(f"a loss scale is a power of two from 1 to 2**16, not {scale.initial}")
+    if scale is not None and scale.growth_interval < 1:
+        raise ValueError(f"a loss scale grows after at least one step, not {scale.growth_interval}")
+    _check_model(scenario)
+    _check_samples(scenario)
+    _check_program(scenario)
+    if scenario.only is not None:
+        _check_only(scenario, *scenario.only)
+
+
+def _is_power_of_two(number: float) -> bool:
+    return bool(np.frexp(number)[0] == 0.5)
+
+
+def _check_model(scenario: "Scenario") -> None:
+    """Ties lead to an earlier tensor that is alike, and groups share the tensors out."""
+    for index, parameter in enumerate(scenario.parameters):
+        if parameter.tied is not None:
+            root = scenario.parameters[parameter.tied] if 0 <= parameter.tied < index else None
+            if root is None or root.tied is not None:
+                raise ValueError(f"parameter {index} is tied to {parameter.tied}, which is no earlier tensor")
+            if (root.shape, root.dtype, root.trainable) != (parameter.shape, parameter.dtype, parameter.trainable):
+                raise ValueError(f"parameter {index}, {parameter!r}, is tied to one that differs: {root!r}")
+    named = [parameter for group in scenario.groups for parameter in group.parameters]
+    for index in named:
+        if not 0 <= index < len(scenario.parameters) or scenario.parameters[index].tied is not None:
+            raise ValueError(f"a group names parameter {index}, which is no tensor of the model")
+        if named.count(index) > 1:
+            raise ValueError(f"parameter {index} is in a group {named.count(index)} times")
+    for values in (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups)):
+        _check_options(scenario, values)
+
+
+def _check_options(scenario: "Scenario", values: Hyperparameters) -> None:
+    """Only options that the optimizer has; whether they go together is seen when they are put together."""
+    others = _ONLY_ADAM if scenario.optimizer == "SGD" else _ONLY_SGD
+    for name in others:
+        if getattr(values, name) is not None:
+            raise ValueError(f"{name} {getattr(values, name)} is no option of {scenario.optimizer}")
+
+
+def _check_samples(scenario: "Scenario") -> None:
+    """Every micro-batch has as many samples as the first, shared evenly, and every rank something to do."""
+    samples = scenario.samples
+    if samples % scenario.world_size or samples < 1:
+        raise ValueError(f"{samples} samples cannot be shared evenly by {scenario.world_size} ranks")
+    for event in scenario.microbatches:
+        if len(event.orders) != samples:
+            raise ValueError(f"a Backward orders {len(event.orders)} samples where the first ordered {samples}")
+        if event.overflow and (scenario.loss_scale is None or scenario.probe != "linear"):
+            raise ValueError(f"an overflow on ranks {event.overflow} takes a loss scale and the linear probe")
+        if not set(event.overflow) <= set(range(scenario.world_size)):
+            raise ValueError(f"an overflow on ranks {event.overflow}, of which there are {scenario.world_size}")
+    for batch, rank in itertools.product(range(len(scenario.microbatches)), range(scenario.world_size)):
+        if not scenario.order(batch, rank):
+            raise ValueError(f"rank {rank} uses no parameter in micro-batch {batch}, so there is no backward to run")
+
+
+def _check_program(scenario: "Scenario") -> None:
+    """Each backward uses trained parameters, each synchronization is finished, and each event finds what it needs."""
+    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    unfinished = unsynchronized = gradients = unscaled = False
+    settings = hyperparameters.at_the_start(scenario)
+    for event in scenario.program:
+        if unfinished != isinstance(event, Finish):
+            raise ValueError("Finish follows each synchronizing Backward, and nothing else")
+        unfinished = isinstance(event, Backward) and event.synchronize
+        if unsynchronized and not isinstance(event, (Backward, Raise)):
+            raise ValueError(f"{event!r} follows a Backward that did not synchronize")
+        _check_event(scenario, event, trained, gradients, unscaled)
+        match event:
+            case Backward():
+                unsynchronized, gradients = not event.synchronize, True
+            case ZeroGrad():
+                gradients = gradients and not event.set_to_none
+            case SaveAndLoad():
+                gradients = unscaled = False
+                settings = settings if event.optimizer else hyperparameters.at_the_start(scenario)
+            case SetHyperparameters():
+                settings = hyperparameters.after(settings, event)
+            case Raise():
+                gradients = gradients and not event.drops_gradients
+            case Freeze():
+                names = {
+                    index for index in range(len(scenario.parameters)) if scenario.tensor(index) in event.parameters
+                }
+                trained = trained - names if event.frozen else trained | names
+            case Unscale() | Step():
+                unscaled = isinstance(event, Unscale)
+    if unfinished or unsynchronized:
+        raise ValueError("the program ends before its last Backward is synchronized and finished")
+
+
+def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradients: bool, unscaled: bool) -> None:
+    """``gradients``: whether there can be any; ``unscaled``: whether Unscale has come since the last Step."""
+    match event:
+        case Backward():
+            for order in event.orders:
+                if len(set(order)) != len(order) or not set(order) <= trained:
+                    raise ValueError(f"the order {order} does not name trainable parameters once each")
+        case Unscale() if scenario.loss_scale is None or unscaled or not gradients:
+            raise ValueError("Unscale takes a loss scale and gradients, and comes at most once before a Step")
+        case Step() if scenario.loss_scale is not None and not gradients:
+            raise ValueError("with a loss scale, Step takes gradients, to see whether they overflowed")
+        case Clip() if event.norm_type == float("inf") and any(p.count == 0 for p in scenario.parameters):
+            raise ValueError("a parameter without elements has no largest one: clip it by another norm than inf")
+        case SetHyperparameters():
+            _check_options(scenario, event.values)
+            if event.group is not None and not 0 <= event.group <= len(scenario.groups):
+                raise ValueError(f"there is no group {event.group}: the last is {len(scenario.groups)}")
+        case Freeze():
+            tensors = {index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None}
+            if gradients:
+                raise ValueError(f"{event!r} comes while there are gradients: drop them first")
+            if not set(event.parameters) <= tensors:
+                raise ValueError(f"{event!r} names what is no tensor of the model")
+        case Raise() if scenario.buffers and scenario.broadcast_buffers:
+            raise ValueError(f"{event!r} leaves open when buffers that are broadcast are broadcast next: have none")
+        case Raise() if not trained or not (event.rank is None or 0 <= event.rank < scenario.world_size):
+            raise ValueError(f"{event!r} takes a trained parameter and one of the {scenario.world_size} ranks")
+
+
+def _check_only(scenario: "Scenario", batch: int, sample: int, parameter: int, element: int) -> None:
+    """``only`` names a contribution that there is, and leaves no zeros whose sign depends on weights."""
+    if scenario.probe != "linear":
+        raise ValueError(f"only {(batch, sample, parameter, element)} takes the linear probe: others are not linear")
+    if not (
+        0 <= batch < len(scenario.microbatches)
+        and 0 <= sample < scenario.samples
+        and 0 <= parameter < len(scenario.parameters)
+        and 0 <= element < scenario.parameters[parameter].count
+    ):
+        raise ValueError(f"only {(batch, sample, parameter, element)} is no contribution of this scenario")

@@ -1,0 +1,178 @@
+"""A program in one process with plain torch: real autograd, optimizers, GradScaler and clipping, the mean by hand."""
+
+from typing import Any
+
+import torch
+
+from oracle.fingerprint import coefficients, initial_parameters
+from oracle.program import (
+    Backward,
+    Clip,
+    Finish,
+    Hyperparameters,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties.probes import to_numpy
+
+
+class OneProcess:
+    """All ranks in one process: gradients by autograd rank by rank, the mean by hand, and then one model for all."""
+
+    def __init__(self, scenario: Scenario, averaging: str, order: list[int]) -> None:
+        self.scenario, self.averaging, self.order = scenario, averaging, order
+        values = initial_parameters(scenario, 0)
+        self.tensors = [
+            torch.nn.Parameter(torch.tensor(value, dtype=getattr(torch, parameter.dtype)))
+            for value, parameter in zip(values, scenario.parameters, strict=True)
+        ]
+        self.tensors = [self.tensors[scenario.tensor(index)] for index in range(len(self.tensors))]
+        self.numbers = [coefficients(scenario, rank) for rank in range(scenario.world_size)]
+        self.local: list[dict[int, torch.Tensor]] = [{} for _ in range(scenario.world_size)]
+        self.seen: dict[str, dict[int, Any]] = {
+            kind: {} for kind in ("gradients", "parameters", "norms", "states", "loss_scales")
+        }
+        self.begin()
+
+    def begin(self) -> None:
+        """Optimizer, masters and scaler, from the values now."""
+        scenario = self.scenario
+        self.held = [
+            torch.nn.Parameter(t.detach().float()) if scenario.masters and t.dtype.itemsize == 2 else t
+            for t in self.tensors
+        ]
+        self.held = [self.held[scenario.tensor(index)] for index in range(len(self.held))]
+        base = {"lr": scenario.learning_rate, "weight_decay": 0.0, **named(scenario.hyperparameters)}
+        in_groups = [index for group in scenario.groups for index in group.parameters]
+        rest = [i for i, p in enumerate(scenario.parameters) if p.tied is None and i not in in_groups]
+        groups: list[Any] = [{"params": [self.held[index] for index in rest]}]
+        groups += [
+            {"params": [self.held[i] for i in g.parameters], **named(g.hyperparameters)} for g in scenario.groups
+        ]
+        self.optimizer = getattr(torch.optim, scenario.optimizer)(groups, **base)
+        scale = scenario.loss_scale
+        self.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=scale.initial if scale else 1.0, growth_interval=scale.growth_interval if scale else 1
+        )
+        self.scaler.scale(torch.ones(()))  # it makes its state when it is first used
+
+    def run(self) -> dict[str, dict[int, Any]]:
+        """What is seen, as `properties.rank.run_program` reports it."""
+        batch = 0
+        for place, event in enumerate(self.scenario.program):
+            match event:
+                case Backward():
+                    for rank in range(self.scenario.world_size):
+                        self.backward(batch, rank, rank in event.overflow)
+                    batch += 1
+                case Finish():
+                    self.finish()
+                case Unscale():
+                    self.scaler.unscale_(self.optimizer)
+                case Clip():
+                    norm = torch.nn.utils.clip_grad_norm_(self.unique(), event.max_norm, event.norm_type)
+                    self.seen["norms"][place] = to_numpy(norm)
+                case Step():
+                    self.step()
+                    self.seen["states"][place] = [self.state(index) for index in range(len(self.tensors))]
+                    if self.scenario.loss_scale:
+                        self.seen["loss_scales"][place] = self.scaler.get_scale()
+                case ZeroGrad():
+                    self.zero(event.set_to_none)
+                case SetHyperparameters():
+                    for number, group in enumerate(self.optimizer.param_groups):
+                        if event.group in (None, number):
+                            group.update(named(event.values))
+                case SaveAndLoad():
+                    self.zero(True)
+                    if not event.optimizer:
+                        self.begin()
+                case Raise() if event.where in ("backward", "hook"):
+                    self.zero(True)
+            if isinstance(event, (Finish, Unscale, Clip)):
+                self.seen["gradients"][place] = [to_numpy(tensor.grad) for tensor in self.tensors]
+                for mine in self.local:
+                    mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
+            elif isinstance(event, (Step, SaveAndLoad)):
+                self.seen["parameters"][place] = [to_numpy(tensor) for tensor in self.tensors]
+        return self.seen
+
+    def unique(self) -> list[torch.nn.Parameter]:
+        return list(dict.fromkeys(self.tensors))
+
+    def backward(self, batch: int, rank: int, overflow: bool) -> None:
+        loss: Any = 0.0
+        used = self.scenario.order(batch, rank)
+        for index in used:
+            tensor = self.tensors[index]
+            c = torch.tensor(self.numbers[rank][batch][index], dtype=tensor.dtype)
+            c = torch.full_like(c, torch.inf) if overflow else c
+            loss = loss + (c * (tensor if self.scenario.probe == "linear" else tensor * tensor / 2)).sum()
+        tensors = [self.tensors[index] for index in used]
+        mine = self.local[rank]
+        if self.scenario.loss_scale:
+            loss = loss * self.scaler.get_scale()
+        for tensor, gradient in zip(
+            dict.fromkeys(tensors), torch.autograd.grad(loss, list(dict.fromkeys(tensors))), strict=True
+        ):
+            for index, other in enumerate(self.tensors):
+                if other is tensor:
+                    mine[index] = mine[index] + gradient if index in mine else gradient
+
+    def finish(self) -> None:
+        ranks = self.scenario.world_size
+        for index, tensor in enumerate(self.tensors):
+            if any(index in mine for mine in self.local):
+                terms = [self.local[rank].get(index, torch.zeros_like(tensor)) for rank in self.order]
+                if self.averaging == "divide then sum":
+                    terms = [term / ranks for term in terms]
+                elif self.averaging != "sum then divide":
+                    terms = [term * torch.tensor(1 / ranks, dtype=tensor.dtype) for term in terms]
+                total = terms[0].detach().clone()
+                for term in terms[1:]:
+                    total += term
+                tensor.grad = total / ranks if self.averaging == "sum then divide" else total
+
+    def step(self) -> None:
+        for tensor, master in zip(self.tensors, self.held, strict=True):
+            if master is not tensor:
+                master.grad = None if tensor.grad is None else tensor.grad.float()
+        if self.scenario.loss_scale:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        with torch.no_grad():
+            for tensor, master in zip(self.tensors, self.held, strict=True):
+                if master is not tensor:
+                    tensor.copy_(master)
+        for mine in self.local:  # unscaling has changed them
+            mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
+
+    def zero(self, to_none: bool) -> None:
+        for tensor in self.unique():
+            tensor.grad = None if to_none or tensor.grad is None else torch.zeros_like(tensor)
+        for mine in self.local:
+            if to_none:
+                mine.clear()
+            mine.update({index: torch.zeros_like(gradient) for index, gradient in mine.items()})
+
+    def state(self, index: int) -> dict[str, Any]:
+        if self.scenario.parameters[index].tied is not None:
+            return {}
+        state = self.optimizer.state.get(self.held[index], {})
+        found = {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
+        if self.held[index] is not self.tensors[index]:
+            found["master"] = to_numpy(self.held[index])
+        return found
+
+
+def named(values: Hyperparameters) -> dict[str, Any]:
+    """As torch calls them."""
+    given = {name: value for name, value in vars(values).items() if value is not None}
+    return {"lr" if name == "learning_rate" else name: value for name, value in given.items()}

@@ -1,0 +1,186 @@
+"""The interpreter against torch: the same program with real autograd, optimizers and clipping, in one process.
+
+Where an expectation is an array, bits are compared; where it is an interval, membership.
+"""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from oracle.interpreter import Expectation, interpret
+from oracle.intervals import Interval
+from oracle.lattice import Inexact
+from oracle.program import (
+    AVERAGINGS,
+    NAMES,
+    Backward,
+    Buffer,
+    Clip,
+    Finish,
+    Freeze,
+    Hyperparameters,
+    LossScale,
+    Parameter,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
+from properties.judge import holds, pairs
+from properties.tests.drawn_programs import programs
+from properties.tests.one_process import OneProcess
+from worlds.contract import Job, World
+
+INF = float("inf")
+SIXTEEN = ("bfloat16", "float16")
+
+
+def test_a_momentum_buffer_outlives_the_gradient_that_it_began_as() -> None:
+    batch = (Backward(((0,),)), Finish(), Step())
+    scenario = Scenario(
+        1, (Parameter((1,)),), (*batch, ZeroGrad(), *batch), hyperparameters=Hyperparameters(momentum=0.5)
+    )
+    parameters = interpret(scenario).parameters
+    assert parameters[2][0] == [1 - 1 / 2]
+    assert parameters[6][0] == [1 / 2 - (3 + 1 / 2) / 2]
+
+
+def disagreements(seen: Any, expected: Expectation, rank: int | None = None) -> list[str]:
+    """Everything seen that is not as expected, in words; without ``rank`` of one process that stands for all."""
+    if rank is None:
+        expected = replace(expected, buffers={})
+    return [
+        f"{quantity} {place} {index}: {actual} against {wanted}"
+        for place in sorted({*expected.gradients, *expected.parameters, *expected.buffers})
+        for quantity, *values in pairs(seen, expected, place, rank or 0)
+        for index, (actual, wanted) in enumerate(zip(*values, strict=True))
+        if not holds(actual, wanted)
+    ]
+
+
+def expect(scenario: Scenario, averaging: str) -> Expectation:
+    try:
+        return interpret(scenario, averaging)
+    except Inexact:
+        assume(False)
+        raise
+
+
+@given(
+    programs() | programs(dtypes=("float32", *SIXTEEN)), st.sampled_from(AVERAGINGS), st.randoms(use_true_random=False)
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario, averaging: str, random: Any) -> None:
+    """torch's GradScaler does not take float16 gradients, nor ones that its optimizer does not step."""
+    sixteen = any(parameter.dtype in SIXTEEN for parameter in scenario.parameters)
+    assume(scenario.loss_scale is None or not sixteen)
+    expected = expect(scenario, averaging)
+    order = list(range(scenario.world_size))
+    random.shuffle(order)
+    assert disagreements(OneProcess(scenario, averaging, order).run(), expected) == []
+
+
+@given(programs())
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+def test_repr_and_json_of_every_event_come_back(scenario: Scenario) -> None:
+    assert eval(repr(scenario), NAMES | {"inf": INF}) == scenario
+    assert Scenario.from_json(scenario.to_json()) == scenario
+    assert hash(Scenario.from_json(scenario.to_json())) == hash(scenario)
+
+
+def run_on(world: World, scenario: Scenario, implementation: str) -> Any:
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
+    outcome = world.run(Job("properties.rank:run_program", payload, scenario.world_size))
+    assert [report.error for report in outcome] == [None] * scenario.world_size
+    return [report.result for report in outcome]
+
+
+def thaws(scenario: Scenario) -> bool:
+    """Whether a parameter is trained that was frozen when it was wrapped: neither torch's DDP nor ours takes that."""
+    frozen = wrapped = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+    for event in scenario.program:
+        if isinstance(event, Freeze):
+            frozen = frozen | {*event.parameters} if event.frozen else frozen - {*event.parameters}
+        elif isinstance(event, SaveAndLoad):
+            wrapped = frozen
+        if wrapped - frozen:
+            return True
+    return False
+
+
+@given(scenario=programs(3, ("float32", "float64", *SIXTEEN)))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_ranks_do_what_the_interpreter_says(sim: World, scenario: Scenario) -> None:
+    assume(not thaws(scenario))
+    expected = expect(scenario, "sum then divide")
+    for rank, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+        assert disagreements(seen, expected, rank) == []
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, INF])
+@pytest.mark.parametrize("max_norm", [1.0, 0.5, 64.0, 1000.0])
+def test_where_the_norm_is_a_power_of_two_from_32_clipping_is_exact_in_a_program(p: float, max_norm: float) -> None:
+    """One contribution of 1 on one of two ranks, times the loss scale 128, averaged: a norm of 64."""
+    window = (Backward(((0,), (0,))), Finish(), Clip(max_norm, p), Step())
+    scenario = Scenario(2, (Parameter((3,)),), window, only=(0, 1, 0, 2), loss_scale=LossScale(128.0))
+    expected = interpret(scenario)
+    assert expected.exact
+    assert expected.norms[2] == 64
+    (gradient,) = expected.gradients[2]
+    assert isinstance(gradient, np.ndarray)
+    assert gradient.tolist() == [0, 0, min(64, max_norm)]
+    assert disagreements(OneProcess(scenario, AVERAGINGS[0], [1, 0]).run(), expected) == []
+
+
+BIG = Scenario(
+    2,
+    (Parameter((2,)), Parameter((1,))),
+    (Backward(((0, 1), (1, 0))), Finish(), Clip(1.0), Step(), ZeroGrad()) * 3,
+    optimizer="AdamW",
+    hyperparameters=Hyperparameters(learning_rate=0.1, weight_decay=0.1),
+)
+
+
+def test_an_enclosure_is_narrow_enough_to_see_a_wrong_mean() -> None:
+    expected = interpret(BIG)
+    assert not expected.exact
+    doubled = OneProcess(BIG, AVERAGINGS[0], [0, 1])
+    doubled.numbers[1] = [[2 * values for values in batch] for batch in doubled.numbers[1]]
+    kinds = Counter(line.split()[0] for line in disagreements(doubled.run(), expected))
+    assert kinds.keys() >= {"gradient", "norm", "exp_avg", "exp_avg_sq"}
+    for place, values in expected.parameters.items():
+        for value in values:
+            assert isinstance(value, Interval)
+            assert (value.high - value.low <= 1e-5 * np.abs(value.high)).all(), place
+
+
+@pytest.mark.parametrize("where", ["no_sync", "forward", "backward", "hook"])
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_an_error_of_the_callers_leaves_no_trace_on_the_ranks(sim: World, where: str, rank: int | None) -> None:
+    pair = Backward(((0, 1), (1, 0)), False)
+    program = (pair, Raise(where, rank), pair, Backward(((1, 0), (0, 1))), Finish(), Step())
+    scenario = Scenario(2, (Parameter((1,)), Parameter((2,))), program, buffers=(Buffer((1,)),))
+    expected = interpret(scenario)
+    assert expected.exact
+    for number, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+        assert disagreements(seen, expected, number) == []
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1,)])
+def test_freezing_saving_and_loading_on_the_ranks(sim: World, frozen: tuple[int, ...]) -> None:
+    first, alone = Backward(((0, 1), (1, 0))), Backward(((1 - frozen[0],),) * 2)
+    window = (Finish(), Step(), ZeroGrad())
+    program = (first, *window, Freeze(frozen), SaveAndLoad(), alone, *window, SaveAndLoad(False), alone, *window)
+    momentum = Hyperparameters(momentum=0.5)
+    scenario = Scenario(2, (Parameter((1,)), Parameter((2,))), program, hyperparameters=momentum)
+    expected = interpret(scenario)
+    assert expected.exact
+    for number, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+        assert disagreements(seen, expected, number) == []

@@ -1,0 +1,109 @@
+"""What is judged how: errors on the ranks, and every kind of value that the oracle speaks of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracle.interpreter import interpret
+from oracle.program import (
+    Backward,
+    Buffer,
+    Clip,
+    Finish,
+    Hyperparameters,
+    LossScale,
+    Parameter,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
+from properties.judge import values_equal
+from properties.naming import event_words, model_words
+from properties.trial import Run, job, judge_errors
+from properties.verdict import Crashes, Refused, SilentlyWrong
+from worlds.contract import Outcome, RankError, RankReport, World
+
+WINDOW = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad())
+PAIR = (Parameter((1,)), Parameter((1,)))
+
+
+def every_rank_raises(place: int, message: str = "ValueError: no third batch") -> Outcome:
+    return (RankReport(None, RankError("raised", message, notes=(f"in event {place}, ...",))),) * 2
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_error_of_every_rank_before_any_step_is_a_refusal(place: int) -> None:
+    with pytest.raises(Refused, match="no third batch"):
+        judge_errors(Scenario(2, PAIR, WINDOW[:2] + WINDOW), every_rank_raises(place))
+
+
+@pytest.mark.parametrize("place", range(2, 8))
+def test_an_error_of_every_rank_in_or_after_a_step_is_a_crash(place: int) -> None:
+    with pytest.raises(Crashes, match="every rank: raised ValueError: no third batch"):
+        judge_errors(Scenario(2, PAIR, WINDOW * 2), every_rank_raises(place))
+
+
+def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash() -> None:
+    for message in ("ValueError: ", "KeyError: 3"):
+        with pytest.raises(Crashes):
+            judge_errors(Scenario(2, PAIR, WINDOW), every_rank_raises(0, message))
+
+
+RICH = Scenario(
+    2,
+    PAIR,
+    (Backward(((0, 1), (1, 0))), Finish(), Clip(1.0), Step(), ZeroGrad()) * 2,
+    optimizer="AdamW",
+    hyperparameters=Hyperparameters(weight_decay=0.5),
+    loss_scale=LossScale(2.0, 1),
+    buffers=(Buffer((2,)),),
+)
+DAMAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "the norm": (lambda seen: seen["norms"][2].__imul__(2), "after event 2, the norm of all gradients is"),
+    "a gradient": (lambda seen: seen["gradients"][7][1].__imul__(2), r"after event 7, b.grad\[0\] is"),
+    "a parameter": (lambda seen: seen["parameters"][3][0].__iadd__(1), r"after event 3, a\[0\] is"),
+    "a moment": (lambda seen: seen["states"][8][0]["exp_avg"].__imul__(2), r"after event 8, exp_avg of a\[0\] is"),
+    "a missing moment": (lambda seen: seen["states"][8][0].pop("exp_avg"), "exp_avg of a.* is None where"),
+    "a step count": (lambda seen: seen["states"][8][1]["step"].__iadd__(1), "step of b is 3.0 where it must be 2.0"),
+    "the loss scale": (lambda seen: seen["loss_scales"].update({8: 4.0}), "the loss scale is 4 where it must be 8"),
+    "a buffer": (lambda seen: seen["buffers"][5][0].__iadd__(1), r"after event 5, buffer0\[0\] is"),
+}
+
+
+def rich_run(sim: World) -> Run:
+    return Run(RICH, sim.run(job("impls.static_buckets:StaticBuckets", RICH)))
+
+
+def test_a_program_with_every_kind_of_value_is_right_undamaged(sim: World) -> None:
+    values_equal(rich_run(sim), interpret(RICH), "All values are right.")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_to_any_kind_of_value_on_one_rank_is_seen_and_named(sim: World, damage: str) -> None:
+    run, (do, words) = rich_run(sim), DAMAGES[damage]
+    do(run.observations[1])
+    with pytest.raises(SilentlyWrong, match=words) as wrong:
+        values_equal(run, interpret(RICH), "All values are right.")
+    assert "On rank 1" in str(wrong.value)
+
+
+def test_what_is_outside_an_interval_is_shown_with_the_interval(sim: World) -> None:
+    run = rich_run(sim)
+    run.observations[0]["states"][3][1]["exp_avg"][:] = np.nan
+    with pytest.raises(SilentlyWrong, match=r"exp_avg of b\[0\] is nan where it must be in \[0\.\d+, 0\.\d+\]"):
+        values_equal(run, interpret(RICH), "All values are right.")
+
+
+def test_a_rich_program_is_told_in_words() -> None:
+    assert model_words(RICH) == (
+        "2 ranks; parameters a (1 float32), b (1 float32); AdamW with weight decay 0.5; "
+        "loss scale 2, doubled after 1 steps; buffers (2)"
+    )
+    told = [line for place in range(5) for line in event_words(RICH, place)]
+    assert told[3:] == [
+        "clip: gradients to a global 2-norm of at most 1",
+        "step: AdamW",
+        "zero_grad: gradients become None",
+    ]
