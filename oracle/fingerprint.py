@@ -8,6 +8,11 @@ can be told apart by eye. The sequence grows with the third power of its length,
 reads, take distinct odd numbers in scrambled order instead: two sums of them coincide only by chance, about one in
 eight times their count for each element. A scenario therefore needs no drawn data.
 
+Sums must stay exact in the parameter's format (`oracle.lattice`). Where those numbers are too large for it, as in eight
+or eleven significand bits they soon are, a parameter takes smaller ones, distinct only among those that are added up in
+one element; and where even these do not fit, the scenario is run several times, with a part of the contributions in
+each (``Scenario.sparse``; `runs_needed` says how many).
+
 Each is multiplied by odd(S)**w, S the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits).
 """
@@ -17,7 +22,10 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from oracle.formats import FORMATS
 from oracle.program import Backward, Scenario, ZeroGrad
+
+Table = npt.NDArray[np.int64]
 
 MOST_SIDON = 64
 
@@ -68,28 +76,98 @@ def multiplier(scenario: Scenario) -> int:
     return int(odd_part(scenario.samples) ** most)
 
 
+def terms(scenario: Scenario) -> int:
+    """The most contributions that are added up in one element: samples times micro-batches between two ZeroGrads."""
+    most = window = 0
+    for event in scenario.program:
+        window = 0 if isinstance(event, ZeroGrad) else window + isinstance(event, Backward)
+        most = max(most, window)
+    return scenario.samples * most
+
+
+def capacity(scenario: Scenario, parameter: int) -> int:
+    """The largest sum of numbers that stays exact in a parameter: 2**p over what they are all multiplied by.
+
+    With the quadratic probe that includes the largest initial weight; what weights become later is not looked at.
+    """
+    weights = sum(each.count for each in scenario.parameters) if scenario.probe == "quadratic" else 1
+    precision = FORMATS[scenario.parameters[parameter].dtype].precision
+    return int(2**precision // (multiplier(scenario) * max(weights, 1)))
+
+
+def runs_needed(scenario: Scenario) -> int:
+    """The least number of sparse runs in each of which all numbers that meet in an element can be distinct and fit.
+
+    Of t terms in R runs ceil(t / R) = n meet, and the first n odd numbers add up to n**2. One term is never too many.
+    """
+    least = min((capacity(scenario, parameter) for parameter in range(len(scenario.parameters))), default=1)
+    runs, together = 1, terms(scenario)
+    while together > 1 and together**2 > least:
+        runs += 1
+        together = -(-terms(scenario) // runs)
+    return runs
+
+
+def small_numbers(places: int, elements: int, together: int, capacity: int) -> Table:
+    """Odd numbers of shape (places, elements), distinct in any ``together`` places that follow one another.
+
+    1 + 2 ((place + start of the element) mod m): the sum of n = ``together`` of them is n**2 for m = n, and at most
+    2 m n for any larger m. Starts are scrambled, so that neighbors differ.
+    """
+    below = max(together, capacity // (2 * together))
+    indices: Table = (np.arange(places)[:, None] + numbers(elements) // 2) % below
+    return 1 + 2 * indices
+
+
 @lru_cache(maxsize=8)
-def contributions(scenario: Scenario) -> list[list[npt.NDArray[np.int64]]]:
+def contributions(scenario: Scenario) -> list[list[Table]]:
     """c[m][p] of shape (samples, elements of p), in integers; zero where sample s does not use p in micro-batch m.
 
     Numbered micro-batch by micro-batch, in each sample by sample, in each parameter by parameter. Not to be written to.
     """
     sizes = [parameter.count for parameter in scenario.parameters]
-    total, samples, batches = sum(sizes), scenario.samples, len(scenario.microbatches)
+    batches, samples, total = len(scenario.microbatches), scenario.samples, sum(sizes)
+    used = _used(scenario, sizes)
     if scenario.only is None:
-        table = numbers(batches * samples * total).reshape(batches, samples, total)
+        table = _table(scenario, used.reshape(batches * samples, total), sizes).reshape(used.shape)
     else:
         microbatch, alone, place, element = scenario.only
-        table = np.zeros((batches, samples, total), dtype=np.int64)
+        table = np.zeros(used.shape, dtype=np.int64)
         table[microbatch, alone, sum(sizes[:place]) + element] = 1
-    table *= multiplier(scenario)
+    table *= multiplier(scenario) * used
     cuts = np.cumsum(sizes)[:-1]
-    result = [np.split(batch, cuts, axis=1) for batch in table]
-    for event, batch in zip(scenario.microbatches, result, strict=True):
+    return [np.split(batch, cuts, axis=1) for batch in table]
+
+
+def _used(scenario: Scenario, sizes: list[int]) -> npt.NDArray[np.bool_]:
+    """Where sample s uses the parameter of an element in micro-batch m: shape (micro-batches, samples, elements)."""
+    used = np.zeros((len(scenario.microbatches), scenario.samples, len(sizes)), dtype=bool)
+    for event, batch in zip(scenario.microbatches, used, strict=True):
         for sample, order in enumerate(event.orders):
-            for parameter in set(range(len(sizes))) - set(order):
-                batch[parameter][sample] = 0
-    return result
+            batch[sample, list(order)] = True
+    return np.repeat(used, sizes, axis=2)
+
+
+def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) -> Table:
+    """A number for each place (micro-batch and sample) and element, and zero outside of this sparse run.
+
+    Run i of R has, of element e, the places t with (t + e) mod R = i, so in each run most ranks contribute somewhere.
+    """
+    (places, total), (run, runs), together = used.shape, scenario.sparse, max(terms(scenario), 1)
+    here = (np.arange(places)[:, None] + np.arange(total)) % runs == run
+    table: Table = numbers(places * total).reshape(places, total)
+    # Sums over any `together` places that follow one another: what comes together between two ZeroGrads is among them.
+    sums = np.cumsum(np.vstack([np.zeros((together, total), dtype=np.int64), table * used * here]), axis=0)
+    largest = (sums[together:] - sums[:-together]).max(axis=0, initial=0)
+    start = 0
+    for parameter, size in enumerate(sizes):
+        mine = slice(start, start + size)
+        start += size
+        if largest[mine].max(initial=0) > (room := capacity(scenario, parameter)):
+            small = small_numbers(-(-places // runs), size, -(-together // runs), room)
+            table[:, mine] = np.repeat(small, runs, axis=0)[:places]
+    table *= here
+    return table
 
 
 def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.float64]]]:

@@ -7,6 +7,7 @@ from it. One function here for each event; `oracle.program` says what the events
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -75,13 +76,18 @@ def interpret(
 ) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
-    ``implementations``: of optimizers, see `oracle.optimizer_intervals`. Raises Inexact where an operation would round
-    that other data would leave exact.
+    ``implementations``: of optimizers, see `oracle.optimizer_intervals`. Not to be written to: it is kept for the next
+    who asks. Raises Inexact where an operation would round that other data would leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
+    return _interpret(scenario, averaging, unused, implementations)
+
+
+@lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
+def _interpret(scenario: Scenario, averaging: str, unused: str, implementations: str) -> Expectation:
     state = start(scenario)
     expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
@@ -119,10 +125,10 @@ def interpret(
     return expectation
 
 
-def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0]) -> bool:
+def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = UNUSED[0]) -> bool:
     """Whether nothing rounds, in any order of reduction, when the mean is taken in the given way."""
     try:
-        return interpret(scenario, averaging).exact
+        return interpret(scenario, averaging, unused).exact
     except Inexact:
         return False
 

@@ -53,6 +53,7 @@ None, zero and -0.0 are told apart.
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from oracle.events import (
@@ -164,8 +165,9 @@ class Scenario(Short):
     ``bucket_cap`` is in bytes; None leaves it to the implementation. ``learning_rate`` is a power of two, so that steps
     can be exact; one of any size goes into ``hyperparameters``. ``only`` silences every contribution but one, given as
     (micro-batch, sample, parameter, element): by linearity, runs with one contribution at a time tell the coefficient
-    of each in every gradient. ``hyperparameters`` that are None are torch's defaults, and 0 for any weight decay;
-    parameters in none of the ``groups`` form group 0, the others follow.
+    of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
+    which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
+    for any weight decay; parameters in none of the ``groups`` form group 0, the others follow.
     """
 
     world_size: int
@@ -182,6 +184,7 @@ class Scenario(Short):
     loss_scale: LossScale | None = None
     buffers: tuple[Buffer, ...] = ()
     broadcast_buffers: bool = False
+    sparse: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         for name, value, known in (("a probe", self.probe, PROBES), ("an optimizer", self.optimizer, OPTIMIZERS)):
@@ -189,12 +192,12 @@ class Scenario(Short):
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
         check(self)
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """Samples in a micro-batch, over all ranks: as many as ranks unless the program says otherwise."""
         return next((len(event.orders) for event in self.program if isinstance(event, Backward)), self.world_size)
 
-    @property
+    @cached_property
     def microbatches(self) -> tuple[Backward, ...]:
         """The Backward events, in the order of the program: micro-batch m is the m-th."""
         return tuple(event for event in self.program if isinstance(event, Backward))

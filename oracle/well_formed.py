@@ -35,6 +35,9 @@ def check(scenario: "Scenario") -> None:
         raise ValueError(f"a bucket cap is at least one byte, not {scenario.bucket_cap}")
     if not (0 < scenario.learning_rate <= 1 and _is_power_of_two(scenario.learning_rate)):
         raise ValueError(f"a learning rate is a power of two of at most 1, not {scenario.learning_rate}")
+    run, runs = scenario.sparse
+    if not 0 <= run < runs:
+        raise ValueError(f"a sparse run is (i, n) with 0 <= i < n, not {scenario.sparse}")
     scale = scenario.loss_scale
     if scale is not None and not (1 <= scale.initial <= 2.0**16 and _is_power_of_two(scale.initial)):
         raise ValueError(f"a loss scale is a power of two from 1 to 2**16, not {scale.initial}")

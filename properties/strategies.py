@@ -146,7 +146,8 @@ def scenarios(draw: st.DrawFn, claims: Claims, hook_orders: str = "any") -> Scen
 
 def exact_scenarios(claims: Claims, hook_orders: str = "any") -> st.SearchStrategy[Scenario]:
     """Scenarios in which nothing rounds, so that every conforming implementation gives the same bits."""
-    return scenarios(claims, hook_orders).filter(lambda scenario: is_exact(scenario, claims.averaging))
+    unused = claims.unused or "untouched"
+    return scenarios(claims, hook_orders).filter(lambda scenario: is_exact(scenario, claims.averaging, unused))
 
 
 @lru_cache

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oracle.fingerprint import multiplier, numbers
+from oracle.fingerprint import contributions
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation, interpret, is_exact
 from oracle.lattice import Inexact
@@ -89,13 +89,8 @@ class SecondInterpreter:
             self.gradients[rank][parameter] = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
 
     def contribution(self, batch: int, sample: int, parameter: int, element: int) -> Fraction:
-        """Numbered micro-batch by micro-batch, sample by sample, parameter by parameter, element by element."""
-        scenario, total = self.scenario, sum(self.counts)
-        if scenario.only is not None:
-            return Fraction(multiplier(scenario) if scenario.only == (batch, sample, parameter, element) else 0)
-        index = (batch * scenario.samples + sample) * total + sum(self.counts[:parameter]) + element
-        all_numbers = numbers(len(scenario.microbatches) * scenario.samples * total)
-        return Fraction(int(all_numbers[index]) * multiplier(scenario))
+        """What `test_fingerprint` looks at."""
+        return Fraction(int(contributions(self.scenario)[batch][parameter][sample][element]))
 
     def mean(self, parameter: int) -> Gradient:
         """Over ranks, one without a gradient counting as zero."""
@@ -261,7 +256,8 @@ def test_several_samples_a_rank_give_the_mean_of_each_ranks_mean() -> None:
 def test_what_would_round_is_refused_and_said() -> None:
     thirds = Scenario(2, (Parameter((1,)),), (Backward(((0,), ()) * 3), Finish()))
     assert is_exact(thirds)  # multiplied by the odd part of six
-    much = Scenario(8, (Parameter((7,), "bfloat16"),), (Backward(((0,),) * 8), Finish()))
+    local = Backward(((0,),) * 8, False)  # 24 numbers of their own add up to more than 2**8
+    much = Scenario(8, (Parameter((7,), "bfloat16"),), (local, local, Backward(((0,),) * 8), Finish()))
     with pytest.raises(Inexact, match=r"exact|representable"):
         interpret(much)
 
