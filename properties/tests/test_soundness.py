@@ -1,0 +1,111 @@
+"""A world is looked at before anything is judged on it: sound ones pass, and each way to be wrong is named."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracle.formats import FORMATS
+from oracle.reduction_order import chain, evaluate
+from properties.soundness import Unsound, check
+from worlds.contract import Job, Outcome, RankError, World
+
+SIZES = (1, 2, 3, 7)
+Spoil = Callable[[dict[str, Any], list[list[Any]]], None]
+
+
+class Spoiled:
+    """A world that runs every job on a sound one and then changes what came out of some collectives."""
+
+    def __init__(self, sound: World, spoil: Spoil) -> None:
+        self.sound, self.spoil = sound, spoil
+        self.name, self.limit = sound.name, sound.limit
+
+    def run(self, job: Job) -> Outcome:
+        outcome = self.sound.run(job)
+        for number, call in enumerate(json.loads(job.payload)):
+            self.spoil(call, [report.result["results"][number] for report in outcome if report.result is not None])
+        return outcome
+
+    def close(self) -> None:
+        """The sound world is not ours to close."""
+
+
+def on(operation: str, change: Callable[[dict[str, Any], list[list[Any]]], None], reduction: str = "sum") -> Spoil:
+    """Changes the results of one collective on three ranks."""
+
+    def spoil(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+        if (call["operation"], call["reduction"], len(by_rank)) == (operation, reduction, 3):
+            change(call, by_rank)
+
+    return spoil
+
+
+def doubled_on_the_last_rank(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    by_rank[-1][0] = by_rank[-1][0] + by_rank[-1][0]
+
+
+def not_divided(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    for got in by_rank:
+        got[0] = (got[0] * len(by_rank)).astype(got[0].dtype)
+
+
+def without_rank_1(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    for got in by_rank:
+        got[0] = (got[0] - np.array(call["arrays"][1])).astype(got[0].dtype)
+
+
+def of_the_wrong_root(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    for got in by_rank:
+        got[0] = np.array(call["arrays"][1]).astype(got[0].dtype)
+
+
+def swapped(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    by_rank[0][:], by_rank[1][:] = by_rank[1][:], by_rank[0][:]
+
+
+def added_from_the_last_rank(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    arrays = [np.array(each).astype(FORMATS[call["dtype"]].numpy) for each in call["arrays"]]
+    for got in by_rank:
+        got[0] = evaluate(chain((2, 1, 0)), arrays)
+
+
+SPOILED = {
+    "an average that is not divided": (
+        on("all_reduce", not_divided, "average"),
+        r"all_reduce\(average, float64\) on 3 ranks of the sim world: rank 0 gets",
+    ),
+    "one rank that gets another sum": (on("all_reduce", doubled_on_the_last_rank), "rank 2 gets"),
+    "a sum that leaves a rank out": (on("all_reduce", without_rank_1), r"all_reduce\(sum, float64\) on 3 ranks"),
+    "shards given to the wrong ranks": (on("reduce_scatter_tensor", swapped), r"reduce_scatter_tensor\(sum"),
+    "a broadcast of another root": (on("broadcast", of_the_wrong_root), r"broadcast\(sum, float64\) on 3 ranks"),
+    "an order that is not the predicted one": (
+        on("all_reduce", added_from_the_last_rank),
+        r"adds in the order \[0,13\) \(\(r1\+r2\)\+r0\) and not, as predicted, \[0,13\) \(\(r0\+r1\)\+r2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["sim", "gloo"])
+def test_the_worlds_that_ship_are_sound(name: str, request: pytest.FixtureRequest) -> None:
+    check(request.getfixturevalue(name), SIZES)
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_world_that_is_wrong_is_named_with_the_collective_and_the_values(sim: World, what: str) -> None:
+    spoil, words = SPOILED[what]
+    with pytest.raises(Unsound, match=words):
+        check(Spoiled(sim, spoil), SIZES)
+
+
+def test_an_error_of_the_worlds_is_its_own_fault(sim: World) -> None:
+    class Broken(Spoiled):
+        def run(self, job: Job) -> Outcome:
+            *others, last = super().run(job)
+            return (*others, replace(last, result=None, error=RankError("raised", "RuntimeError: no route to host")))
+
+    with pytest.raises(Unsound, match="on 2 ranks, rank 1 ended its collectives with RuntimeError: no route to host"):
+        check(Broken(sim, lambda call, by_rank: None), (2,))
