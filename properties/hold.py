@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from properties.law import Law, sentence
 from properties.matrix import PROPERTY
-from properties.search import Failure, search, took_the_clock
+from properties.search import Failure, repeat, rerun, search, took_the_clock
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused, SilentlyWrong
 
@@ -26,6 +26,7 @@ SIM_ONLY = (
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
     trial.witnessed.clear()
+    trial.left.clear()
     profile = settings()
     examples = profile.max_examples if trial.world.name == "sim" else max(1, profile.max_examples // 10)
     options: Any = {"database": profile.database, "derandomize": profile.derandomize}
@@ -46,7 +47,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     if failures:
         from properties.report import report  # needs most of the suite; a law that holds does not
 
-        verdict = " and ".join(dict.fromkeys(failure.broken.verdict for failure in failures))
+        verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
         message = "\n\n".join(report(law, trial, failure) for failure in failures)
     elif found.failures:
         verdict = "sim only, no failure"
@@ -58,6 +59,9 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     elif unseen:
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    if trial.left:
+        words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     record(PROPERTY, {**filed, "world": trial.world.name, "verdict": verdict})
@@ -71,21 +75,28 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     Raises LawBroken where the law fails on that example.
     """
     for witness, example in law.witnesses.items():
-        if not trial.witnessed[witness]:
+        if not trial.witnessed[witness] and getattr(example, "world_size", 1) <= trial.claims.most_ranks:
             with contextlib.suppress(Refused):
                 law.check(trial, example)
     return [witness for witness in law.witnesses if not trial.witnessed[witness]]
 
 
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
-    """Runs a failure of the simulated world again on gloo, and says what it does there.
+    """Runs a failure again, to see how often it fails, and on gloo, to say what a real backend makes of it.
 
     None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
     that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
     """
+    shrunk_on_sim = failure.found is not None
+    failure = repeat(law, trial, failure)
+    failed, runs = failure.seen
     if trial.world.name != "sim" or trial.confirm_on is None:
-        return failure
+        words = "shrunk on the simulated world, which shows it too." if shrunk_on_sim and failure.found else ""
+        return replace(failure, elsewhere=words)
     real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=CONFIRM_LIMIT)
+    if failed < runs:  # the simulated world does the same every time, so the implementation does not
+        there, runs = rerun(law, real, failure.drawn)
+        return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")
     try:
         law.check(real, failure.drawn)
     except Refused as refused:

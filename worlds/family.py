@@ -41,8 +41,8 @@ def descendants(pid: int) -> list[int]:
 def name_of(pid: int) -> str:
     """What the process runs."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return f"{Path(f'/proc/{pid}/comm').read_text().strip()}, pid {pid}"
-    return f"pid {pid}"
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "that has ended since"
 
 
 def state_of(pid: int) -> tuple[str, int]:
