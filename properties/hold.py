@@ -87,11 +87,12 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
     that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
     """
-    shrunk_on_sim = failure.found is not None
-    failure = repeat(law, trial, failure)
-    failed, runs = failure.seen
+    again = repeat(law, trial, failure)
+    if again is None:
+        return None
+    failure, (failed, runs) = again, again.seen
     if trial.world.name != "sim" or trial.confirm_on is None:
-        words = "shrunk on the simulated world, which shows it too." if shrunk_on_sim and failure.found else ""
+        words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)
     real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=CONFIRM_LIMIT)
     if failed < runs:  # the simulated world does the same every time, so the implementation does not

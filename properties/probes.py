@@ -10,6 +10,7 @@ from torch import nn
 
 from oracle.program import Scenario
 from properties.naming import parameter_name
+from worlds.devices import place
 
 
 class Probe(nn.Module):
@@ -19,7 +20,7 @@ class Probe(nn.Module):
         super().__init__()
         self.kind, self.count = scenario.probe, len(scenario.parameters)
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
-            tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype))
+            tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype), device=place())
             self.register_parameter(parameter_name(index), nn.Parameter(tensor, requires_grad=parameter.trainable))
 
     def in_order(self) -> list[nn.Parameter]:
@@ -33,7 +34,7 @@ class Probe(nn.Module):
         they are then added up changes nothing.
         """
         parameters = self.in_order()
-        loss = torch.zeros(())
+        loss = torch.zeros((), device=place())
         for index in reversed(order):
             parameter, coefficient = parameters[index], coefficients[index]
             values = parameter if self.kind == "linear" else parameter * parameter / 2

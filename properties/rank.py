@@ -47,7 +47,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
                     batch, numbers = next(batches)
                     hooks.append([])
                     inputs = [
-                        torch.tensor(values, dtype=parameter.dtype)
+                        torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
                         for values, parameter in zip(numbers, probe.in_order(), strict=True)
                     ]
                     with adapter.synchronizing(wrapped, event.synchronize):

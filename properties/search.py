@@ -9,7 +9,7 @@ from hypothesis.database import ExampleDatabase
 
 from properties.law import Law
 from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from properties.verdict import LawBroken, Refused, SilentlyWrong
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds; with those of `repeat` they are 20.
@@ -24,13 +24,15 @@ SHRINK_LIMIT = 3.0
 class Failure:
     """A shrunk counterexample: what was drawn, how it ended, and what it does on another world (`elsewhere`).
 
-    ``seen``: in how many runs of how many it failed. ``found``: the failure before it was shrunk on another world.
+    ``seen``: in how many runs of how many it failed. ``simulated``: a real world's, shrunk on the simulated one, and
+    ``found`` is what the real one had shown.
     """
 
     drawn: Any
     broken: LawBroken
     elsewhere: str = ""
     seen: tuple[int, int] = (1, 1)
+    simulated: bool = False
     found: "Failure | None" = None
 
     @property
@@ -79,22 +81,21 @@ def search(
         result.examples += 1
         costly_runs += costly_runs > 0
         known[key] = None
-        try:
-            law.check(replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn)
-        except Refused as refused:
-            result.refusals.append(str(refused))
-        except LawBroken as broken:
-            simulated = _on_sim(law, trial, drawn, broken) if isinstance(broken, only) and not costly_runs else None
-            if simulated is not None:
-                trial = simulated[0]
-                known[key] = Failure(drawn, simulated[1], found=Failure(drawn, broken))
-                raise simulated[1] from None
-            hung = hung or took_the_clock(broken)
-            if costly_runs == 0 and (trial.world.name != "sim" or hung):
-                costly_runs, costly_since = 1, time.monotonic()
-            if isinstance(broken, only):
-                known[key] = Failure(drawn, broken)
-                raise
+        broken = _broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
+        if broken is None:
+            return
+        if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
+            trial, there = simulated
+            if isinstance(there, only):
+                known[key] = Failure(drawn, there, found=Failure(drawn, broken))
+                raise there
+            return
+        hung = hung or took_the_clock(broken)
+        if costly_runs == 0 and (trial.world.name != "sim" or hung):
+            costly_runs, costly_since = 1, time.monotonic()
+        if isinstance(broken, only):
+            known[key] = Failure(drawn, broken)
+            raise broken
 
     run = settings(
         max_examples=examples,
@@ -121,25 +122,33 @@ def search(
             failure for failure in known.values() if failure and any(failure.broken is one for one in ones)
         ]
     if trial is not first:
-        found = [failure.found for failure in known.values() if failure and failure.found]
-        result.failures = [replace(failure, found=found[0]) for failure in result.failures]
+        found = next((failure.found for failure in known.values() if failure and failure.found), None)
+        result.failures = [replace(failure, simulated=True, found=found) for failure in result.failures]
     return result
 
 
-def _on_sim(law: Law, trial: Trial, drawn: Any, broken: LawBroken) -> tuple[Trial, LawBroken] | None:
-    """The trial on the simulated world, and how it ends there; None where it does not end in the same kind of failure.
+def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | None:
+    """For a failure on a real world: the trial on the simulated one, and how it fails there; None where it does not.
 
-    Not on what took a clock: hanging costs time on the simulated world too.
+    It may fail in another way: what hangs on a real world is a deadlock or a mismatch there, seen at once.
     """
-    if trial.sim is None or trial.world.name == "sim" or took_the_clock(broken):
+    if trial.sim is None or trial.world.name == "sim":
         return None
     simulated = replace(trial, world=trial.sim(), confirm_on=None, limit=SHRINK_LIMIT)
+    there = _broken(law, simulated, drawn, [])
+    return None if there is None or took_the_clock(there) else (simulated, there)
+
+
+def _broken(law: Law, trial: Trial, drawn: Any, refusals: list[str]) -> LawBroken | None:
+    """How the law is broken on an example, if it is. Returned, so that it is raised outside any handler: Hypothesis
+    tells failures apart by what they were raised in, too.
+    """
     try:
-        law.check(simulated, drawn)
-    except Refused:
-        return None
-    except LawBroken as there:
-        return (simulated, there) if type(there) is type(broken) else None
+        law.check(trial, drawn)
+    except Refused as refused:
+        refusals.append(str(refused))
+    except LawBroken as broken:
+        return broken
     return None
 
 
@@ -149,26 +158,23 @@ def rerun(law: Law, trial: Trial, drawn: Any) -> tuple[list[LawBroken], int]:
     runs, since = 0, time.monotonic()
     while runs < REPEATS and time.monotonic() - since < REPEAT_SECONDS:
         runs += 1
-        try:
-            law.check(trial, drawn)
-        except Refused:
-            continue
-        except LawBroken as broken:
+        if (broken := _broken(law, trial, drawn, [])) is not None:
             failures.append(broken)
     return failures, runs
 
 
-def repeat(law: Law, trial: Trial, failure: Failure) -> Failure:
+def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
 
-    One that was shrunk on the simulated world must fail on its own as well, or what was found there stands instead.
+    One that was shrunk on the simulated world must fail on its own as well; else what was found there stands instead,
+    if anything was.
     """
-    limit = SHRINK_LIMIT if took_the_clock(failure.broken) else trial.limit
+    limit = trial.limit if isinstance(failure.broken, SilentlyWrong) else SHRINK_LIMIT
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)
-    if failure.found is None:
+    if not failure.simulated:
         return replace(failure, seen=(len(failures) + 1, runs + 1))
     if not failures:
-        return repeat(law, trial, failure.found)
+        return repeat(law, trial, failure.found) if failure.found else None
     return replace(failure, broken=failures[0], seen=(len(failures), runs))
 
 

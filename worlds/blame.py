@@ -45,7 +45,7 @@ def blame(
         else:
             kind, message = "timeout", f"gave no answer within {waited:.0f} s ({far})"
         reports[rank] = RankReport(None, RankError(kind, message, text))
-    if said := _disagreement(reports, silent):
+    if said := disagreement(reports, silent):
         for rank, report in reports.items():
             if (error := report.error) is not None:
                 details = f"{error.message}\n{error.details}".strip()
@@ -53,7 +53,7 @@ def blame(
     return reports
 
 
-def _disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progress]) -> str:
+def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progress]) -> str:
     """The first collective on which two ranks are known to disagree, in words; empty if there is none."""
     known = {rank: _by_place(report.collectives) for rank, report in reports.items()}
     for rank, far in silent.items():

@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from worlds import process
-from worlds.blame import blame
+from worlds.blame import blame, disagreement
 from worlds.contract import Job, Outcome, RankError, RankReport
 from worlds.serving import Setup, serve
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
 # seconds. Long against any scheduling delay, short against the limit of an example.
 PATIENCE = 10.0
+# Seconds of silence after which it is looked up whether ranks wait in different collectives, which is hopeless.
+LOOK = 1.0
 
 
 class PoolWorld:
@@ -79,7 +81,13 @@ class PoolWorld:
         began = time.monotonic()
         deadline = began + limit
         missing = dict(enumerate(children))
-        while missing and (ready := process.wait(list(missing.values()), deadline - time.monotonic())):
+        while missing:
+            ready = process.wait(list(missing.values()), min(LOOK, deadline - time.monotonic()))
+            if not ready and (
+                time.monotonic() >= deadline
+                or disagreement(reports, {rank: child.progress() for rank, child in missing.items()})
+            ):
+                break
             for rank in [rank for rank, child in missing.items() if child in ready]:
                 child = missing.pop(rank)
                 try:

@@ -34,7 +34,7 @@ LIFETIME = 2000
 # Bytes that a child may hold, in memory and in its log. An accelerator's libraries alone take some GiB.
 MEMORY, MEMORY_WITH_DEVICE = 4 << 30, 24 << 30
 LOG_LIMIT = 4 << 20
-_TICK = 0.1  # seconds between two looks at a child that is waited for
+TICK = 0.1  # seconds between two looks at a child that is waited for
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STACK_SIGNAL = signal.SIGUSR1
 _START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
@@ -168,7 +168,7 @@ class Child:
     def watch(self) -> None:
         """Ends a child that is stopped or holds too much memory, and cuts its log; looks once in a while only."""
         now = time.monotonic()
-        if now - self._watched < _TICK or not self._pid:
+        if now - self._watched < TICK or not self._pid:
             return
         self._watched = now
         state, resident = state_of(self._pid)
@@ -242,8 +242,8 @@ def wait(children: list[Child], seconds: float) -> list[Child]:
     deadline = time.monotonic() + seconds
     while True:
         left = max(0.0, deadline - time.monotonic())
-        ready = multiprocessing.connection.wait(connections, min(left, _TICK))
-        if ready or left <= _TICK:
+        ready = multiprocessing.connection.wait(connections, min(left, TICK))
+        if ready or left <= TICK:
             return [child for child in children if child.connection in ready]
         for child in children:
             child.watch()
