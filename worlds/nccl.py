@@ -2,6 +2,8 @@
 
 NCCL refuses two ranks of one host on one GPU. With ``ranks_per_gpu`` above 1 each process is given a host identity of
 its own (NCCL_HOSTID), so that its ranks talk over sockets as hosts do. That is slow, and says nothing of NVLink.
+
+Not run on a GPU yet: `python -m worlds.tests.on_gpus` checks all of it on a machine that has one.
 """
 
 from worlds.pool import PoolWorld
