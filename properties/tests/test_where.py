@@ -2,9 +2,9 @@
 
 import pytest
 
-from properties import where
 from properties.implementations import Unusable
 from properties.where import decide
+from worlds import devices
 
 NO_GPU = {"version": "2.13.0+cpu", "gpus": [], "nccl": ""}
 TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
@@ -24,7 +24,7 @@ TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
     ],
 )
 def test_what_cannot_be_is_one_line(monkeypatch, worlds, device, in_process, ranks_per_gpu, workers, words) -> None:
-    monkeypatch.setattr(where.devices, "look", lambda: NO_GPU)
+    monkeypatch.setattr(devices, "look", lambda: NO_GPU)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(Unusable) as refused:
         decide(worlds, device, in_process, ranks_per_gpu, workers)
@@ -33,7 +33,7 @@ def test_what_cannot_be_is_one_line(monkeypatch, worlds, device, in_process, ran
 
 
 def test_one_world_that_cannot_run_is_left_out_beside_one_that_can(monkeypatch) -> None:
-    monkeypatch.setattr(where.devices, "look", lambda: NO_GPU)
+    monkeypatch.setattr(devices, "look", lambda: NO_GPU)
     decided = decide(["sim", "nccl"], None, False, 1, False)
     assert list(decided.impossible) == ["nccl"]
     assert decided.words()[0] == "lockstep: on sim (cpu), nccl cannot run here"
@@ -41,7 +41,7 @@ def test_one_world_that_cannot_run_is_left_out_beside_one_that_can(monkeypatch) 
 
 
 def test_nccl_has_as_many_ranks_as_the_gpus_hold(monkeypatch) -> None:
-    monkeypatch.setattr(where.devices, "look", lambda: TWO_GPUS)
+    monkeypatch.setattr(devices, "look", lambda: TWO_GPUS)
     for per_gpu in (1, 3):
         world = decide(["nccl"], None, False, per_gpu, False).start("nccl")
         assert world.ranks == 2 * per_gpu  # type: ignore[attr-defined]
