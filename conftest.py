@@ -11,13 +11,15 @@ from hypothesis import settings
 from properties.implementations import CORRECT, Implementation, Unusable, look_up
 from properties.law import sentence
 from properties.matrix import matrix
+from properties.soundness import Unsound, check
+from properties.strategies import MOST_RANKS
 from properties.trial import Trial
-from worlds.contract import World
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
+from properties.where import DEFAULT, WORLDS, Where, decide
+from worlds import torchrun
+from worlds.contract import World, most_ranks
+from worlds.devices import DEVICES
 
 LAWS = Path(__file__).parent / "properties"
-WORLDS: dict[str, type[SimWorld] | type[GlooWorld]] = {"sim": SimWorld, "gloo": GlooWorld}
 
 settings.register_profile("dev", max_examples=100)
 settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
@@ -40,24 +42,49 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--world",
         action="append",
         default=[],
-        choices=sorted(WORLDS),
-        help="where ranks run: sim, one process that simulates them, or gloo, one process per rank (default: both)",
+        choices=WORLDS,
+        help="where ranks run: sim, one process that simulates them; gloo, one process per rank; nccl, one GPU per "
+        "rank; torchrun, the ranks of the torchrun job that started pytest; may be given several times "
+        f"(default: {' and '.join(DEFAULT)})",
+    )
+    group.addoption("--device", choices=DEVICES, help="where ranks put tensors (default: cuda for nccl, else cpu)")
+    group.addoption(
+        "--in-process", action="store_true", help="run the simulated world in pytest's own process, for a debugger"
+    )
+    group.addoption(
+        "--ranks-per-gpu",
+        type=int,
+        default=1,
+        metavar="N",
+        help="nccl: let N ranks share a GPU; they talk as if on different hosts (default: 1)",
     )
 
 
 class Bench:
     """What one pytest process runs laws on: its worlds, started when first used, and the implementations."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names, self._worlds = names, dict[str, World]()
+    def __init__(self, names: list[str], where: Where) -> None:
+        self._names, self.where, self._worlds = names, where, dict[str, World]()
         self._implementations: list[Implementation] | None = None
+        self._faults: dict[str, str] = {}
         self.unclaimed: set[tuple[str, str, str]] = set()  # implementation, law's number, law
 
     def world(self, name: str) -> World:
         """The world of that name; always the same one."""
         if name not in self._worlds:
-            self._worlds[name] = WORLDS[name]()
+            self._worlds[name] = self.where.start(name)
         return self._worlds[name]
+
+    def fault(self, name: str) -> str:
+        """What is wrong with that world itself, looked at once; empty if nothing is."""
+        if name not in self._faults:
+            self._faults[name] = ""
+            world = self.world(name)
+            try:
+                check(world, range(1, min(most_ranks(world) or MOST_RANKS, MOST_RANKS) + 1))
+            except Unsound as unsound:
+                self._faults[name] = str(unsound)
+        return self._faults[name]
 
     @property
     def implementations(self) -> list[Implementation]:
@@ -69,19 +96,39 @@ class Bench:
     def close(self) -> None:
         """Ends every process that was started."""
         for world in self._worlds.values():
-            world.close()
+            getattr(world, "end", world.close)()  # of torchrun: lets the other ranks of the job go as well
+        if "torchrun" in self.where.worlds and "torchrun" not in self._worlds:
+            torchrun.dismiss()
 
 
 _BENCH = pytest.StashKey[Bench]()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Of a torchrun job only rank 0 runs tests; the others serve it."""
+    if "torchrun" in config.getoption("--world") and torchrun.is_agent() and not config.option.help:
+        return torchrun.be_an_agent()
+    return None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """A wrong --impl is one clear line, before anything is collected."""
+    """A wrong --impl, or a world that cannot be, is one clear line, before anything is collected."""
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
     names = config.getoption("--impl")
-    bench = config.stash[_BENCH] = Bench(names or list(CORRECT))
+    option = config.getoption
+    try:
+        workers = bool(getattr(config.option, "numprocesses", None))
+        where = decide(
+            option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"), workers
+        )
+    except Unusable as error:
+        raise pytest.UsageError(str(error)) from None
+    if "torchrun" in where.worlds:
+        torchrun.report_the_end()
+    bench = config.stash[_BENCH] = Bench(names or list(CORRECT), where)
     if names and not config.option.help and not hasattr(config, "workerinput"):
         try:
             bench.implementations  # noqa: B018, looked up for its errors
@@ -107,11 +154,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each law meets each implementation on each world."""
     if not hasattr(metafunc.function, "law"):
         return
-    worlds = metafunc.config.getoption("--world") or list(WORLDS)
+    bench = metafunc.config.stash[_BENCH]
+    skipped = {world: pytest.mark.skip(reason=reason) for world, reason in bench.where.impossible.items()}
     pairs = [
-        pytest.param((implementation, world), id=f"{implementation.short}-{world}")
-        for implementation in metafunc.config.stash[_BENCH].implementations
-        for world in worlds
+        pytest.param(
+            (implementation, world),
+            id=f"{implementation.short}-{world}",
+            marks=[skipped[world]] if world in skipped else [],
+        )
+        for implementation in bench.implementations
+        for world in bench.where.worlds
     ]
     metafunc.parametrize("trial", pairs, indirect=True)
 
@@ -136,7 +188,8 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     """An implementation on a world."""
     implementation, world = request.param
     bench = request.config.stash[_BENCH]
-    return Trial(implementation, bench.world(world), confirm_on=lambda: bench.world("gloo"))
+    gloo, sim = lambda: bench.world("gloo"), lambda: bench.world("sim")
+    return Trial(implementation, bench.world(world), gloo, sim, world_fault=bench.fault(world))
 
 
 @pytest.fixture(scope="session")
@@ -155,11 +208,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Which implementations, worlds, profile and versions a run is about."""
     from importlib.metadata import version
 
-    worlds = config.getoption("--world") or list(WORLDS)
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
     return [
-        f"lockstep: {', '.join(names)}; on {', '.join(worlds)}; {settings().max_examples} examples a law; {versions}"
+        f"lockstep: {', '.join(names)}; {settings().max_examples} examples a law; {versions}",
+        *config.stash[_BENCH].where.words(),
     ]
 
 

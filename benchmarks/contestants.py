@@ -1,9 +1,10 @@
 """Where one example can run: Lockstep's worlds, and what its peers use. Each contestant tells how long it took."""
 
+import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,36 @@ def on_world(world: World) -> Contestant:
         return seconds
 
     return timed
+
+
+STANDING_EXAMPLES = 20
+
+
+def standing(world: World) -> Contestant:
+    """On ranks that stand in one group and run the example many times by themselves: no dispatch, no new group."""
+
+    def timed(job: Job) -> float:
+        payload = json.dumps({"function": job.function, "payload": job.payload})
+        seconds = []
+        for report in world.run(Job("benchmarks.contestants:run_standing", payload, job.world_size)):
+            if report.result is None:
+                raise RuntimeError(f"standing ranks: {report.error}")
+            seconds.append(report.result["seconds"])
+        return max(seconds)
+
+    return timed
+
+
+def run_standing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """The seconds that one example takes a standing rank."""
+    asked = json.loads(payload)
+    function = resolve(asked["function"])
+    function(asked["payload"], rank, world_size)
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(STANDING_EXAMPLES):
+        function(asked["payload"], rank, world_size)
+    return {"seconds": (time.perf_counter() - start) / STANDING_EXAMPLES}
 
 
 def in_child(child: process.Child) -> Contestant:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 
-from benchmarks.contestants import Contestant, fresh, in_child, on_world, run_fake, run_threaded, serve
+from benchmarks.contestants import Contestant, fresh, in_child, on_world, run_fake, run_threaded, serve, standing
 from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.trial import job
 from worlds import process
@@ -39,7 +39,13 @@ def contestants() -> Iterator[dict[str, Contestant]]:
     try:
         for child in (fake, threaded):
             child.await_start()
-        yield {"sim": on_world(sim), "fake": in_child(fake), "threaded": in_child(threaded), "gloo": on_world(gloo)}
+        yield {
+            "sim": on_world(sim),
+            "fake": in_child(fake),
+            "threaded": in_child(threaded),
+            "gloo": on_world(gloo),
+            "standing": standing(gloo),
+        }
     finally:
         for each in (sim, gloo):
             each.close()
@@ -68,13 +74,15 @@ def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]
 def lines() -> Iterator[str]:
     """The table, a line for each implementation and number of ranks."""
     yield f"An example on the simulated world and elsewhere, medians of {ROUNDS} rounds (fresh: {FRESH_ROUNDS}):"
-    yield f"{'':16}ranks       sim   sim/fake  threaded/sim   gloo/sim  fresh/sim"
+    yield f"{'':16}ranks       sim   sim/fake  threaded/sim   gloo/sim  gloo/standing  fresh/sim"
     with contestants() as warm:
         for implementation in IMPLEMENTATIONS:
             for world_size in WORLD_SIZES:
                 name, found = implementation.rpartition(":")[2], compare(implementation, world_size, warm)
                 line = f"{name:16}{world_size:5}{1000 * found['sim']:7.1f} ms{1 / found['fake']:11.2f}"
                 line += f"{found['threaded']:14.2f}{found['gloo']:11.2f}"
+                line += f"{found['gloo'] / found['standing']:15.2f}"
                 yield line + (f"{found['fresh']:11.0f}" if "fresh" in found else "")
     yield "fake: the same program, rank by rank, without communication; threaded: torch's own threaded test world;"
+    yield "standing: gloo ranks that run the example again and again by themselves, in one group, without dispatch;"
     yield "gloo: warm processes; fresh: a new process for each rank and example."

@@ -19,11 +19,14 @@ class Claims:
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
+    most_ranks: int = 8  # world sizes up to this one
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
     def __post_init__(self) -> None:
         if self.averaging not in AVERAGINGS:
             raise ValueError(f"claims: averaging is one of {', '.join(map(repr, AVERAGINGS))}, not {self.averaging!r}")
+        if self.most_ranks < 1:
+            raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.unused not in (None, *UNUSED):
             raise ValueError(f"claims: unused is None or one of {', '.join(map(repr, UNUSED))}, not {self.unused!r}")
 

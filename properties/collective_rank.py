@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from properties.probes import to_numpy
+from worlds.devices import place
 
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -35,7 +36,7 @@ def run_collectives(payload: str, rank: int, world_size: int) -> Mapping[str, An
 
 
 def _call(call: Mapping[str, Any], rank: int, world_size: int) -> list[torch.Tensor]:
-    mine = torch.tensor(call["arrays"][rank], dtype=getattr(torch, call["dtype"]))
+    mine = torch.tensor(call["arrays"][rank], dtype=getattr(torch, call["dtype"]), device=place())
     op, root = REDUCTIONS[call["reduction"]], call["root"]
     match call["operation"]:
         case "all_reduce":

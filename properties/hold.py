@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from properties.law import Law, sentence
 from properties.matrix import PROPERTY
-from properties.search import Failure, search, took_the_clock
+from properties.search import Failure, repeat, rerun, search, took_the_clock
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused, SilentlyWrong
 
@@ -25,7 +25,13 @@ SIM_ONLY = (
 
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
+    filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
+    filed["world"] = trial.world.name
+    if trial.world_fault:
+        record(PROPERTY, {**filed, "verdict": "not judged: the backend is at fault"})
+        pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
     trial.witnessed.clear()
+    trial.left.clear()
     profile = settings()
     examples = profile.max_examples if trial.world.name == "sim" else max(1, profile.max_examples // 10)
     options: Any = {"database": profile.database, "derandomize": profile.derandomize}
@@ -46,7 +52,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     if failures:
         from properties.report import report  # needs most of the suite; a law that holds does not
 
-        verdict = " and ".join(dict.fromkeys(failure.broken.verdict for failure in failures))
+        verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
         message = "\n\n".join(report(law, trial, failure) for failure in failures)
     elif found.failures:
         verdict = "sim only, no failure"
@@ -59,8 +65,10 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
-    filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
-    record(PROPERTY, {**filed, "world": trial.world.name, "verdict": verdict})
+    if trial.left:
+        words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    record(PROPERTY, {**filed, "verdict": verdict})
     if message:
         pytest.fail(message, pytrace=False)
 
@@ -71,21 +79,29 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     Raises LawBroken where the law fails on that example.
     """
     for witness, example in law.witnesses.items():
-        if not trial.witnessed[witness]:
+        if not trial.witnessed[witness] and getattr(example, "world_size", 1) <= trial.claims.most_ranks:
             with contextlib.suppress(Refused):
                 law.check(trial, example)
     return [witness for witness in law.witnesses if not trial.witnessed[witness]]
 
 
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
-    """Runs a failure of the simulated world again on gloo, and says what it does there.
+    """Runs a failure again, to see how often it fails, and on gloo, to say what a real backend makes of it.
 
     None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
     that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
     """
+    again = repeat(law, trial, failure)
+    if again is None:
+        return None
+    failure, (failed, runs) = again, again.seen
     if trial.world.name != "sim" or trial.confirm_on is None:
-        return failure
+        words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
+        return replace(failure, elsewhere=words)
     real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=CONFIRM_LIMIT)
+    if failed < runs:  # the simulated world does the same every time, so the implementation does not
+        there, runs = rerun(law, real, failure.drawn)
+        return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")
     try:
         law.check(real, failure.drawn)
     except Refused as refused:

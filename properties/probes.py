@@ -14,6 +14,7 @@ from torch import nn
 from oracle.program import Scenario
 from oracle.state import initial_buffers
 from properties.naming import parameter_name
+from worlds.devices import place
 
 
 class CallersError(Exception):
@@ -44,13 +45,13 @@ class Probe(nn.Module):
         self.increment, self.fails = 0, ""
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
             if parameter.tied is None:
-                tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype))
+                tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype), device=place())
                 made = nn.Parameter(tensor, requires_grad=parameter.trainable)
             else:
                 made = getattr(self, parameter_name(parameter.tied))
             self.register_parameter(parameter_name(index), made)
         for index, buffer in enumerate(initial_buffers(scenario, rank)):
-            self.register_buffer(f"buffer{index}", torch.tensor(buffer))
+            self.register_buffer(f"buffer{index}", torch.tensor(buffer, device=place()))
 
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
@@ -71,7 +72,7 @@ class Probe(nn.Module):
         for index in range(self.buffer_count):
             getattr(self, f"buffer{index}").add_(self.increment)
         parameters = self.in_order()
-        loss = torch.zeros(())
+        loss = torch.zeros((), device=place())
         for index in reversed(order):
             parameter, coefficient = parameters[index], coefficients[index]
             if self.fails == "backward" and index == order[min(1, len(order) - 1)]:

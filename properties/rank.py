@@ -147,7 +147,7 @@ class Rank:
         batch, numbers = next(self.batches)
         self.seen["hooks"].append([])
         inputs = [
-            torch.tensor(values, dtype=parameter.dtype)
+            torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
             for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
         ]
         if self.rank in event.overflow:

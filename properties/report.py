@@ -25,7 +25,7 @@ FOLDER = Path("lockstep-report")
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
     broken, scenario = failure.broken, failure.broken.scenario
-    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {broken.verdict}", ""]
+    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
     words += _entry("Broken by", broken.headline)
     if where := whereabouts(broken.outcome):
@@ -36,19 +36,24 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
     words += ["", "What went over the wire:"]
     words += [
-        "    " + line for line in picture(scenario, _recorded(trial, broken)) or ["nothing that could be recorded"]
+        "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
     ]
-    if broken.difference is not None:
+    always = failure.seen[0] == failure.seen[1]
+    if broken.difference is not None and always:  # where it came from is asked with other data, run by run
         words += ["", *_origin(trial, broken)]
+    if not always:
+        chance = "The same program, run again, does not always fail: something here depends on time or chance."
+        words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     words += [*_entry("See it", _script(law, trial, broken))]
     words += [*_entry("Scenario", repr(scenario))]
     return "\n".join(words)
 
 
-def _recorded(trial: Trial, broken: LawBroken) -> Outcome:
-    """The run with what went into its collectives; not again where it took a clock or a process's death to end it."""
-    if took_the_clock(broken):
+def _recorded(trial: Trial, failure: Failure) -> Outcome:
+    """The run with what went into its collectives; not again where it would cost much or might end otherwise."""
+    broken = failure.broken
+    if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
         return broken.outcome
     return trial.world.run(job(trial.implementation.name, broken.scenario, contents=True))
 

@@ -9,22 +9,37 @@ from hypothesis.database import ExampleDatabase
 
 from properties.law import Law
 from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from properties.verdict import LawBroken, Refused, SilentlyWrong
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
-# many runs and so many seconds.
-COSTLY_RUNS, COSTLY_SECONDS = 20, 30.0
+# many runs and so many seconds; with those of `repeat` they are 20.
+COSTLY_RUNS, COSTLY_SECONDS = 12, 30.0
+# How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
+REPEATS, REPEAT_SECONDS = 8, 10.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
 SHRINK_LIMIT = 3.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A shrunk counterexample: what was drawn, how it ended, and what it does on another world (`elsewhere`)."""
+    """A shrunk counterexample: what was drawn, how it ended, and what it does on another world (`elsewhere`).
+
+    ``seen``: in how many runs of how many it failed. ``simulated``: a real world's, shrunk on the simulated one, and
+    ``found`` is what the real one had shown.
+    """
 
     drawn: Any
     broken: LawBroken
     elsewhere: str = ""
+    seen: tuple[int, int] = (1, 1)
+    simulated: bool = False
+    found: "Failure | None" = None
+
+    @property
+    def verdict(self) -> str:
+        """In words, with how often it was seen, unless that is always."""
+        failed, runs = self.seen
+        return self.broken.verdict + (f" in {failed} of {runs} runs" if failed < runs else "")
 
 
 @dataclass
@@ -45,31 +60,42 @@ def search(
     database: ExampleDatabase | None = None,
     derandomize: bool = False,
 ) -> Search:
-    """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count."""
+    """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count.
+
+    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too.
+    """
     result = Search()
-    known: dict[str, Failure] = {}
+    known: dict[str, Failure | None] = {}
     costly_runs, costly_since, hung = 0, 0.0, False
+    first = trial
 
     def examine(drawn: Any) -> None:
-        nonlocal costly_runs, costly_since, hung
+        nonlocal costly_runs, costly_since, hung, trial
         key = repr(drawn)
-        if key in known:  # the same scenario has the same verdict, also where a clock or real processes gave it
-            raise known[key].broken
+        if key in known:  # the same scenario has the same verdict, also where a clock, real processes or chance gave it
+            if (failure := known[key]) is not None:
+                raise failure.broken
+            return
         if costly_runs and (costly_runs > COSTLY_RUNS or time.monotonic() - costly_since > COSTLY_SECONDS):
             return
         result.examples += 1
         costly_runs += costly_runs > 0
-        try:
-            law.check(replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn)
-        except Refused as refused:
-            result.refusals.append(str(refused))
-        except LawBroken as broken:
-            hung = hung or took_the_clock(broken)
-            if costly_runs == 0 and (trial.world.name != "sim" or hung):
-                costly_runs, costly_since = 1, time.monotonic()
-            if isinstance(broken, only):
-                known[key] = Failure(drawn, broken)
-                raise
+        known[key] = None
+        broken = _broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
+        if broken is None:
+            return
+        if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
+            trial, there = simulated
+            if isinstance(there, only):
+                known[key] = Failure(drawn, there, found=Failure(drawn, broken))
+                raise there
+            return
+        hung = hung or took_the_clock(broken)
+        if costly_runs == 0 and (trial.world.name != "sim" or hung):
+            costly_runs, costly_since = 1, time.monotonic()
+        if isinstance(broken, only):
+            known[key] = Failure(drawn, broken)
+            raise broken
 
     run = settings(
         max_examples=examples,
@@ -86,13 +112,70 @@ def search(
     try:
         run()
     except LawBroken as broken:
-        result.failures = [failure for failure in known.values() if failure.broken is broken]
+        result.failures = [failure for failure in known.values() if failure and failure.broken is broken]
     except BaseExceptionGroup as several:
         broken_ones, rest = several.split(LawBroken)
         if rest is not None or broken_ones is None:
             raise
-        result.failures = [failure for failure in known.values() if failure.broken in broken_ones.exceptions]
+        ones = broken_ones.exceptions
+        result.failures = [
+            failure for failure in known.values() if failure and any(failure.broken is one for one in ones)
+        ]
+    if trial is not first:
+        found = next((failure.found for failure in known.values() if failure and failure.found), None)
+        result.failures = [replace(failure, simulated=True, found=found) for failure in result.failures]
     return result
+
+
+def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | None:
+    """For a failure on a real world: the trial on the simulated one, and how it fails there; None where it does not.
+
+    It may fail in another way: what hangs on a real world is a deadlock or a mismatch there, seen at once.
+    """
+    if trial.sim is None or trial.world.name == "sim":
+        return None
+    simulated = replace(trial, world=trial.sim(), confirm_on=None, limit=SHRINK_LIMIT)
+    there = _broken(law, simulated, drawn, [])
+    return None if there is None or took_the_clock(there) else (simulated, there)
+
+
+def _broken(law: Law, trial: Trial, drawn: Any, refusals: list[str]) -> LawBroken | None:
+    """How the law is broken on an example, if it is. Returned, so that it is raised outside any handler: Hypothesis
+    tells failures apart by what they were raised in, too.
+    """
+    try:
+        law.check(trial, drawn)
+    except Refused as refused:
+        refusals.append(str(refused))
+    except LawBroken as broken:
+        return broken
+    return None
+
+
+def rerun(law: Law, trial: Trial, drawn: Any) -> tuple[list[LawBroken], int]:
+    """Checks the law a few times on one example: how it was broken, and in how many runs."""
+    failures: list[LawBroken] = []
+    runs, since = 0, time.monotonic()
+    while runs < REPEATS and time.monotonic() - since < REPEAT_SECONDS:
+        runs += 1
+        if (broken := _broken(law, trial, drawn, [])) is not None:
+            failures.append(broken)
+    return failures, runs
+
+
+def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
+    """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
+
+    One that was shrunk on the simulated world must fail on its own as well; else what was found there stands instead,
+    if anything was.
+    """
+    limit = trial.limit if isinstance(failure.broken, SilentlyWrong) else SHRINK_LIMIT
+    failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)
+    if not failure.simulated:
+        return replace(failure, seen=(len(failures) + 1, runs + 1))
+    if not failures:
+        return repeat(law, trial, failure.found) if failure.found else None
+    return replace(failure, broken=failures[0], seen=(len(failures), runs))
 
 
 def took_the_clock(broken: LawBroken) -> bool:

@@ -129,7 +129,7 @@ def program(
 @st.composite
 def scenarios(draw: st.DrawFn, claims: Claims, hook_orders: str = "any") -> Scenario:
     """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
-    ranks = draw(_RANKS)
+    ranks = draw(_RANKS)[: claims.most_ranks]
     if draw(_ALONE):
         ranks = ranks[:1]
     model = draw(parameters(claims, exact_dtypes(len(ranks), claims.averaging)))

@@ -10,7 +10,7 @@ from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, Refused
-from worlds.contract import Collective, Job, Outcome, RankError, World
+from worlds.contract import Collective, Job, Outcome, RankError, World, most_ranks
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -38,26 +38,32 @@ class Run:
 class Trial:
     """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes.
 
-    ``confirm_on`` gives a real world on which a failure of the simulated one is run again. ``at_once`` and ``limit`` go
-    to the world with every job.
+    ``confirm_on`` gives a real world on which a failure of the simulated one is run again, ``sim`` the simulated world,
+    on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``left``: what
+    ranks have left behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is.
     """
 
     implementation: Implementation
     world: World
     confirm_on: Callable[[], World] | None = None
+    sim: Callable[[], World] | None = None
     at_once: bool = False
     limit: float | None = None
     witnessed: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    world_fault: str = ""
 
     @property
     def claims(self) -> Claims:
-        """What is held against the implementation."""
-        return self.implementation.claims
+        """What is held against the implementation, as far as the world has ranks for it."""
+        claims, most = self.implementation.claims, most_ranks(self.world)
+        return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
     def run(self, scenario: Scenario, contents: bool = False) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
         wanted = job(self.implementation.name, scenario, contents=contents)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
+        self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
         self.witnessed["ran to its end"] += 1
         fired = [report.result["hooks"] for report in outcome if report.result is not None]

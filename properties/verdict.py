@@ -30,7 +30,7 @@ class Difference:
     expected: Any
 
 
-@dataclass
+@dataclass(eq=False)  # an exception is equal to itself alone
 class LawBroken(AssertionError):
     """An implementation failed a law on a scenario. ``headline``: the law broken, in words."""
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
-# How a rank can fail. The first four come with the implementation's own doing on that rank; "abandoned" means that the
-# rank was still waiting for others when the example was ended because of them.
+# How a rank can fail. All but the last are the implementation's own doing on that rank; "abandoned" means that the rank
+# was still waiting for others when the example was ended because of them.
 FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned")
 
 
@@ -51,11 +51,15 @@ class RankError:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank gave back: what its function returned, or an error; and the collectives it issued, in order."""
+    """What one rank gave back: what its function returned, or an error; and the collectives it issued, in order.
+
+    ``left``: threads and processes that the function left behind, in words.
+    """
 
     result: Mapping[str, Any] | None
     error: RankError | None
     collectives: tuple[Collective, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 Outcome = tuple[RankReport, ...]
@@ -95,11 +99,17 @@ def resolve(name: str) -> RankFunction:
     return function
 
 
+def most_ranks(world: "World") -> int | None:
+    """How many ranks the world can have; None: as many as one asks for."""
+    ranks: int | None = getattr(world, "ranks", None)
+    return ranks
+
+
 class World(Protocol):
     """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``limit``: seconds that one example may take."""
 
     name: str
-    limit: float
+    limit: float  # a world that cannot have as many ranks as it is asked for says so in ``ranks`` (see `most_ranks`)
 
     def run(self, job: Job) -> Outcome:
         """Runs the job on ranks 0 .. world_size - 1. Never raises because of what the function does."""

@@ -1,38 +1,48 @@
 """A child process under supervision: a message in, a message out, a clock, a log of what it printed, and a sure end.
 
 Children are forked from multiprocessing's fork server, which has imported torch once, so starting one takes
-milliseconds. A child is the leader of a session of its own, so that what it leaves behind dies with it; it is killed by
-the kernel when its fork server goes, and that goes when the supervisor does, however it ends.
+milliseconds. Between the two stands a guard, a process that does nothing but wait: it ends what the child has started
+when the child ends, and all of it when the fork server goes, as that does when the supervisor does, however it ends.
+While a child is waited for, its memory and its log are watched.
 """
 
 import contextlib
 import ctypes
 import faulthandler
+import mmap
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
+import resource
 import signal
+import struct
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from worlds.blame import Progress
+from worlds.family import descendants, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
 # cycle through C++ that Python's collector cannot free, so most implementations leave some 25 kB behind each time.
 LIFETIME = 2000
-_PR_SET_PDEATHSIG = 1
+# Bytes that a child may hold, in memory and in its log. An accelerator's libraries alone take some GiB.
+MEMORY, MEMORY_WITH_DEVICE = 4 << 30, 24 << 30
+LOG_LIMIT = 4 << 20
+TICK = 0.1  # seconds between two looks at a child that is waited for
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STACK_SIGNAL = signal.SIGUSR1
-_READY = "ready"
 _START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
 _LOG_TAIL = 4000  # characters of a child's output that a report may carry
 
 
 class Died(Exception):
-    """The child ended instead of answering. The message says how: an exit code or a signal."""
+    """The child ended instead of answering. The message says how: an exit code, a signal, or why it was ended."""
 
 
 def _fork_server() -> multiprocessing.context.ForkServerContext:
@@ -45,22 +55,77 @@ def _fork_server() -> multiprocessing.context.ForkServerContext:
 
 
 def _begin(serve: Callable[..., None], connection: Connection, log: str, arguments: tuple[Any, ...]) -> None:
-    """First thing in the child."""
+    """First thing in a process forked by the fork server, which becomes the child's guard."""
     os.setsid()
     # Each child is handed what keeps the fork server alive; only the supervisor may have that.
     os.close(multiprocessing.forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
+    # Where memory runs out before the supervisor looks, the kernel is to end this process and none of its parents.
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if (pid := os.fork()) > 0:
+        connection.close()
+        _guard(pid)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that `Leftovers` sees what a daemon's parent has left
+    os.setpgid(0, 0)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(out, stream)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
+    _open_progress(log)
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
-        connection.send(_READY)
+        connection.send(os.getpid())
         serve(connection, *arguments)
     os._exit(0)  # an implementation's own threads must not keep the process
+
+
+def _guard(pid: int) -> NoReturn:
+    """Stays behind a child: when the child ends, or the fork server, ends all that the child has started."""
+
+    def end(*_: object) -> None:
+        while left := descendants(os.getpid()):
+            signal_all(left, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0] > 0:
+                    pass
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for orphan in descendants(os.getpid()):
+        signal_all([orphan], signal.SIGKILL)
+    if code < 0:  # ends as the child did, so that the supervisor is told
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        faulthandler.disable()
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value)
+
+
+_progress: mmap.mmap | None = None
+_PROGRESS = struct.Struct("qq120s120s")
+
+
+def _open_progress(log: str) -> None:
+    global _progress
+    with open(log + ".progress", "w+b") as file:
+        file.truncate(_PROGRESS.size)
+        _progress = mmap.mmap(file.fileno(), _PROGRESS.size)
+
+
+def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -> None:
+    """In a child: how far it is (see `worlds.blame`), in memory that the supervisor can read whatever happens next."""
+    if _progress is not None:
+        _PROGRESS.pack_into(_progress, 0, count, place, group.encode(), call.encode())
 
 
 class Child:
@@ -74,15 +139,21 @@ class Child:
         self._process = context.Process(target=_begin, args=(serve, theirs, self._log, arguments), daemon=True)
         self._process.start()
         theirs.close()
+        self.memory = MEMORY
+        self._pid = 0  # of the child itself; that of _process is its guard
+        self._ended = ""  # why the supervisor ended it
+        self._stopped = False
+        self._watched = 0.0
 
     def await_start(self) -> None:
         """Returns once the child serves, so that no example pays for its start. Raises Died if it does not."""
         if not wait([self], _START_LIMIT):
             raise Died(f"did not start within {_START_LIMIT:g} s")
-        self.receive()
+        self._pid = self.receive()
 
     def send(self, message: Any) -> None:
         """Hands a message over; one to a child that has gone is seen by `receive`."""
+        self.watch()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 
@@ -92,15 +163,40 @@ class Child:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
             self._process.join(5)
-            raise Died(_how_it_ended(self._process.exitcode)) from None
+            raise Died(self._ended or _how_it_ended(self._process.exitcode)) from None
+
+    def watch(self) -> None:
+        """Ends a child that is stopped or holds too much memory, and cuts its log; looks once in a while only."""
+        now = time.monotonic()
+        if now - self._watched < TICK or not self._pid:
+            return
+        self._watched = now
+        state, resident = state_of(self._pid)
+        stopped, self._stopped = self._stopped, state == "T"
+        if resident > self.memory:
+            self._end(
+                f"held {resident / 2**30:.1f} GiB of memory and was ended; {self.memory / 2**30:g} GiB are allowed"
+            )
+        elif stopped and self._stopped:  # twice: not somebody's short pause
+            self._end("was stopped by a signal (SIGSTOP) and did not go on")
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._log).st_size > LOG_LIMIT:
+                end = self.output()
+                os.truncate(self._log, 0)  # it is written with O_APPEND, so what comes next follows
+                with open(self._log, "a") as log:
+                    log.write(end)
+
+    def _end(self, reason: str) -> None:
+        self._ended = self._ended or reason
+        signal_all([self._pid], signal.SIGKILL)
 
     def stacks(self) -> str:
         """Where every Python thread of the child is now, most recent call first; empty if it cannot answer."""
         written = Path(self._log + ".stacks")
-        if self._process.pid is None or not self._process.is_alive() or not written.exists():
+        if not self._pid or not self._process.is_alive() or not written.exists():
             return ""
         before = written.stat().st_size
-        os.kill(self._process.pid, _STACK_SIGNAL)
+        signal_all([self._pid], _STACK_SIGNAL)
         deadline, size = time.monotonic() + 2, before
         while time.monotonic() < deadline:  # until it has written something and then nothing more for a while
             time.sleep(0.1)
@@ -108,6 +204,16 @@ class Child:
             if size == earlier > before:
                 break
         return written.read_text(errors="replace")[before:]
+
+    def progress(self) -> Progress:
+        """What the child noted last with `note_progress`."""
+        written = Path(self._log + ".progress")
+        noted = written.read_bytes() if written.exists() else b""
+        if len(noted) != _PROGRESS.size:
+            return Progress()
+        count, place, group, call = _PROGRESS.unpack(noted)
+        words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
+        return Progress(count, words[0], place, words[1])
 
     def output(self) -> str:
         """The end of what the child printed, on both streams."""
@@ -119,21 +225,28 @@ class Child:
             return log.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """Ends the child and everything in its session."""
+        """Ends the child and everything that it has started."""
         self.connection.close()
-        pid = self._process.pid
-        if pid is not None:
-            for end in (os.killpg, os.kill):  # not yet a session of its own: the process alone
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    end(pid, signal.SIGKILL)
-            self._process.join(10)
+        guard = self._process.pid
+        if guard is not None and self._process.is_alive():
+            # Stopped first, the child can start nothing more while what it has started is looked up.
+            signal_all([pid for pid in descendants(guard) if pid == self._pid], signal.SIGSTOP)
+            signal_all([*descendants(guard), guard], signal.SIGKILL)
+        self._process.join(10)
         self._folder.cleanup()
 
 
 def wait(children: list[Child], seconds: float) -> list[Child]:
     """Those among the children that have answered or ended, waiting at most so long for the first."""
-    ready = multiprocessing.connection.wait([child.connection for child in children], max(0.0, seconds))
-    return [child for child in children if child.connection in ready]
+    connections = [child.connection for child in children]
+    deadline = time.monotonic() + seconds
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        ready = multiprocessing.connection.wait(connections, min(left, TICK))
+        if ready or left <= TICK:
+            return [child for child in children if child.connection in ready]
+        for child in children:
+            child.watch()
 
 
 def _how_it_ended(code: int | None) -> str:

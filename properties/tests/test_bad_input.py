@@ -12,6 +12,7 @@ from properties.claims import Claims, read_claims
 from properties.implementations import Unusable, look_up
 from worlds.contract import World
 from worlds.tests.outcomes import gone
+from worlds.tests.users import marked
 
 ROOT = Path(__file__).parents[2]
 USER = "properties.tests.user_code"
@@ -99,21 +100,8 @@ def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
     law = str(ROOT / "properties" / "test_mean.py") + "::test_gradients_equal_the_mean_over_ranks"
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), law, "--world", "sim", *arguments]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert gone(started_with(f"LOCKSTEP_TEST={folder}"))
+    assert gone(marked(f"LOCKSTEP_TEST={folder}"))
     return run.returncode, run.stdout + run.stderr
-
-
-def started_with(setting: str) -> list[int]:
-    """The processes that have this in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if setting.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-    return found
 
 
 def test_pytest_says_it_in_one_line_and_collects_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from oracle.formats import FORMATS
 from oracle.reduction_order import chain, evaluate
+from properties import test_mean
+from properties.claims import Claims
+from properties.hold import hold
+from properties.implementations import Implementation
+from properties.law import law_of
 from properties.soundness import Unsound, check
+from properties.trial import Trial
 from worlds.contract import Job, Outcome, RankError, World
 
 SIZES = (1, 2, 3, 7)
@@ -109,3 +115,13 @@ def test_an_error_of_the_worlds_is_its_own_fault(sim: World) -> None:
 
     with pytest.raises(Unsound, match="on 2 ranks, rank 1 ended its collectives with RuntimeError: no route to host"):
         check(Broken(sim, lambda call, by_rank: None), (2,))
+
+
+def test_nothing_is_judged_on_a_world_that_is_wrong(sim: World) -> None:
+    filed: list[Any] = []
+    naive = Implementation("impls.naive:NaiveDataParallel", Claims())
+    trial = Trial(naive, sim, world_fault="all_reduce(sum, float32) on 3 ranks: rank 2 gets 4 where it must get 3")
+    with pytest.raises(pytest.fail.Exception, match="Nothing is judged on the sim world: all_reduce"):
+        hold(law_of(test_mean.test_gradients_equal_the_mean_over_ranks), trial, lambda _, value: filed.append(value))
+    assert [each["verdict"] for each in filed] == ["not judged: the backend is at fault"]
+    assert not trial.witnessed

@@ -38,9 +38,14 @@ class SimWorld:
             self._child.await_start()
         child = self._child
         self._served += 1
-        child.send(job)
         limit = job.limit or self.limit
-        if process.wait([child], limit):
+        try:
+            child.send(job)
+            answered = process.wait([child], limit)
+        except BaseException:  # Ctrl-C: the answer to this example may still come, so nobody may read on
+            self.close()
+            raise
+        if answered:
             try:
                 outcome: Outcome = child.receive()
                 return outcome

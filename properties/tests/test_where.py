@@ -1,0 +1,53 @@
+"""Options that cannot be had are one clear line; what cannot run here is left out and said."""
+
+import pytest
+
+from properties.implementations import Unusable
+from properties.where import decide
+from worlds import devices
+
+NO_GPU = {"version": "2.13.0+cpu", "gpus": [], "nccl": ""}
+TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
+
+
+@pytest.mark.parametrize(
+    ("worlds", "device", "in_process", "ranks_per_gpu", "workers", "words"),
+    [
+        (["gloo"], None, True, 1, False, "--in-process: only the simulated world"),
+        (["sim"], "cuda", False, 1, False, "--device cuda: simulated ranks have CPU tensors only"),
+        (["nccl"], "cpu", False, 1, False, "--device cpu: NCCL carries CUDA tensors only"),
+        (["nccl"], None, False, 0, False, "--ranks-per-gpu 0: a GPU holds at least one rank"),
+        (["gloo"], None, False, 2, False, "--ranks-per-gpu: is for --world nccl"),
+        (["torchrun"], None, False, 1, True, "--world torchrun: the ranks of a job serve one pytest process"),
+        (["torchrun"], None, False, 1, False, "start pytest with torchrun"),
+        (["nccl"], None, False, 1, False, "--world nccl: needs a CUDA GPU, and torch 2.13.0+cpu sees none here"),
+    ],
+)
+def test_what_cannot_be_is_one_line(monkeypatch, worlds, device, in_process, ranks_per_gpu, workers, words) -> None:
+    monkeypatch.setattr(devices, "look", lambda: NO_GPU)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(Unusable) as refused:
+        decide(worlds, device, in_process, ranks_per_gpu, workers)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_one_world_that_cannot_run_is_left_out_beside_one_that_can(monkeypatch) -> None:
+    monkeypatch.setattr(devices, "look", lambda: NO_GPU)
+    decided = decide(["sim", "nccl"], None, False, 1, False)
+    assert list(decided.impossible) == ["nccl"]
+    assert decided.words()[0] == "lockstep: on sim (cpu), nccl cannot run here"
+    assert decided.words()[1].startswith("lockstep: skipped: --world nccl: needs a CUDA GPU")
+
+
+def test_nccl_has_as_many_ranks_as_the_gpus_hold(monkeypatch) -> None:
+    monkeypatch.setattr(devices, "look", lambda: TWO_GPUS)
+    for per_gpu in (1, 3):
+        world = decide(["nccl"], None, False, per_gpu, False).start("nccl")
+        assert world.ranks == 2 * per_gpu  # type: ignore[attr-defined]
+
+
+def test_the_defaults_are_sim_and_gloo_on_the_cpu() -> None:
+    decided = decide([], None, False, 1, False)
+    assert decided.worlds == ("sim", "gloo")
+    assert decided.words() == ["lockstep: on sim (cpu), gloo (cpu)"]

@@ -1,0 +1,34 @@
+"""Implementations that do not do the same every time."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from impls.naive import NaiveDataParallel
+
+
+def _spoil(module: torch.nn.Module) -> None:
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            parameter.grad += 1
+
+
+class WrongByChance(NaiveDataParallel):
+    """Each synchronization is wrong on some rank with probability 1/3, and nothing that a seed sets decides it."""
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        if os.urandom(1)[0] < 85:
+            _spoil(self)
+
+
+class WrongInProcessesOfTheirOwn(NaiveDataParallel):
+    """Wrong wherever ranks are processes: never on the simulated world."""
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        pids = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        dist.all_gather(pids, torch.tensor([os.getpid()]))
+        if any(pid != pids[0] for pid in pids):
+            _spoil(self)

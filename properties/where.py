@@ -1,0 +1,92 @@
+"""Where a run is to take place: the worlds, the device, and whether this machine and this command can have them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from properties.implementations import Unusable
+from worlds import devices, torchrun
+from worlds.contract import World
+from worlds.gloo import GlooWorld
+from worlds.in_process import InProcessSim
+from worlds.nccl import NcclWorld
+from worlds.sim.world import SimWorld
+
+WORLDS = ("sim", "gloo", "nccl", "torchrun")
+DEFAULT = ("sim", "gloo")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What was asked for, and what of it cannot be had here: world -> why, in a line. Made by `decide`."""
+
+    worlds: tuple[str, ...]
+    device: str | None  # None: each world's usual one
+    in_process: bool
+    ranks_per_gpu: int
+    machine: Mapping[str, Any]  # of `worlds.devices.look`; empty where nobody needed to look
+    impossible: Mapping[str, str]
+
+    def start(self, name: str) -> World:
+        """The world of that name."""
+        if name == "sim":
+            return InProcessSim() if self.in_process else SimWorld()
+        if name == "nccl":
+            return NcclWorld(len(self.machine["gpus"]), self.ranks_per_gpu)
+        if name == "torchrun":
+            return torchrun.TorchrunWorld("nccl" if self.device == "cuda" else "gloo", self.device or "cpu")
+        return GlooWorld(device=self.device or "cpu")
+
+    def words(self) -> list[str]:
+        """The worlds for the header of a run, with their device, and what cannot run with the reason."""
+        told = []
+        for name in self.worlds:
+            device = self.device or ("cuda" if name == "nccl" else "cpu")
+            inside = {"sim": "in pytest's process" if self.in_process else "", "torchrun": "ranks of this job"}
+            extra = f", {inside[name]}" if inside.get(name) else ""
+            told.append(f"{name} cannot run here" if name in self.impossible else f"{name} ({device}{extra})")
+        gpus = self.machine.get("gpus", [])
+        lines = [f"lockstep: on {', '.join(told)}"]
+        if gpus:
+            lines[0] += f"; {len(gpus)} x {gpus[0]}, NCCL {self.machine['nccl'] or 'missing'}"
+        return [*lines, *(f"lockstep: skipped: {reason}" for reason in self.impossible.values())]
+
+
+def decide(worlds: list[str], device: str | None, in_process: bool, ranks_per_gpu: int, workers: bool) -> Where:
+    """What the options ask for. ``workers``: whether pytest-xdist spreads the tests over processes.
+
+    Raises Unusable, in one line, for options that contradict one another or leave nothing that can run here.
+    """
+    usual = ("sim",) if in_process else ("gloo",) if device == "cuda" else DEFAULT
+    asked = tuple(dict.fromkeys(worlds)) or usual
+    if in_process and asked != ("sim",):
+        raise Unusable(
+            f"--in-process: only the simulated world can run in pytest's own process, not {' or '.join(asked)}"
+        )
+    if device == "cuda" and "sim" in asked:
+        raise Unusable("--device cuda: simulated ranks have CPU tensors only; say --world gloo, nccl or torchrun")
+    if device == "cpu" and "nccl" in asked:
+        raise Unusable("--device cpu: NCCL carries CUDA tensors only; leave --device out, or say --world gloo")
+    if ranks_per_gpu < 1:
+        raise Unusable(f"--ranks-per-gpu {ranks_per_gpu}: a GPU holds at least one rank")
+    if ranks_per_gpu > 1 and "nccl" not in asked:
+        raise Unusable("--ranks-per-gpu: is for --world nccl; on gloo, ranks share GPUs without it")
+    if "torchrun" in asked and workers:
+        raise Unusable("--world torchrun: the ranks of a job serve one pytest process, so leave -n out")
+    machine: Mapping[str, Any] = devices.look() if device == "cuda" or "nccl" in asked else {}
+    impossible = {name: reason for name in asked if (reason := _impossible(name, device, machine))}
+    if len(impossible) == len(asked):
+        raise Unusable("; ".join(impossible.values()))
+    return Where(asked, device, in_process, ranks_per_gpu, machine, impossible)
+
+
+def _impossible(name: str, device: str | None, machine: Mapping[str, Any]) -> str:
+    if name == "torchrun" and (unset := torchrun.missing_variables()):
+        how = "torchrun --nproc-per-node=4 -m pytest --world torchrun"
+        return f"--world torchrun: start pytest with torchrun ({how}); {', '.join(unset)} not set"
+    if (name == "nccl" or device == "cuda") and not machine["gpus"]:
+        asked = "--world nccl" if name == "nccl" else f"--world {name} --device cuda"
+        return f"{asked}: needs a CUDA GPU, and torch {machine['version']} sees none here"
+    if (name == "nccl" or (name == "torchrun" and device == "cuda")) and not machine["nccl"]:
+        return f"--world {name}: torch {machine['version']} has no NCCL"
+    return ""

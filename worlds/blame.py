@@ -1,0 +1,80 @@
+"""Whose fault it is when an example on real processes ends badly: of many ranks that fail, most were only let down.
+
+Each rank notes which collective it launched last, where the supervisor can read it whatever becomes of the rank.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from worlds.contract import Collective, RankError, RankReport
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rank came: the number of collectives launched; the last one's group, place in it, and call."""
+
+    count: int = 0
+    group: str = ""
+    place: int = 0
+    call: str = ""
+
+    def __str__(self) -> str:
+        last = f", the last {self.call}" if self.call else ""
+        return f"{self.count} collective{'s' * (self.count != 1)} launched{last}"
+
+
+def blame(
+    reports: Mapping[int, RankReport], silent: Mapping[int, Progress], stacks: Mapping[int, str], waited: float
+) -> dict[int, RankReport]:
+    """A report for every rank of an example that failed.
+
+    ``silent``: how far those came that told no collectives; ``stacks``: of those that gave no answer within ``waited``
+    seconds. A rank that waits in a collective to which others have not come was let down by them.
+    """
+    reports = dict(reports)
+    failed = any(report.error for report in reports.values())
+    behind = min((silent[rank].count for rank in stacks), default=0)
+    for rank, text in stacks.items():
+        far = silent[rank]
+        if failed:
+            kind, message = "abandoned", f"still waited when the example was ended ({far})"
+        elif far.count > behind:
+            late = ", ".join(str(other) for other in stacks if silent[other].count == behind)
+            kind, message = "abandoned", f"waited for rank {late} ({far})"
+        else:
+            kind, message = "timeout", f"gave no answer within {waited:.0f} s ({far})"
+        reports[rank] = RankReport(None, RankError(kind, message, text))
+    if said := disagreement(reports, silent):
+        for rank, report in reports.items():
+            if (error := report.error) is not None:
+                details = f"{error.message}\n{error.details}".strip()
+                reports[rank] = replace(report, error=replace(error, kind="mismatch", message=said, details=details))
+    return reports
+
+
+def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progress]) -> str:
+    """The first collective on which two ranks are known to disagree, in words; empty if there is none."""
+    known = {rank: _by_place(report.collectives) for rank, report in reports.items()}
+    for rank, far in silent.items():
+        if far.call:
+            known[rank] = {(far.group, far.place): far.call}
+    for one, other in combinations(sorted(known), 2):
+        for where in sorted(known[one].keys() & known[other].keys(), key=lambda where: where[1]):
+            first, second = known[one][where], known[other][where]
+            if first != second and not any(word in first + second for word in ("send", "recv")):
+                group, place = where
+                says = f"rank {one} calls {first}, rank {other} calls {second}"
+                return f"ranks disagree on collective {place + 1} of the {group} group: {says}"
+    return ""
+
+
+def _by_place(collectives: tuple[Collective, ...]) -> dict[tuple[str, int], str]:
+    """Each collective in words, by its group and its place in the group's sequence."""
+    counts: dict[str, int] = {}
+    found = {}
+    for call in collectives:
+        place = counts.get(call.group, 0)
+        counts[call.group] = place + 1
+        found[call.group, place] = str(call)
+    return found

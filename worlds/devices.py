@@ -1,0 +1,56 @@
+"""Where a rank's tensors belong, and which accelerators this machine has.
+
+A world says with `settle`, on each rank, where that rank's tensors are to be; whoever makes tensors there asks `place`.
+"""
+
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+DEVICES = ("cpu", "cuda")
+_place = "cpu"
+
+
+def place() -> str:
+    """The device on which this rank's tensors belong: "cpu" or "cuda:0", as `torch.device` reads it."""
+    return _place
+
+
+def settle(device: str, local_rank: int) -> None:
+    """Gives this process its device: where there are more ranks than GPUs, they share them in turn."""
+    global _place
+    if device == "cpu":
+        _place = "cpu"
+        return
+    import torch
+
+    index = local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(index)
+    _place = f"cuda:{index}"
+
+
+def look() -> Mapping[str, Any]:
+    """What torch sees on this machine: its "version", the names of its "gpus", and the "nccl" version, if any.
+
+    A process of its own looks, so that no driver is loaded into the one that asks.
+    """
+    from worlds import process
+
+    child = process.Child(_answer)
+    try:
+        child.await_start()
+        if not process.wait([child], 60.0):
+            raise process.Died("did not say within 60 s which GPUs there are")
+        found: Mapping[str, Any] = child.receive()
+        return found
+    finally:
+        child.kill()
+
+
+def _answer(connection: Connection) -> None:
+    import torch
+    import torch.distributed as dist
+
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if gpus and dist.is_nccl_available() else ""
+    connection.send({"version": torch.__version__, "gpus": gpus, "nccl": nccl})

@@ -1,0 +1,116 @@
+"""A pool of warm processes, one per rank, seen from outside: what the gloo, NCCL and torchrun worlds share.
+
+Processes are started once and serve every world size up to their number. A rank that dies, hangs or leaves something
+behind may have spoiled the group for good: then the whole pool is replaced, and the next example runs on a sound one.
+"""
+
+import itertools
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from worlds import process
+from worlds.blame import blame, disagreement
+from worlds.contract import Job, Outcome, RankError, RankReport
+from worlds.serving import Setup, serve
+
+# Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
+# seconds. Long against any scheduling delay, short against the limit of an example.
+PATIENCE = 10.0
+# Seconds of silence after which it is looked up whether ranks wait in different collectives, which is hopeless.
+LOOK = 1.0
+
+
+class PoolWorld:
+    """See `worlds.contract.World`. ``memory``: bytes that one rank may hold."""
+
+    def __init__(self, setup: Setup, ranks: int | None = None, limit: float = 30.0, memory: int | None = None) -> None:
+        self.name, self.ranks, self.limit = setup.backend, ranks, limit
+        self.memory = memory or (process.MEMORY if setup.device == "cpu" else process.MEMORY_WITH_DEVICE)
+        self._setup = setup
+        self._pool: list[process.Child] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._examples = itertools.count()
+        self._served = 0  # examples that this pool has run
+
+    def run(self, job: Job) -> Outcome:
+        """One example on the first ``world_size`` processes of the pool."""
+        if self.ranks is not None and job.world_size > self.ranks:
+            raise ValueError(f"the {self.name} world has {self.ranks} ranks here, so none of {job.world_size} can run")
+        try:
+            if self._served >= process.LIFETIME:
+                self.close()
+            self._grow(job.world_size)
+            self._served += 1
+            children, number = self._pool[: job.world_size], next(self._examples)
+            for child in children:
+                child.send((number, job))
+            reports = self._collect(children, job.limit or self.limit)
+        except BaseException:  # Ctrl-C: answers to this example may still come, so nobody may read on
+            self.close()
+            raise
+        outcome = tuple(reports[rank] for rank in range(job.world_size))
+        if any(report.error or report.left for report in outcome) or len({len(r.collectives) for r in outcome}) > 1:
+            self.close()
+        return outcome
+
+    def _grow(self, size: int) -> None:
+        """Starts the processes that are missing for so many ranks."""
+        if self._folder is None:
+            self._served = 0
+            self._folder = tempfile.TemporaryDirectory(prefix=f"lockstep-{self.name}-")
+            self._setup = replace(self._setup, store=self.new_store(Path(self._folder.name)))
+        new = [self.start(rank, replace(self._setup, rank=rank)) for rank in range(len(self._pool), size)]
+        self._pool += new
+        for child in new:
+            child.memory = self.memory
+            child.await_start()
+
+    def new_store(self, folder: Path) -> str:
+        """Where the processes of a new pool meet: a file, so that no port is needed."""
+        return f"file:{folder / 'store'}"
+
+    def start(self, rank: int, setup: Setup) -> process.Child:
+        """Starts the process of one rank."""
+        return process.Child(serve, setup)
+
+    def _collect(self, children: list[process.Child], limit: float) -> dict[int, RankReport]:
+        """Every rank's report, once all have answered or waiting for the rest is hopeless."""
+        reports: dict[int, RankReport] = {}
+        began = time.monotonic()
+        deadline = began + limit
+        missing = dict(enumerate(children))
+        while missing:
+            ready = process.wait(list(missing.values()), min(LOOK, deadline - time.monotonic()))
+            if not ready and (
+                time.monotonic() >= deadline
+                or disagreement(reports, {rank: child.progress() for rank, child in missing.items()})
+            ):
+                break
+            for rank in [rank for rank, child in missing.items() if child in ready]:
+                child = missing.pop(rank)
+                try:
+                    reports[rank] = child.receive()
+                except process.Died as died:
+                    reports[rank] = RankReport(None, RankError("died", f"its process {died}", child.output()))
+            if len(missing) == 1 or any(report.error for report in reports.values()):
+                deadline = min(deadline, time.monotonic() + PATIENCE)
+        if not missing and not any(report.error for report in reports.values()):
+            return reports
+        silent = {
+            rank: children[rank].progress()
+            for rank in range(len(children))
+            if rank in missing or not reports[rank].collectives
+        }
+        stacks = {rank: child.stacks() for rank, child in missing.items()}
+        return blame(reports, silent, stacks, time.monotonic() - began)
+
+    def close(self) -> None:
+        """Ends every process of the pool; the next run starts another."""
+        for child in self._pool:
+            child.kill()
+        self._pool = []
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None

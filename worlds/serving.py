@@ -1,0 +1,139 @@
+"""What the process of one rank does: it joins a group of its backend once, and runs one example after the other.
+
+An example gets a fresh default group in `torch.distributed` that records each collective and hands it to the kept one:
+a new connection for every example would take longer than the example.
+"""
+
+import datetime
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from worlds import devices, process
+from worlds.contract import Collective, RankReport, raised, resolve
+from worlds.family import Leftovers
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a rank is told when it starts.
+
+    ``store``: where ranks meet, "file:path" or "tcp:host:port:prefix". ``local_rank``: among the ranks of its host,
+    None where all are on one. ``limit``: seconds after which the supervisor ends an example. ``hosts_apart``: NCCL is
+    told that each rank is a host of its own, so that several may share a GPU.
+    """
+
+    backend: str
+    device: str = "cpu"
+    rank: int = 0
+    local_rank: int | None = None
+    store: str = ""
+    limit: float = 30.0
+    hosts_apart: bool = False
+
+
+def serve(connection: Connection, setup: Setup) -> None:
+    """One rank's process: a job in, a report out. torch is imported here only, not in the supervisor."""
+    import torch
+    import torch.distributed as dist
+
+    from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
+    from worlds.fresh import fresh_state
+
+    if setup.hosts_apart:
+        os.environ["NCCL_HOSTID"] = f"lockstep-{os.getpid()}"
+    local_rank = setup.rank if setup.local_rank is None else setup.local_rank
+    devices.settle(setup.device, local_rank)
+    torch.set_num_threads(1)
+    shared = open_store(setup.store)
+    # The supervisor's clock decides what hangs, not the backend's.
+    patience = datetime.timedelta(seconds=10 * setup.limit)
+    kind = getattr(dist.ProcessGroup.BackendType, setup.backend.upper())
+    kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
+    timeline: list[Collective] = []
+    contents = grouped = False
+
+    class RealGroup(DescribedGroup):
+        """Records what it is asked for and lets the backend do it."""
+
+        def __init__(self, rank: int, size: int, label: str, real: Any) -> None:
+            super().__init__(rank, size, label)
+            self._real = real
+            self._issued = 0  # collectives so far
+            # C++ code that asks a group for its backend (DDP's logger) must find it.
+            for device in backend_devices(setup.backend):
+                self._register_backend(torch.device(device), kind, real)
+
+        def getBackendName(self) -> str:  # noqa: N802, c10d's name
+            return setup.backend
+
+        def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+            sent = to_numpy(flatten(inputs)) if contents else None
+            timeline.append(replace(call, sent=sent))
+            process.note_progress(len(timeline), self.label, self._issued, str(call))
+            self._issued += 1
+            work: dist.Work = again(self._real)
+            return work
+
+    def connect(store: Any, rank: int, size: int) -> Any:
+        if setup.backend == "gloo":
+            return dist.ProcessGroupGloo(store, rank, size, patience)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = patience
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+
+    def create(options: Any, _: Any) -> DescribedGroup:
+        nonlocal grouped
+        default, grouped = not grouped, True
+        rank, size = options.group_rank, options.group_size
+        if not default:
+            members = ",".join(map(str, options.global_ranks_in_group))
+            return RealGroup(rank, size, f"ranks {members}, {options.group_id}", connect(options.store, rank, size))
+        if size not in kept:
+            kept[size] = connect(dist.PrefixStore(f"world of {size}", shared), rank, size)
+        return RealGroup(rank, size, "default", kept[size])
+
+    name = f"lockstep_{setup.backend}"
+    dist.Backend.register_backend(name, create, extended_api=True, devices=backend_devices(setup.backend))
+    while True:
+        number, job = connection.recv()
+        timeline, contents, grouped = [], job.contents, False
+        process.note_progress(0)
+        os.environ.update(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))
+        result, error = None, None
+        fresh_state()
+        leftovers = Leftovers()
+        try:
+            store = dist.PrefixStore(f"example {number}", shared)
+            dist.init_process_group(name, store=store, rank=setup.rank, world_size=job.world_size)
+            result = resolve(job.function)(job.payload, setup.rank, job.world_size)
+        except BaseException as exception:  # SystemExit too: a rank that exits is a finding
+            error = raised(exception)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
+        connection.send(RankReport(result, error, tuple(timeline), leftovers.list()))
+
+
+def backend_devices(backend: str) -> list[str]:
+    """The kinds of tensor that a backend carries."""
+    import torch
+
+    if backend == "nccl":
+        return ["cuda"]
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def open_store(address: str) -> Any:
+    """The store in which ranks find each other. See `Setup`."""
+    import torch.distributed as dist
+
+    kind, _, rest = address.partition(":")
+    if kind == "file":
+        return dist.FileStore(rest, -1)
+    host, port, prefix = rest.rsplit(":", 2)
+    return dist.PrefixStore(prefix, dist.TCPStore(host, int(port), is_master=False))

@@ -1,0 +1,78 @@
+"""Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`. Not run on a GPU yet.
+
+gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Prints a line
+for each and ends with status 1 if one fails or if there is no GPU.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from worlds import devices
+from worlds.contract import Job, World
+from worlds.gloo import GlooWorld
+from worlds.nccl import NcclWorld
+
+
+def sums(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """All-reduces, gathers and scatters tensors on this rank's device."""
+    import torch
+    import torch.distributed as dist
+
+    mine = torch.arange(1.0, 2 * world_size + 1, device=devices.place()) + 100 * rank
+    reduced, gathered = mine.clone(), mine.new_zeros(len(mine) * world_size)
+    scattered = mine.new_zeros(2)
+    dist.all_reduce(reduced)
+    dist.all_gather_into_tensor(gathered, mine)
+    dist.reduce_scatter_tensor(scattered, mine)
+    dist.barrier()
+    values = {"reduced": reduced, "gathered": gathered, "scattered": scattered}
+    return {"device": str(mine.device), **{name: value.cpu().numpy() for name, value in values.items()}}
+
+
+def check(world: World, size: int) -> str:
+    """Runs `sums` twice, the second time on warm processes; what is wrong, or nothing."""
+    inputs = np.array([np.arange(1.0, 2 * size + 1) + 100 * rank for rank in range(size)], dtype=np.float32)
+    for _ in range(2):
+        for rank, report in enumerate(world.run(Job("worlds.tests.on_gpus:sums", json.dumps(None), size))):
+            if report.error is not None or report.result is None:
+                return f"rank {rank}: {report.error}"
+            if not report.result["device"].startswith("cuda"):
+                return f"rank {rank} has its tensors on {report.result['device']}"
+            total = inputs.sum(0)
+            wanted = {"reduced": total, "gathered": inputs.ravel(), "scattered": np.split(total, size)[rank]}
+            for name, value in wanted.items():
+                if not np.array_equal(report.result[name], value):
+                    return f"rank {rank}: {name} is {report.result[name]}, and must be {value}"
+    return ""
+
+
+def main() -> int:
+    """Prints what was checked."""
+    machine = devices.look()
+    gpus = len(machine["gpus"])
+    print(f"torch {machine['version']}, NCCL {machine['nccl'] or 'missing'}, GPUs: {machine['gpus'] or 'none'}")
+    if not gpus:
+        return 1
+    cases: dict[str, tuple[Callable[[], World], int]] = {
+        "gloo, CUDA tensors, two ranks per GPU": (lambda: GlooWorld(device="cuda"), 2 * gpus),
+        "nccl, one rank per GPU": (lambda: NcclWorld(gpus), gpus),
+        "nccl, two ranks per GPU": (lambda: NcclWorld(gpus, ranks_per_gpu=2), 2 * gpus),
+    }
+    failed = False
+    for name, (make, size) in cases.items():
+        world = make()
+        try:
+            wrong = check(world, size)
+        finally:
+            world.close()
+        print(f"{name}, {size} ranks: {wrong or 'right'}", flush=True)
+        failed = failed or bool(wrong)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

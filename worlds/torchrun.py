@@ -1,0 +1,247 @@
+"""Ranks on the processes of a `torchrun` job, on one host or many: rank 0 drives, every other rank is an agent.
+
+An agent starts and ends, on its host, the process in which a rank runs, and carries messages to and from it. So a rank
+that dies or hangs is contained as on one machine; an agent that goes ends the job, and rank 0 says which it was.
+torchrun's own store tells everybody where rank 0 listens, and is where the ranks meet.
+"""
+
+import contextlib
+import datetime
+import os
+import queue
+import secrets
+import signal
+import socket
+import threading
+from dataclasses import replace
+from multiprocessing.connection import Client, Connection, Listener, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from worlds import process
+from worlds.blame import Progress
+from worlds.pool import PoolWorld
+from worlds.serving import Setup, serve
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_JOIN_LIMIT = 300.0  # seconds for all ranks of the job to join
+_KEY = "lockstep/driver"
+
+
+class JobLost(KeyboardInterrupt):
+    """An agent has gone, and with it a rank. Ends the run as Ctrl-C does, so that nobody catches it and goes on."""
+
+
+def is_agent() -> bool:
+    """Whether this process is a rank of a torchrun job other than 0."""
+    return all(name in os.environ for name in VARIABLES) and os.environ["RANK"] != "0"
+
+
+def missing_variables() -> list[str]:
+    """What torchrun sets and is not set here."""
+    return [name for name in VARIABLES if name not in os.environ]
+
+
+def _join() -> Any:
+    """The store that all ranks of the job share: torchrun's, or one that rank 0 serves in its place."""
+    import torch.distributed as dist
+
+    mine = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    limit = datetime.timedelta(seconds=_JOIN_LIMIT)
+    return dist.TCPStore(address, port, is_master=mine, timeout=limit, wait_for_workers=False)
+
+
+class Agent:
+    """Rank 0's end of the line to an agent. A thread sorts what comes: answers of the rank, or answers of the agent."""
+
+    def __init__(self, rank: int, host: str, line: Connection) -> None:
+        self.name, self._line = f"rank {rank} on {host}", line
+        self.ranks_answers, self._sorted = Pipe(duplex=False)
+        self.told: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._sort, daemon=True, name=f"from {self.name}").start()
+
+    def _sort(self) -> None:
+        while True:
+            try:
+                kind, content = self._line.recv()
+            except (EOFError, OSError):
+                kind, content = "lost", None
+            if kind in ("started", "answer", "died", "lost"):
+                self._sorted.send((kind, content))
+            if kind in ("told", "lost"):
+                self.told.put((kind, content))
+            if kind == "lost":
+                return
+
+    def ask(self, *what: Any) -> None:
+        """Sends a request. Raises JobLost."""
+        try:
+            self._line.send(what)
+        except OSError:
+            raise self.lost() from None
+
+    def lost(self) -> JobLost:
+        """What is to be raised when it has gone."""
+        return JobLost(f"{self.name} has gone, so this torchrun job ends here")
+
+
+class RemoteChild(process.Child):
+    """A supervised process on another rank's host: what `worlds.process.Child` does, by way of its agent."""
+
+    def __init__(self, agent: Agent, setup: Setup) -> None:
+        self._agent, self.connection, self.memory = agent, agent.ranks_answers, process.MEMORY
+        agent.ask("start", setup)
+
+    def await_start(self) -> None:
+        """Returns once the rank's process serves."""
+        while True:
+            kind, content = self.connection.recv()
+            if kind == "lost":
+                raise self._agent.lost()
+            if kind == "started":  # what comes before is from the process that this one replaces
+                if content:
+                    raise process.Died(content)
+                return
+
+    def send(self, message: Any) -> None:
+        """Hands a message over."""
+        self._agent.ask("job", message, self.memory)
+
+    def receive(self) -> Any:
+        """The process's answer, which must be there. Raises Died where the process ended instead."""
+        kind, content = self.connection.recv()
+        if kind == "lost":
+            raise self._agent.lost()
+        if kind == "died":
+            raise process.Died(content)
+        return content
+
+    def watch(self) -> None:
+        """The agent does it."""
+
+    def _tell(self, what: str) -> Any:
+        self._agent.ask("tell", what)
+        kind, content = self._agent.told.get()
+        if kind == "lost":
+            raise self._agent.lost()
+        return content
+
+    def stacks(self) -> str:
+        """Where the process's threads are."""
+        return str(self._tell("stacks"))
+
+    def output(self) -> str:
+        """The end of what the process printed."""
+        return str(self._tell("output"))
+
+    def progress(self) -> Progress:
+        """What the process noted last."""
+        found: Progress = self._tell("progress")
+        return found
+
+    def kill(self) -> None:
+        """Ends the process and all that it has started; the agent stays."""
+        with contextlib.suppress(JobLost):  # then its process has gone as well
+            self._agent.ask("kill")
+
+
+class TorchrunWorld(PoolWorld):
+    """See `worlds.contract.World`. Lives on rank 0; it has as many ranks as the job."""
+
+    def __init__(self, backend: str = "gloo", device: str = "cpu", limit: float = 60.0) -> None:
+        size = int(os.environ["WORLD_SIZE"])
+        super().__init__(Setup(backend, device, limit=limit), size, limit)
+        self.name = "torchrun"
+        self._pools = 0
+        self._agents: dict[int, Agent] = {}
+        self._store = _join()
+        key = secrets.token_bytes(16)
+        with Listener(("", 0), backlog=size, authkey=key) as listener:
+            self._store.set(_KEY, f"{listener.address[1]}:{key.hex()}")
+            while len(self._agents) < size - 1:
+                line = listener.accept()
+                rank, host = line.recv()
+                self._agents[rank] = Agent(rank, host, line)
+
+    def new_store(self, folder: Path) -> str:
+        """torchrun's store, under a name of this pool's own."""
+        self._pools += 1
+        return f"tcp:{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}:lockstep-pool-{self._pools}"
+
+    def start(self, rank: int, setup: Setup) -> process.Child:
+        """Rank 0's process is started here, any other by its agent."""
+        if rank == 0:
+            return process.Child(serve, replace(setup, local_rank=int(os.environ["LOCAL_RANK"])))
+        return RemoteChild(self._agents[rank], setup)
+
+    def end(self) -> None:
+        """Lets the agents go; the job ends."""
+        self.close()
+        for agent in self._agents.values():
+            with contextlib.suppress(JobLost):
+                agent.ask("end")
+
+
+def report_the_end() -> None:
+    """On rank 0: when torchrun ends the job because a rank has gone, this process ends as Ctrl-C does, with a line."""
+
+    def end(*_: object) -> None:
+        raise JobLost("torchrun ended this job: another of its processes has gone; torchrun's own report names it")
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def dismiss() -> None:
+    """Lets agents go that no world has called."""
+    _join().set(_KEY, "")
+
+
+def be_an_agent() -> int:
+    """What every rank but 0 does until rank 0 ends; the exit status. One that loses rank 0 says so and ends with 1."""
+    rank = int(os.environ["RANK"])
+    if not (told := _join().get(_KEY).decode()):
+        return 0
+    port, _, key = told.partition(":")
+    driver = Client((os.environ["MASTER_ADDR"], int(port)), authkey=bytes.fromhex(key))
+    driver.send((rank, socket.gethostname()))
+    child: process.Child | None = None
+    answers = False  # whether an answer of the child may come
+    try:
+        while True:
+            ready = wait([driver, child.connection] if child and answers else [driver], process.TICK)
+            if child is not None:
+                child.watch()
+                if child.connection in ready:
+                    try:
+                        driver.send(("answer", child.receive()))
+                    except process.Died as died:
+                        answers = False
+                        driver.send(("died", str(died)))
+            if driver not in ready:
+                continue
+            match driver.recv():
+                case ("start", Setup() as setup):
+                    child = process.Child(serve, replace(setup, local_rank=int(os.environ["LOCAL_RANK"])))
+                    answers, trouble = True, ""
+                    try:
+                        child.await_start()
+                    except process.Died as died:
+                        answers, trouble = False, str(died)
+                    driver.send(("started", trouble))
+                case ("job", message, memory) if child is not None:
+                    child.memory = memory
+                    child.send(message)
+                case ("tell", what):
+                    driver.send(("told", getattr(child, what)()))
+                case ("kill",) if child is not None:
+                    child.kill()
+                    child = None
+                case ("end",):
+                    return 0
+    except (EOFError, OSError):
+        print(f"lockstep: rank {rank} has lost rank 0, so this torchrun job ends here", flush=True)
+        return 1
+    finally:
+        if child is not None:
+            child.kill()
