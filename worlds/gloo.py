@@ -99,6 +99,7 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
     from worlds.fresh import fresh_state
+    from worlds.stand_in import stand_in
 
     torch.set_num_threads(1)
     file_store = dist.FileStore(store_path, -1)
@@ -111,8 +112,8 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
     class GlooGroup(DescribedGroup):
         """Records what it is asked for and lets gloo do it."""
 
-        def __init__(self, rank: int, size: int, label: str, gloo: dist.ProcessGroupGloo) -> None:
-            super().__init__(rank, size, label)
+        def __init__(self, rank: int, members: tuple[int, ...], label: str, gloo: dist.ProcessGroupGloo) -> None:
+            super().__init__(rank, members, label)
             self._gloo = gloo
             # C++ code that asks a group named gloo for its backend (DDP's logger) must find it.
             self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
@@ -126,19 +127,23 @@ def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> 
             work: dist.Work = again(self._gloo)
             return work
 
+        def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+            return self.launch(call, tensors if call.operation == "send" else [], tensors, again)
+
     def create(options: Any, _: Any) -> DescribedGroup:
         nonlocal grouped
         default, grouped = not grouped, True
         rank, size = options.group_rank, options.group_size
         if not default:
-            members = ",".join(map(str, options.global_ranks_in_group))
+            members = tuple(options.global_ranks_in_group)
             gloo = dist.ProcessGroupGloo(options.store, rank, size, patience)
-            return GlooGroup(rank, size, f"ranks {members}, {options.group_id}", gloo)
+            return GlooGroup(rank, members, f"ranks {','.join(map(str, members))}, {options.group_id}", gloo)
         if size not in kept:
             kept[size] = dist.ProcessGroupGloo(dist.PrefixStore(f"world of {size}", file_store), rank, size, patience)
-        return GlooGroup(rank, size, "default", kept[size])
+        return GlooGroup(rank, tuple(range(size)), "default", kept[size])
 
     dist.Backend.register_backend("lockstep_gloo", create, extended_api=True, devices=["cpu"])
+    stand_in("lockstep_gloo")
     while True:
         number, job = connection.recv()
         timeline, contents, grouped = [], job.contents, False

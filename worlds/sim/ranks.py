@@ -10,12 +10,13 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg
 
-from worlds.contract import Job, Outcome, RankError, RankReport, raised, resolve
+from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
 from worlds.sim.group import SimGroup
 from worlds.sim.meeting import Mismatch, Run
+from worlds.stand_in import stand_in
 
 
 @cache
@@ -24,6 +25,7 @@ def isolate_threads() -> None:
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
+    stand_in("sim")
 
 
 _current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
@@ -63,9 +65,10 @@ class Ranks:
                 self._baton.await_turn(rank)
                 self._baton.end(rank, self._example(rank))
 
-    def _example(self, rank: int) -> str:
+    def _example(self, rank: int) -> object:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
-        result, error, how = None, None, "has ended"
+        result, error = None, None
+        how: object = Ended(self._run.timeline[rank])
         _current.run, _current.grouped = self._run, False
         fresh_state()
         self._run.belongings[rank] = Belongings(rank, self._size)
@@ -84,6 +87,20 @@ class Ranks:
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         self._reports[rank] = RankReport(result, error, tuple(self._run.timeline[rank]))
         return how
+
+
+class Ended:
+    """How a rank's part ended without an error, told only if somebody waits for it."""
+
+    def __init__(self, timeline: list[Collective]) -> None:
+        self._timeline = timeline
+
+    def __str__(self) -> str:
+        if not self._timeline:
+            return "has ended without any collective"
+        last, group = self._timeline[-1], self._timeline[-1].group
+        place = sum(each.group == group for each in self._timeline)
+        return f"has ended; its last call was {last}, number {place} in the {group} group"
 
 
 def _describe(exception: BaseException, run: Run) -> RankError:

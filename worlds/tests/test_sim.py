@@ -110,7 +110,7 @@ DISAGREEMENTS = {
     "count": (USUAL, call("all_reduce", count=9), "(sum, 8 x float64)", "all_reduce(sum, 9 x float64)"),
     "one into four": (call("broadcast", count=1), call("broadcast", count=4), "1 x float64", "4 x float64"),
     "root": (call("broadcast"), call("broadcast", root=1), "from rank 0", "from rank 1"),
-    "root of a reduce": (call("reduce"), call("reduce", root=1), "reduce(sum, from rank 0", "reduce(sum, from rank 1"),
+    "root of a reduce": (call("reduce"), call("reduce", root=1), "reduce(sum, to rank 0", "reduce(sum, to rank 1"),
     "a barrier": (USUAL, call("barrier"), "all_reduce(sum, 8 x float64)", "barrier"),
 }
 
