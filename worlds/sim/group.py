@@ -7,7 +7,8 @@ never blocks. Members that disagree on a collective get a `Mismatch` that names 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from threading import current_thread, get_ident
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -18,6 +19,15 @@ from worlds.sim.meaning import carry_out
 from worlds.sim.meeting import Flat, Meeting, Mismatch, Run
 from worlds.sim.messages import post
 from worlds.sim.work import SimWork
+from worlds.together import Together
+
+
+def foreign_thread(name: str) -> NoReturn:
+    """Says that a program has threads of its own that communicate: here a thread is a rank."""
+    raise RuntimeError(
+        f"thread {name!r}, which a rank has started, uses torch.distributed: not runnable on the simulated world, "
+        "where each rank is one thread; gloo runs it"
+    )
 
 
 class SimGroup(DescribedGroup):
@@ -27,8 +37,9 @@ class SimGroup(DescribedGroup):
 
     def __init__(self, rank: int, members: tuple[int, ...], label: str, run: Run) -> None:
         super().__init__(rank, members, label)
-        self.run = run
+        self.run, self._thread = run, get_ident()
         self._issued = 0  # collectives so far
+        self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """What `torch.distributed.get_backend` shows."""
@@ -37,17 +48,31 @@ class SimGroup(DescribedGroup):
     def _get_backend(self, device: Any) -> Any:
         return self  # there is nothing behind it
 
+    def _start_coalescing(self, device: Any) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: Any) -> dist.Work:
+        works, self._coalesced = self._coalesced, None
+        return Together(works or [])
+
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Posts a send or a receive. Never blocks."""
         (tensor,) = tensors
         contiguous(call, tensor)
+        if get_ident() != self._thread:
+            foreign_thread(current_thread().name)
         run = self.run
         sent = to_numpy(flatten(tensors)) if run.contents and call.operation == "send" else None
         run.timeline[self.global_rank].append(call if sent is None else replace(call, sent=sent))
-        return post(self, call, tensor)
+        message = post(self, call, tensor)
+        if self._coalesced is not None:
+            self._coalesced.append(message)
+        return message
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
+        if get_ident() != self._thread:
+            foreign_thread(current_thread().name)
         check(call, inputs, outputs, self.member, len(self.members))
         run, place = self.run, self._issued
         self._issued += 1
@@ -58,6 +83,8 @@ class SimGroup(DescribedGroup):
         work = SimWork(self, meeting, outputs, call, place)
         if run.at_once:
             work.wait()
+        if self._coalesced is not None:
+            self._coalesced.append(work)
         return work
 
     def _join(self, meeting: Meeting, place: int, call: Collective, flat: Flat) -> None:

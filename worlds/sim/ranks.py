@@ -14,18 +14,29 @@ from worlds.contract import Collective, Job, Outcome, RankError, RankReport, rai
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.group import SimGroup
+from worlds.sim.group import SimGroup, foreign_thread
 from worlds.sim.meeting import Mismatch, Run
 from worlds.stand_in import stand_in
 
 
 @cache
 def isolate_threads() -> None:
-    """Gives every thread a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
+    """Gives every rank a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
     multi_threaded_pg._install_threaded_pg()
+    dist.distributed_c10d._world = OfRanks()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
     stand_in("sim")
+
+
+class OfRanks(multi_threaded_pg.ThreadLocalWorld):
+    """What `torch.distributed` knows, for each rank's thread; a thread that a rank has started has none."""
+
+    def _get_world(self) -> Any:
+        thread = threading.current_thread()
+        if not hasattr(_current, "run") and thread is not threading.main_thread():
+            foreign_thread(thread.name)
+        return super()._get_world()
 
 
 _current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
