@@ -97,8 +97,9 @@ class SimGroup(DescribedGroup):
                 )
         meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
-            calls, inputs = ([by[rank] for rank in range(len(self.members))] for by in (meeting.calls, meeting.inputs))
-            meeting.results = carry_out(calls, inputs, self.members)
+            ranks = range(len(self.members))
+            inputs = [meeting.inputs[rank] for rank in ranks]
+            meeting.results = carry_out([meeting.calls[rank] for rank in ranks], inputs, self.members)
         if meeting.over:
             self.run.baton.wake(meeting.waiting)
             meeting.waiting = []

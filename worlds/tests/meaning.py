@@ -16,6 +16,8 @@ REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "product": lambda terms: terms.prod(axis=0),
 }
 
+BITS: dict[str, np.ufunc] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
+
 
 def _both(do: str, **options: Any) -> Callable[[int], list[dict[str, Any]]]:
     """Synchronous and asynchronous, on as many elements as the ranks can share."""
@@ -62,7 +64,6 @@ CASES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
 }
 # gloo refuses these; nccl carries them out.
 NOT_ON_GLOO = {name: _both(name) for name in ("premul_sum", "all_to_all_uneven", "all_gather_uneven")}
-BITS = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
 def expected(call: Mapping[str, Any], rank: int, size: int) -> list[Array]:
@@ -92,7 +93,7 @@ def expected(call: Mapping[str, Any], rank: int, size: int) -> list[Array]:
             whole = by_rank.astype(np.int64)
             return [BITS[call["reduction"]].reduce(whole, axis=0).astype(np.float64)]
         case "premul_sum":
-            total = sum(0.5 * (other + 1) * by_rank[other] for other in range(size))
+            total = (0.5 * np.arange(1, size + 1)) @ by_rank
             return [total, np.split(total, size)[rank]]
         case "gather":
             return list(by_rank) if rank == call["root"] else []
@@ -106,7 +107,7 @@ def expected(call: Mapping[str, Any], rank: int, size: int) -> list[Array]:
             return [by_rank[other][:other] for other in range(size)]
         case "reduce_scatter_uneven":
             begin, length = rank * rank, size * size  # 1 + 3 + 5 + ... is a square
-            total = sum(np.arange(1.0, length + 1) + 10 * other for other in range(size))
+            total = sum((np.arange(1.0, length + 1) + 10 * other for other in range(size)), np.zeros(length))
             return [total[begin : begin + 2 * rank + 1]]
         case "all_gather_coalesced":
             return [each for other in by_rank for each in (other, 3 * other[:2])]

@@ -34,7 +34,7 @@ def call(do: str, **options: Any) -> dict[str, Any]:
 
 def run_calls(world: World, by_rank: Calls, **options: bool) -> Outcome:
     """The outcome of a list of commands for each rank."""
-    return program(world, "calls", len(by_rank), by_rank, **options)
+    return program(world, "calls", len(by_rank), by_rank, "programs", **options)
 
 
 def kinds(outcome: Outcome) -> list[str | None]:

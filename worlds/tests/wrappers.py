@@ -99,6 +99,18 @@ def ddp(payload: str, rank: int, world_size: int) -> Result:
     return state(wrapped)
 
 
+def ddp_delayed(payload: str, rank: int, world_size: int) -> Result:
+    """The last layer's gradients are reduced at the end of backward, all at once."""
+    module = model()
+    delayed = [(name, each) for name, each in module.named_parameters() if name.startswith("4.")]
+    first = module[0].weight  # the last that backward comes to
+    wrapped = DistributedDataParallel(
+        module, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=first, static_graph=False
+    )
+    train(wrapped, rank)
+    return state(wrapped)
+
+
 def ddp_hook(payload: str, rank: int, world_size: int) -> Result:
     """Payload: one of HOOKS."""
     wrapped = DistributedDataParallel(model())
@@ -227,3 +239,31 @@ def fsdp2(payload: str, rank: int, world_size: int) -> Result:
     train(wrapped, rank)
     norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), 0.5)
     return {**state(wrapped), "norm": whole(norm).double().numpy()}
+
+
+def four_wrappers(payload: str, rank: int, world_size: int) -> Result:
+    """Payload: a wrapper. Whole numbers in float64, so that four terms add up alike in any order."""
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
+    for number, parameter in enumerate(module.parameters()):
+        parameter.data = (torch.arange(parameter.numel()).reshape(parameter.shape).double() + number) % 5 - 2
+    wrapped: Any
+    match json.loads(payload):
+        case "DDP" | "ZeRO":
+            wrapped = DistributedDataParallel(module, bucket_cap_mb=0.00001)
+        case "FSDP1":
+            wrapped = FullyShardedDataParallel(module, use_orig_params=True, device_id=torch.device("cpu"))
+        case "FSDP2":
+            wrapped = fully_shard(module, mesh=init_device_mesh("cpu", (world_size,)))
+    if json.loads(payload) == "ZeRO":
+        optimizer: Any = ZeroRedundancyOptimizer(wrapped.parameters(), torch.optim.SGD, lr=LR)
+    else:
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=LR)
+    for step in range(2):
+        optimizer.zero_grad()
+        values = (torch.arange(6.0).reshape(2, 3).double() + rank + step) % 4
+        wrapped(values).sum().backward()
+        optimizer.step()
+    if isinstance(wrapped, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(wrapped):
+            return {name: each.detach().clone().numpy() for name, each in wrapped.named_parameters()}
+    return state(wrapped)
