@@ -56,7 +56,7 @@ class GlooWorld:
             child.send((number, job))
         reports = self._collect(children, job.limit or self.limit)
         outcome = tuple(reports[rank] for rank in range(job.world_size))
-        if any(report.error for report in outcome) or len({len(report.collectives) for report in outcome}) > 1:
+        if any(report.error for report in outcome) or _left_over(outcome):
             self.close()
         return outcome
 
@@ -90,6 +90,14 @@ class GlooWorld:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _left_over(outcome: Outcome) -> bool:
+    """Whether a rank launched what no other did, and the next example would meet it."""
+    operations = [[collective.operation for collective in report.collectives] for report in outcome]
+    sent, received = (sum(each.count(end) for each in operations) for end in ("send", "recv"))
+    collectives = {len(each) - each.count("send") - each.count("recv") for each in operations}
+    return sent != received or len(collectives) > 1
 
 
 def _serve(connection: Connection, rank: int, store_path: str, limit: float) -> None:

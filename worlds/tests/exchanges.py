@@ -13,7 +13,9 @@ BITS = {"band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.Reduc
 
 
 def data(rank: int, count: int, dtype: str = "float64") -> torch.Tensor:
-    """1, 2, 3, ... on rank 0, 11, 12, 13, ... on rank 1, and so on: no two alike."""
+    """1, 2, 3, ... on rank 0, 11, 12, 13, ... on rank 1, and so on: no two alike. In bool: which are multiples of 3."""
+    if dtype == "bool":
+        return data(rank, count) % 3 == 0
     return torch.arange(1, count + 1).add(10 * rank).to(getattr(torch, dtype))
 
 
