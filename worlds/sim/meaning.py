@@ -40,7 +40,7 @@ def carry_out(calls: Sequence[Collective], inputs: Sequence[Flat], members: tupl
 
 
 def _cut(flat: Flat, sizes: Sequence[int]) -> tuple[Flat, ...]:
-    return torch.split(flat, list(sizes))
+    return flat.split_with_sizes(list(sizes))
 
 
 _COMBINE = {

@@ -33,10 +33,13 @@ class OfRanks(multi_threaded_pg.ThreadLocalWorld):
     """What `torch.distributed` knows, for each rank's thread; a thread that a rank has started has none."""
 
     def _get_world(self) -> Any:
-        thread = threading.current_thread()
-        if not hasattr(_current, "run") and thread is not threading.main_thread():
-            foreign_thread(thread.name)
-        return super()._get_world()
+        try:
+            return self._world.world  # asked for several times in every collective
+        except AttributeError:
+            thread = threading.current_thread()
+            if thread is not threading.main_thread() and not hasattr(_current, "run"):
+                foreign_thread(thread.name)
+            return super()._get_world()
 
 
 _current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
