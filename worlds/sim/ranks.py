@@ -114,7 +114,7 @@ class Ended:
             return "has ended without any collective"
         last, group = self._timeline[-1], self._timeline[-1].group
         place = sum(each.group == group for each in self._timeline)
-        return f"has ended; its last call was {last}, number {place} in the {group} group"
+        return f"has ended after {last}, call {place} in the {group} group"
 
 
 def _describe(exception: BaseException, run: Run) -> RankError:

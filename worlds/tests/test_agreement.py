@@ -136,7 +136,7 @@ def test_a_rank_that_waits_for_a_message_says_from_whom_and_with_which_tag(sim: 
     message = deadlock(program(sim, "receiving_what_nobody_sends", 3))
     assert "rank 0 waits for recv(from rank 2, 2 x float64, tag 4) in the default group" in message
     assert "rank 1 waits for recv(from any rank, 2 x float64) in the default group" in message
-    assert "rank 2 has ended; its last call was barrier(), number 1 in the default group" in message
+    assert "rank 2 has ended after barrier(), call 1 in the default group" in message
 
 
 def test_a_rank_that_never_communicated_is_told_so(sim: World) -> None:

@@ -151,7 +151,8 @@ def test_a_rank_that_ends_early_is_a_deadlock_that_names_what_the_others_wait_fo
     outcome = run_calls(sim, by_rank)
     assert kinds(outcome) == ["deadlock", None, "deadlock"]
     waits = "waits for all_reduce(sum, 8 x float64), collective 2 of the default group"
-    assert deadlock(outcome) == f"rank 0 {waits}; rank 1 has ended; rank 2 {waits}"
+    ended = "has ended after barrier(), call 1 in the default group"
+    assert deadlock(outcome) == f"rank 0 {waits}; rank 1 {ended}; rank 2 {waits}"
 
 
 def test_ranks_that_wait_for_each_other_in_two_groups_are_a_deadlock_that_names_both(sim: World) -> None:
