@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from worlds.contract import Outcome, World
 from worlds.gloo import GlooWorld
@@ -174,3 +175,10 @@ def test_groups_of_every_kind_do_what_they_mean(sim: World, gloo: World, name: s
     assert all(all(result.values()) for result in here)
     if name != "coalescing_with_a_device":  # gloo has none
         assert plain(results(program(gloo, name, 4))) == plain(here)
+
+
+@pytest.mark.skipif(not hasattr(dist, "gather_single"), reason="torch has gather_single from 2.14 on")
+def test_gather_into_one_tensor_gives_the_root_all(sim: World) -> None:
+    """gloo 2.14 says that it does not support it."""
+    outputs = [result["output"].tolist() for result in results(program(sim, "gathering_into_one_tensor", 3))]
+    assert outputs == [[0] * 6, [1, 2, 11, 12, 21, 22], [0] * 6]

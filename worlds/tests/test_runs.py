@@ -94,8 +94,11 @@ def test_what_runs_on_gloo_gives_the_same_bits_on_the_simulated_world(sim: World
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_torch_refuses_on_cpu_is_refused_on_both_worlds(sim: World, gloo: World, name: str) -> None:
-    for world in (sim, gloo):
-        outcome = run(world, REFUSED[name])
+    here, there = (run(world, REFUSED[name]) for world in (sim, gloo))
+    if name == "DDP, bf16 hook" and not any(kinds(there)):  # a build of torch with CUDA lets it run, without a GPU too
+        assert plain(results(here)) == plain(results(there))
+        return
+    for outcome in (here, there):
         assert set(kinds(outcome)) <= {"raised", "abandoned", "died"}
         assert any(REFUSED[name][4] in message for message in messages(outcome))
 
