@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from worlds.contract import Outcome, World
+from worlds.contract import Collective, Outcome, World
 from worlds.gloo import GlooWorld
+from worlds.sim.agreement import disagreeing
 from worlds.tests import outcomes
 from worlds.tests.outcomes import call, kinds, messages, plain, results, run_calls
 
@@ -61,6 +62,19 @@ def test_ranks_that_disagree_are_all_told_both_sides(sim: World, what: str, odd_
     assert said_by_one in message.partition(f"rank {odd_one} calls ")[2]
     assert said_by_most in message
     assert "collective 2 of the default group" in message
+
+
+@pytest.mark.parametrize(
+    ("gives", "takes", "agree"),
+    [((1, 0), (2, 0), True), ((2, 0), (2, 0), False), ((1, 0), (3, 0), False), ((1, 5), (2, 5), True)],
+)
+def test_in_an_all_to_all_what_one_gives_another_takes(
+    gives: tuple[int, ...], takes: tuple[int, ...], agree: bool
+) -> None:
+    first = Collective("all_to_all", "", "float32", 3, -1, "default", (1, 2), (1, 1))
+    second = Collective("all_to_all", "", "float32", sum(gives), -1, "default", gives, takes)
+    assert disagreeing({0: first}, 1, second) == (None if agree else 0)
+    assert disagreeing({1: second}, 0, first) == (None if agree else 1)
 
 
 def test_a_root_is_named_by_its_global_rank_as_members_are(sim: World) -> None:
