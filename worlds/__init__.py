@@ -2,6 +2,8 @@
 
 contract     what goes in (a function's name, JSON) and what comes out, per rank
 collectives  what a rank asked of `torch.distributed`, in one vocabulary, for every torch release
+stand_in     every backend that a program asks for is the world's
+together     one handle for several collectives
 process      a supervised child process: its clock, its log, its end
 family       processes and what they have started
 sim          all ranks as threads of one process that pass a baton; in_process: in the one that asks

@@ -1,9 +1,9 @@
 """A process group that knows what it is asked for: c10d's many methods, told in one small vocabulary.
 
 `DescribedGroup` is a `torch.distributed.ProcessGroup`, so whatever is written against `torch.distributed` reaches it
-unmodified, C++ included (DDP's reducer). Each method says which collective it is, which tensors go in and which come
-out, and leaves the rest to `launch`: the simulated world carries it out itself, gloo's hands the same call on.
-torch 2.11 to 2.14 name some methods differently; both names are here.
+unmodified, C++ included (DDP's reducer, functional collectives). Each method says which collective it is, which tensors
+go in and which come out, and leaves the rest to `launch`, sends and receives to `exchange`: the simulated world carries
+them out itself, gloo's hands the same call on. torch 2.11 to 2.14 name some methods differently; all names are here.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,10 @@ import torch
 import torch.distributed as dist
 
 from worlds.contract import Array, Collective
+from worlds.together import Together
 
 Tensors = Sequence[torch.Tensor]
+Again = Callable[[Any], Any]
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: "sum",
@@ -22,15 +24,21 @@ _REDUCTIONS = {
     dist.ReduceOp.MIN: "min",
     dist.ReduceOp.MAX: "max",
     dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.PREMUL_SUM: "premul_sum",
+    dist.ReduceOp.BAND: "band",
+    dist.ReduceOp.BOR: "bor",
+    dist.ReduceOp.BXOR: "bxor",
 }
 
 
 def reduction_name(operation: Any) -> str:
     """The vocabulary's word for a `torch.distributed.ReduceOp`."""
-    for known, name in _REDUCTIONS.items():
-        if operation == known:
-            return name
-    raise NotImplementedError(f"Lockstep's worlds know no reduction {operation}")
+    if operation == dist.ReduceOp.SUM:  # nearly always, and sooner known than looked up
+        return "sum"
+    try:
+        return _REDUCTIONS[operation.op]
+    except KeyError:
+        raise NotImplementedError(f"Lockstep's worlds know no reduction {operation}") from None
 
 
 def flatten(tensors: Tensors) -> torch.Tensor:
@@ -41,20 +49,37 @@ def flatten(tensors: Tensors) -> torch.Tensor:
 
 
 def to_numpy(flat: torch.Tensor) -> Array:
-    """The same values in NumPy, which has no bfloat16: float32 holds each of its values."""
-    array: Array = (flat.float() if flat.dtype is torch.bfloat16 else flat).cpu().numpy()
-    return array
+    """The same values in NumPy, which has neither bfloat16 nor float8: float32 holds each of their values."""
+    array: Array = (flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat).cpu().numpy()
+    return array if flat.dtype is not torch.float16 else array.astype("float16")
+
+
+def _uneven(parts: Tensors, count: int, members: int) -> tuple[int, ...]:
+    """The parts' sizes, or nothing where there is one of ``count`` elements for each member."""
+    sizes = tuple(part.numel() for part in parts)
+    return () if sizes == (count,) * members else sizes
+
+
+def _rows(whole: torch.Tensor, splits: Sequence[int], members: int) -> tuple[int, ...]:
+    """How many elements of ``whole`` belong to each member: dimension 0, cut as told or evenly. Raises ValueError."""
+    length = len(whole)
+    if not splits and length % members:
+        raise ValueError(f"all_to_all_single divides dimension 0 between {members} ranks, got {length}; say the splits")
+    rows = list(splits) or [length // members] * members
+    if len(rows) != members or sum(rows) != length:
+        raise ValueError(f"the splits {rows} must be {members} numbers that add up to dimension 0, which is {length}")
+    return tuple(row * whole[0].numel() if length else 0 for row in rows)
 
 
 class DescribedGroup(dist.ProcessGroup):
-    """A process group whose every collective goes through one method, `launch`."""
+    """A process group whose every collective goes through one method. ``members``: global ranks, by rank in it."""
 
-    def __init__(self, rank: int, size: int, label: str) -> None:
-        super().__init__(rank, size)
-        self.label = label
+    def __init__(self, rank: int, members: tuple[int, ...], label: str) -> None:
+        super().__init__(rank, len(members))
+        self.member, self.members, self.global_rank, self.label = rank, members, members[rank], label
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
-        """What `torch.distributed.get_backend` shows."""
+        """What C++ shows."""
         return "lockstep"
 
     @property
@@ -63,26 +88,46 @@ class DescribedGroup(dist.ProcessGroup):
         name: str = dist.distributed_c10d._world.pg_names[self]
         return name
 
-    def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Again) -> dist.Work:
         """Starts a collective. ``again(group)`` makes the same call on another process group."""
         raise NotImplementedError
 
-    def _describe(self, operation: str, tensors: Tensors, reduction: Any = None, root: int = -1) -> Collective:
+    def exchange(self, call: Collective, tensors: Tensors, again: Again) -> dist.Work:
+        """Starts a send or a receive of one tensor."""
+        raise NotImplementedError
+
+    def _describe(
+        self,
+        operation: str,
+        tensors: Tensors,
+        reduction: Any = None,
+        root: int = -1,
+        gives: tuple[int, ...] = (),
+        takes: tuple[int, ...] = (),
+    ) -> Collective:
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
         count = sum(tensor.numel() for tensor in tensors)
-        return Collective(
-            operation, "" if reduction is None else reduction_name(reduction), dtype, count, root, self.label
-        )
+        named = "" if reduction is None else reduction_name(reduction)
+        root = self.members[root] if root >= 0 else -1
+        return Collective(operation, named, dtype, count, root, self.label, gives, takes)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """all_reduce, in place."""
         call = self._describe("all_reduce", tensors, opts.reduceOp)
-        return self.launch(call, tensors, tensors, lambda group: group.allreduce(tensors, opts))
+        inputs = _scaled(call, tensors, opts)
+        return self.launch(call, inputs, tensors, lambda group: group.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """all_reduce of several tensors at once, in place."""
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            raise ValueError(f"coalesced tensors must have one dtype, got {[tensor.dtype for tensor in tensors]}")
         call = self._describe("all_reduce", tensors, opts.reduceOp)
-        return self.launch(call, tensors, tensors, lambda group: group.allreduce_coalesced(tensors, opts))
+        inputs = _scaled(call, tensors, opts)
+        return self.launch(call, inputs, tensors, lambda group: group.allreduce_coalesced(tensors, opts))
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """The root's tensors, to all."""
@@ -92,12 +137,19 @@ class DescribedGroup(dist.ProcessGroup):
     def reduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """The reduction, to the root; elsewhere the tensors stay or become undefined."""
         call = self._describe("reduce", tensors, opts.reduceOp, opts.rootRank)
-        return self.launch(call, tensors, tensors, lambda group: group.reduce(tensors, opts))
+        inputs = _scaled(call, tensors, opts)
+        return self.launch(call, inputs, tensors, lambda group: group.reduce(tensors, opts))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
-        """Everybody's tensor, as a list, to all."""
-        call = self._describe("all_gather", inputs)
+        """Everybody's tensor, as a list, to all. Not all need be of one size."""
+        takes = _uneven(outputs[0], inputs[0].numel(), len(self.members))
+        call = self._describe("all_gather", inputs, takes=takes)
         return self.launch(call, inputs, outputs[0], lambda group: group.allgather(outputs, inputs, opts))
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Everybody's tensors: one list for each member."""
+        call, written = self._describe("all_gather", inputs), [output for member in outputs for output in member]
+        return self.launch(call, inputs, written, lambda group: group.allgather_coalesced(outputs, inputs, opts))
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
         """Everybody's tensor, end to end, to all."""
@@ -106,19 +158,119 @@ class DescribedGroup(dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Several of `all_gather_single`, which end together."""
+        return Together([self.all_gather_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)])
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Everybody's tensor, as a list, to the root."""
+        written = outputs[0] if outputs else []
+        takes = _uneven(written, inputs[0].numel(), len(self.members)) if self.member == opts.rootRank else ()
+        call = self._describe("gather", inputs, root=opts.rootRank, takes=takes)
+        return self.launch(call, inputs, written, lambda group: group.gather(outputs, inputs, opts))
+
+    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Everybody's tensor, end to end, to the root."""
+        call, written = self._describe("gather", [source], root=opts.rootRank), [output]
+        if self.member != opts.rootRank:
+            written = []
+        return self.launch(call, [source], written, lambda group: group.gather_single(output, source, opts))
+
+    gather_into_tensor = gather_single
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+        """The root's m-th tensor, to member m. What is counted is what a member gets."""
+        parts = inputs[0] if inputs else []
+        gives = _uneven(parts, outputs[0].numel(), len(self.members)) if self.member == opts.rootRank else ()
+        call = self._describe("scatter", outputs, root=opts.rootRank, gives=gives)
+        return self.launch(call, parts, outputs, lambda group: group.scatter(outputs, inputs, opts))
+
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
-        """The reduction of the m-th tensors, to member m."""
-        call = self._describe("reduce_scatter", inputs[0], opts.reduceOp)
-        return self.launch(call, inputs[0], outputs, lambda group: group.reduce_scatter(outputs, inputs, opts))
+        """The reduction of the m-th tensors, to member m. Not all need be of one size."""
+        gives = _uneven(inputs[0], inputs[0][0].numel(), len(self.members))
+        call = self._describe("reduce_scatter", inputs[0], opts.reduceOp, gives=gives)
+        parts = _scaled(call, inputs[0], opts)
+        return self.launch(call, parts, outputs, lambda group: group.reduce_scatter(outputs, inputs, opts))
 
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
         """The reduction's m-th equal part, to member m."""
         call = self._describe("reduce_scatter", [source], opts.reduceOp)
-        return self.launch(call, [source], [output], lambda group: group._reduce_scatter_base(output, source, opts))
+        inputs = _scaled(call, [source], opts)
+        return self.launch(call, inputs, [output], lambda group: group._reduce_scatter_base(output, source, opts))
 
     _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Several of `reduce_scatter_single`, which end together."""
+        return Together([self.reduce_scatter_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)])
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """The n-th tensor of member m becomes the m-th of member n."""
+        gives, takes = (tuple(tensor.numel() for tensor in tensors) for tensors in (inputs, outputs))
+        call = self._describe("all_to_all", inputs, gives=gives, takes=takes)
+        return self.launch(call, inputs, outputs, lambda group: group.alltoall(outputs, inputs, opts))
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> dist.Work:
+        """The n-th part of member m's tensor becomes the m-th of member n's; parts are cut along dimension 0."""
+        size = len(self.members)
+        gives, takes = _rows(source, input_splits, size), _rows(output, output_splits, size)
+        call = self._describe("all_to_all", [source], gives=gives, takes=takes)
+        return self.launch(
+            call,
+            [source],
+            [output],
+            lambda group: group.alltoall_base(output, source, output_splits, input_splits, opts),
+        )
+
+    alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None) -> dist.Work:
         """Nothing moves; nobody goes on before all are there."""
         call = self._describe("barrier", [])
         return self.launch(call, [], [], lambda group: group.barrier(opts))
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that names who does not come. Blocks."""
+        call = self._describe("monitored_barrier", [])
+        work = self.launch(call, [], [], lambda group: group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks))
+        if work is not None:
+            work.wait()
+
+    def send(self, tensors: Tensors, peer: int, tag: int) -> dist.Work:
+        """A tensor, to a member."""
+        call = self._message("send", tensors, peer, tag)
+        return self.exchange(call, tensors, lambda group: group.send(tensors, peer, tag))
+
+    def recv(self, tensors: Tensors, peer: int, tag: int) -> dist.Work:
+        """A tensor, from a member."""
+        call = self._message("recv", tensors, peer, tag)
+        return self.exchange(call, tensors, lambda group: group.recv(tensors, peer, tag))
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
+        """A tensor, from whichever member sends one first."""
+        call = self._message("recv", tensors, -1, tag)
+        return self.exchange(call, tensors, lambda group: group.recv_anysource(tensors, tag))
+
+    def _message(self, operation: str, tensors: Tensors, peer: int, tag: int) -> Collective:
+        (tensor,) = tensors
+        root, dtype = self.members[peer] if peer >= 0 else -1, str(tensor.dtype).removeprefix("torch.")
+        return Collective(operation, "", dtype, tensor.numel(), root, self.label, tag=tag)
+
+
+def _scaled(call: Collective, tensors: Tensors, opts: Any) -> Tensors:
+    """What is reduced: the factor of a premul-sum is each rank's own, and applied before anything is sent."""
+    if call.reduction != "premul_sum":
+        return tensors
+    _, factor = opts.reduceOp.__getstate__()
+    return [tensor * factor for tensor in tensors]

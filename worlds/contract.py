@@ -16,11 +16,21 @@ Array = npt.NDArray[np.generic]
 FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned")
 
 
+# Between two ranks; everything else is between all members of a group.
+MESSAGES = ("send", "recv")
+# The root of these is where the data goes.
+_TO_ROOT = ("reduce", "gather", "send")
+
+
 @dataclass(frozen=True)
 class Collective:
-    """One collective as one rank asked for it. ``count`` is the number of elements that this rank puts in.
+    """One collective, or a send or receive, as one rank asked for it.
 
-    Members of a group must agree on everything but what they ``sent`` (filled in where contents were asked for).
+    ``count``: the number of elements that this rank puts in; for a scatter and a receive, that it takes out. ``root``:
+    a global rank, the peer of a send or receive; -1 where there is none. ``gives`` and ``takes``: elements for and from
+    each member, where those are not all the same. ``tag``: of a send or receive. Members of a group must agree on
+    everything but what they ``sent`` (filled in where contents were asked for); of what all gather, and of all-to-all,
+    the counts are each rank's own.
     """
 
     operation: str
@@ -29,10 +39,23 @@ class Collective:
     count: int
     root: int
     group: str
+    gives: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
+    tag: int = 0
     sent: Array | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        inside = [self.reduction, f"from rank {self.root}" if self.root >= 0 else "", f"{self.count} x {self.dtype}"]
+        inside = [self.reduction]
+        if self.root >= 0:
+            inside.append(f"{'to' if self.operation in _TO_ROOT else 'from'} rank {self.root}")
+        elif self.operation == "recv":
+            inside.append("from any rank")
+        if self.dtype:
+            inside.append(f"{self.count} x {self.dtype}")
+        for word in ("gives", "takes"):
+            if sizes := getattr(self, word):
+                inside.append(f"{word} {'+'.join(map(str, sizes))}")
+        inside.append(f"tag {self.tag}" if self.tag else "")
         return f"{self.operation}({', '.join(part for part in inside if part)})"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from worlds import process
 from worlds.blame import blame, disagreement
-from worlds.contract import Job, Outcome, RankError, RankReport
+from worlds.contract import MESSAGES, Job, Outcome, RankError, RankReport
 from worlds.serving import Setup, serve
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
@@ -51,7 +51,7 @@ class PoolWorld:
             self.close()
             raise
         outcome = tuple(reports[rank] for rank in range(job.world_size))
-        if any(report.error or report.left for report in outcome) or len({len(r.collectives) for r in outcome}) > 1:
+        if any(report.error or report.left for report in outcome) or _left_over(outcome):
             self.close()
         return outcome
 
@@ -114,3 +114,11 @@ class PoolWorld:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _left_over(outcome: Outcome) -> bool:
+    """Whether a rank launched what no other did, and the next example would meet it."""
+    operations = [[collective.operation for collective in report.collectives] for report in outcome]
+    sent, received = (sum(each.count(end) for each in operations) for end in MESSAGES)
+    collectives = {sum(operation not in MESSAGES for operation in each) for each in operations}
+    return sent != received or len(collectives) > 1

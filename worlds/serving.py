@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from worlds import devices, process
-from worlds.contract import Collective, RankReport, raised, resolve
+from worlds.contract import MESSAGES, Collective, RankReport, raised, resolve
 from worlds.family import Leftovers
 
 
@@ -42,6 +42,7 @@ def serve(connection: Connection, setup: Setup) -> None:
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
     from worlds.fresh import fresh_state
+    from worlds.stand_in import stand_in
 
     if setup.hosts_apart:
         os.environ["NCCL_HOSTID"] = f"lockstep-{os.getpid()}"
@@ -59,8 +60,8 @@ def serve(connection: Connection, setup: Setup) -> None:
     class RealGroup(DescribedGroup):
         """Records what it is asked for and lets the backend do it."""
 
-        def __init__(self, rank: int, size: int, label: str, real: Any) -> None:
-            super().__init__(rank, size, label)
+        def __init__(self, rank: int, members: tuple[int, ...], label: str, real: Any) -> None:
+            super().__init__(rank, members, label)
             self._real = real
             self._issued = 0  # collectives so far
             # C++ code that asks a group for its backend (DDP's logger) must find it.
@@ -74,9 +75,12 @@ def serve(connection: Connection, setup: Setup) -> None:
             sent = to_numpy(flatten(inputs)) if contents else None
             timeline.append(replace(call, sent=sent))
             process.note_progress(len(timeline), self.label, self._issued, str(call))
-            self._issued += 1
+            self._issued += call.operation not in MESSAGES
             work: dist.Work = again(self._real)
             return work
+
+        def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+            return self.launch(call, tensors if call.operation == "send" else [], tensors, again)
 
     def connect(store: Any, rank: int, size: int) -> Any:
         if setup.backend == "gloo":
@@ -90,14 +94,16 @@ def serve(connection: Connection, setup: Setup) -> None:
         default, grouped = not grouped, True
         rank, size = options.group_rank, options.group_size
         if not default:
-            members = ",".join(map(str, options.global_ranks_in_group))
-            return RealGroup(rank, size, f"ranks {members}, {options.group_id}", connect(options.store, rank, size))
+            members = tuple(options.global_ranks_in_group)
+            label = f"ranks {','.join(map(str, members))}, {options.group_id}"
+            return RealGroup(rank, members, label, connect(options.store, rank, size))
         if size not in kept:
             kept[size] = connect(dist.PrefixStore(f"world of {size}", shared), rank, size)
-        return RealGroup(rank, size, "default", kept[size])
+        return RealGroup(rank, tuple(range(size)), "default", kept[size])
 
     name = f"lockstep_{setup.backend}"
     dist.Backend.register_backend(name, create, extended_api=True, devices=backend_devices(setup.backend))
+    stand_in(name, shown=setup.backend)
     while True:
         number, job = connection.recv()
         timeline, contents, grouped = [], job.contents, False

@@ -22,7 +22,7 @@ class Baton:
             lock.acquire()
         self._ready: deque[int] = deque()
         self._reasons: dict[int, object] = {}
-        self._ended: dict[int, str] = {}
+        self._ended: dict[int, object] = {}
         self._deadlock = ""
 
     def run(self) -> None:
@@ -50,13 +50,16 @@ class Baton:
             raise Deadlock(self._deadlock)
 
     def wake(self, ranks: Iterable[int]) -> None:
-        """What these ranks waited for is there: they may run again, in this order."""
-        for rank in ranks:
-            del self._reasons[rank]
-            self._ready.append(rank)
+        """What these ranks waited for is there: they may run again, in this order.
 
-    def end(self, rank: int, how: str) -> None:
-        """The rank's last act in this run; ``how`` it ended stands in the report of a deadlock."""
+        One that has been told of a deadlock since waits no longer.
+        """
+        for rank in ranks:
+            if self._reasons.pop(rank, None) is not None:
+                self._ready.append(rank)
+
+    def end(self, rank: int, how: object) -> None:
+        """The rank's last act in this run; ``str(how)``, how it ended, stands in the report of a deadlock."""
         self._ended[rank] = how
         self._hand_on()
 

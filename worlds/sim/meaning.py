@@ -1,6 +1,7 @@
 """What each collective computes, on the inputs of all members in rank order."""
 
 import functools
+from collections.abc import Sequence
 
 import torch
 
@@ -8,34 +9,55 @@ from worlds.contract import Collective
 from worlds.sim.meeting import Flat
 
 
-def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat | None]:
-    """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing."""
-    members = len(inputs)
-    if call.operation == "barrier":
-        return [None] * members
+def carry_out(calls: Sequence[Collective], inputs: Sequence[Flat], members: tuple[int, ...]) -> list[Flat | None]:
+    """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing.
+
+    ``calls`` and ``inputs`` are by rank in the group, ``members`` the global ranks, by which a root is named.
+    """
+    call, size = calls[0], len(inputs)
+    root = members.index(call.root) if call.root >= 0 else -1
+    if call.operation in ("barrier", "monitored_barrier"):
+        return [None] * size
     if call.operation == "broadcast":
-        return [None if member == call.root else inputs[call.root] for member in range(members)]
+        return [None if member == root else inputs[root] for member in range(size)]
     if call.operation == "all_gather":
-        return [torch.cat(inputs)] * members
+        return [torch.cat(list(inputs))] * size
+    if call.operation == "gather":
+        return [torch.cat(list(inputs)) if member == root else None for member in range(size)]
+    if call.operation == "scatter":
+        return list(_cut(inputs[root], (call.count,) * size))
+    if call.operation == "all_to_all":
+        parts = [_cut(mine, theirs.gives) for mine, theirs in zip(inputs, calls, strict=True)]
+        return [torch.cat([sent[member] for sent in parts]) for member in range(size)]
     total = _reduce(call.reduction, inputs)
     if call.operation == "all_reduce":
-        return [total] * members
+        return [total] * size
     if call.operation == "reduce":
-        return [total if member == call.root else None for member in range(members)]
+        return [total if member == root else None for member in range(size)]
     if call.operation == "reduce_scatter":
-        return list(total.chunk(members))
+        return list(_cut(total, call.gives or (call.count // size,) * size))
     raise NotImplementedError(f"the simulated world does not know {call.operation}")
+
+
+def _cut(flat: Flat, sizes: Sequence[int]) -> tuple[Flat, ...]:
+    return flat.split_with_sizes(list(sizes))
 
 
 _COMBINE = {
     "sum": torch.add,
+    "premul_sum": torch.add,
     "average": torch.add,
     "min": torch.minimum,
     "max": torch.maximum,
     "product": torch.mul,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
 }
 
 
-def _reduce(reduction: str, inputs: list[Flat]) -> Flat:
+def _reduce(reduction: str, inputs: Sequence[Flat]) -> Flat:
     total = functools.reduce(_COMBINE[reduction], inputs)
-    return total / len(inputs) if reduction == "average" else total
+    if reduction != "average":
+        return total
+    return torch.div(total, len(inputs), rounding_mode=None if total.is_floating_point() else "trunc")

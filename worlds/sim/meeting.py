@@ -1,7 +1,7 @@
 """What the simulated ranks share during one example: the baton, the timeline, and each collective's meeting place."""
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -41,6 +41,7 @@ class Run:
     at_once: bool
     timeline: list[list[Collective]]  # by global rank
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
+    messages: dict[str, list[Any]] = field(default_factory=dict)  # by group: sends and receives without their partner
     belongings: dict[int, Belongings] = field(default_factory=dict)  # by global rank
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
 

@@ -10,20 +10,36 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import multi_threaded_pg
 
-from worlds.contract import Job, Outcome, RankError, RankReport, raised, resolve
+from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.group import SimGroup
+from worlds.sim.group import SimGroup, foreign_thread
 from worlds.sim.meeting import Mismatch, Run
+from worlds.stand_in import stand_in
 
 
 @cache
 def isolate_threads() -> None:
-    """Gives every thread a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
+    """Gives every rank a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
     multi_threaded_pg._install_threaded_pg()
+    dist.distributed_c10d._world = OfRanks()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
+    stand_in("sim")
+
+
+class OfRanks(multi_threaded_pg.ThreadLocalWorld):
+    """What `torch.distributed` knows, for each rank's thread; a thread that a rank has started has none."""
+
+    def _get_world(self) -> Any:
+        try:
+            return self._world.world  # asked for several times in every collective
+        except AttributeError:
+            thread = threading.current_thread()
+            if thread is not threading.main_thread() and not hasattr(_current, "run"):
+                foreign_thread(thread.name)
+            return super()._get_world()
 
 
 _current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
@@ -63,9 +79,10 @@ class Ranks:
                 self._baton.await_turn(rank)
                 self._baton.end(rank, self._example(rank))
 
-    def _example(self, rank: int) -> str:
+    def _example(self, rank: int) -> object:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
-        result, error, how = None, None, "has ended"
+        result, error = None, None
+        how: object = Ended(self._run.timeline[rank])
         _current.run, _current.grouped = self._run, False
         fresh_state()
         self._run.belongings[rank] = Belongings(rank, self._size)
@@ -84,6 +101,20 @@ class Ranks:
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         self._reports[rank] = RankReport(result, error, tuple(self._run.timeline[rank]))
         return how
+
+
+class Ended:
+    """How a rank's part ended without an error, told only if somebody waits for it."""
+
+    def __init__(self, timeline: list[Collective]) -> None:
+        self._timeline = timeline
+
+    def __str__(self) -> str:
+        if not self._timeline:
+            return "has ended without any collective"
+        last, group = self._timeline[-1], self._timeline[-1].group
+        place = sum(each.group == group for each in self._timeline)
+        return f"has ended after {last}, call {place} in the {group} group"
 
 
 def _describe(exception: BaseException, run: Run) -> RankError:

@@ -50,7 +50,8 @@ class SimWork(dist.Work):
 
         Inside backward it stays open until the end of backward, where an autograd callback waits: blocking at once
         would forbid two buckets in flight and invent deadlocks. The callback comes before the reducer's own, which is
-        queued later. Outside backward nobody would wait for us, so it blocks.
+        queued later. Outside backward nobody would wait for us, so it blocks; also in such callbacks themselves, when
+        no node is at work any more: the first step with a static graph and PowerSGD launch there and wait at once.
         """
         future: Future = Future()
 
@@ -58,7 +59,7 @@ class SimWork(dist.Work):
             self.wait()
             future.set_result(list(self._outputs))
 
-        if torch._C._current_graph_task_id() == -1:
+        if torch._C._current_autograd_node() is None:
             complete()
         else:
             torch.autograd.Variable._execution_engine.queue_callback(complete)

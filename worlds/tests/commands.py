@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from worlds.tests.exchanges import EXCHANGES, data
+
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
     "average": dist.ReduceOp.AVG,
@@ -21,11 +23,6 @@ REDUCTIONS = {
     "max": dist.ReduceOp.MAX,
     "product": dist.ReduceOp.PRODUCT,
 }
-
-
-def data(rank: int, count: int, dtype: str = "float64") -> torch.Tensor:
-    """1, 2, 3, ... on rank 0, 11, 12, 13, ... on rank 1, and so on: no two alike."""
-    return torch.arange(1, count + 1).add(10 * rank).to(getattr(torch, dtype))
 
 
 def all_reduce(rank: int, size: int, mine: torch.Tensor, call: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -143,8 +140,8 @@ COMMANDS: dict[str, Callable[[int, int, torch.Tensor, Mapping[str, Any]], list[t
         *(reduce_scatter, reduce_scatter_tensor, reduce_scatter_in_place),
         *(fail, sys_exit, os_exit, kill, loop_for_ever),
     )
-}
-USUAL = {"dtype": "float64", "count": 8, "reduction": "sum", "root": 0}
+} | EXCHANGES
+USUAL = {"dtype": "float64", "count": 8, "reduction": "sum", "root": 0, "asynchronous": False}
 
 
 def calls(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from worlds.contract import Outcome
-from worlds.tests.commands import data
+from worlds.tests.exchanges import data
 
 HANG = "loop_for_ever"
 

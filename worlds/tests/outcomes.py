@@ -14,9 +14,11 @@ from worlds.contract import Job, Outcome, RankReport, World
 Calls = list[list[dict[str, Any]]]
 
 
-def program(world: World, name: str, world_size: int, payload: Any = None, **options: bool) -> Outcome:
-    """The outcome of a function of `worlds.tests.programs`."""
-    return world.run(Job(f"worlds.tests.programs:{name}", json.dumps(payload), world_size, **options))
+def program(
+    world: World, name: str, world_size: int, payload: Any = None, module: str = "programs", **options: bool
+) -> Outcome:
+    """The outcome of a function of `worlds.tests.programs`, or of another module there."""
+    return world.run(Job(f"worlds.tests.{module}:{name}", json.dumps(payload), world_size, **options))
 
 
 def results(outcome: Outcome) -> list[Mapping[str, Any]]:
@@ -32,7 +34,7 @@ def call(do: str, **options: Any) -> dict[str, Any]:
 
 def run_calls(world: World, by_rank: Calls, **options: bool) -> Outcome:
     """The outcome of a list of commands for each rank."""
-    return program(world, "calls", len(by_rank), by_rank, **options)
+    return program(world, "calls", len(by_rank), by_rank, "programs", **options)
 
 
 def kinds(outcome: Outcome) -> list[str | None]:

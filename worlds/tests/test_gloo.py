@@ -9,7 +9,7 @@ import pytest
 from worlds import pool
 from worlds.contract import World
 from worlds.gloo import GlooWorld
-from worlds.tests.meaning import CASES, expected
+from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
 from worlds.tests.outcomes import call, gone, kinds, messages, plain, program, results, run_calls
 
 USUAL = call("all_reduce")
@@ -38,6 +38,54 @@ def test_every_collective_gives_the_same_as_on_the_simulated_world(sim: World, g
             assert plain(real["results"]) == plain(simulated["results"])
             assert plain(real["results"]) == plain([expected(asked, rank, size) for asked in calls])
         assert [report.collectives for report in here] == [report.collectives for report in there]
+
+
+MOVES = ("broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter", "all_to_all_single", "batched")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32"])
+def test_every_dtype_that_gloo_takes_moves_and_adds_up_as_on_the_simulated_world(
+    sim: World, gloo: World, dtype: str
+) -> None:
+    asked = [call(do, dtype=dtype, count=6) for do in MOVES]
+    if dtype != "bool":
+        asked += [call(do, dtype=dtype, count=6) for do in ("all_reduce", "reduce_scatter_tensor")]
+    here, there = (results(run_calls(world, [asked] * 3)) for world in (gloo, sim))
+    for rank, (real, simulated) in enumerate(zip(here, there, strict=True)):
+        meant = [expected(each, rank, 3) for each in asked]
+        if dtype == "bool":
+            meant = [[(values % 3 == 0).astype(float) for values in each] for each in meant]
+        assert plain(real["results"]) == plain(simulated["results"]) == plain(meant)
+
+
+@pytest.mark.parametrize("reduction", ["max", "min", "product", "band", "bor", "bxor"])
+def test_bool_is_reduced_as_on_the_simulated_world(sim: World, gloo: World, reduction: str) -> None:
+    do = "reduce_bits" if reduction.startswith("b") else "all_reduce"
+    asked = [call(do, dtype="bool", reduction=reduction, count=6)]
+    assert plain(results(run_calls(gloo, [asked] * 3))[0]["results"]) == plain(
+        results(run_calls(sim, [asked] * 3))[0]["results"]
+    )
+
+
+REFUSED_BY_GLOO = {
+    "premul_sum": "Cannot use ReduceOp.PREMUL_SUM with Gloo",
+    "all_to_all_uneven": "invalid tensor size",
+    "all_gather_uneven": "invalid tensor size",
+}
+
+
+@pytest.mark.parametrize("name", NOT_ON_GLOO)
+def test_what_gloo_refuses_is_told_in_its_own_words(quick: GlooWorld, name: str) -> None:
+    outcome = run_calls(quick, [NOT_ON_GLOO[name](3)[:1]] * 3)
+    assert any(REFUSED_BY_GLOO[name] in message for message in messages(outcome))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "float8_e4m3fn"])
+def test_dtypes_that_gloo_refuses_are_carried_by_the_simulated_world(sim: World, quick: GlooWorld, dtype: str) -> None:
+    asked = [call("all_gather", dtype=dtype, count=2)]
+    assert any("Invalid scalar type" in message for message in messages(run_calls(quick, [asked] * 2)))
+    for rank, result in enumerate(results(run_calls(sim, [asked] * 2))):
+        assert plain(result["results"]) == plain([expected(asked[0], rank, 2)])
 
 
 @pytest.mark.parametrize(

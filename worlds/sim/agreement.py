@@ -1,0 +1,86 @@
+"""When the members of a group mean the same collective, and when one rank's own part of it makes sense.
+
+Members agree on operation, reduction, dtype, count, root and group, as real backends need; the shapes may differ, for
+those send elements, not shapes. How many elements go where may depend on the rank in two collectives: each rank has its
+own count in an all_gather of uneven parts, and in an all_to_all what one gives another must be what the other takes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from worlds.collectives import Tensors
+from worlds.contract import Collective
+
+_ALIKE = ("gather", "scatter")  # every backend refuses parts of unequal shape
+_BITS = ("band", "bor", "bxor")
+
+
+def disagreeing(calls: Mapping[int, Collective], member: int, call: Collective) -> int | None:
+    """The first of the members that have called already and mean something else, if any. Keys: ranks in the group."""
+    other, theirs = next(iter(calls.items()))
+    if call.operation != "all_to_all" and not call.takes:
+        return None if theirs == call else other
+    for other, theirs in calls.items():
+        if replace(theirs, count=0, gives=(), takes=()) != replace(call, count=0, gives=(), takes=()):
+            return other
+        if call.operation == "all_to_all":
+            if call.gives[other] != theirs.takes[member] or call.takes[other] != theirs.gives[member]:
+                return other
+        elif call.takes != theirs.takes:
+            return other
+    return None
+
+
+def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size: int) -> None:
+    """Raises ValueError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
+    if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):
+        raise ValueError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
+    if call.reduction == "average" and call.dtype == "bool":
+        raise ValueError(f"{call}: bool has no average")
+    if outputs is inputs or _fits(call, inputs, outputs, size):
+        return
+    _check_sizes(call, inputs, outputs, member, size)
+    for output in outputs:
+        if output.dtype != (inputs or outputs)[0].dtype:
+            raise ValueError(f"{call}: an output is {output.dtype}, the input {(inputs or outputs)[0].dtype}")
+
+
+def _fits(call: Collective, inputs: Tensors, outputs: Tensors, size: int) -> bool:
+    """Whether one tensor becomes one as it should, without a closer look: what wrappers do most."""
+    if len(inputs) != 1 or len(outputs) != 1 or inputs[0].dtype != outputs[0].dtype:
+        return not (inputs or outputs)
+    if call.operation == "reduce_scatter":
+        return outputs[0].numel() * size == call.count and not call.gives
+    return call.operation == "all_gather" and outputs[0].numel() == call.count * size and not call.takes
+
+
+def _check_sizes(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size: int) -> None:
+    alike = call.operation in _ALIKE
+    for word, sizes in (("gives", call.gives), ("takes", call.takes)):
+        if sizes and (alike or len(sizes) != size):
+            needed = f"{size} tensors{' of one size' * alike}, one for each rank of the group"
+            raise ValueError(f"{call}: it needs {needed}, got {word} {list(sizes)}")
+    if alike:
+        shapes = sorted({tuple(tensor.shape) for tensor in (*inputs, *outputs)})
+        if len(inputs) + len(outputs) == size + 1 and len(shapes) > 1:
+            raise ValueError(f"{call}: all tensors must have one shape, got {shapes}")
+    given, taken = (sum(tensor.numel() for tensor in tensors) for tensors in (inputs, outputs))
+    if call.operation == "reduce_scatter" and not call.gives and given % size:
+        raise ValueError(f"{call}: {given} elements cannot be scattered evenly to {size} ranks")
+    if call.operation == "all_gather" and call.takes and call.takes[member] != given:
+        raise ValueError(f"{call}: the output for this rank has {call.takes[member]} elements, its input {given}")
+    expected = {
+        "all_gather": sum(call.takes) or call.count * size,
+        "gather": call.count * size if outputs else 0,
+        "reduce_scatter": call.gives[member] if call.gives else call.count // size,
+    }.get(call.operation, taken)
+    if taken != expected:
+        raise ValueError(f"{call}: the output must have {expected} elements, got {taken}")
+
+
+def contiguous(call: Collective, tensor: torch.Tensor) -> None:
+    """Raises ValueError where a backend would: messages and all_to_all_single are sent as they lie in memory."""
+    if not tensor.is_contiguous():
+        raise ValueError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")
