@@ -6,10 +6,14 @@ import torch
 
 from worlds.contract import Collective
 from worlds.sim.meeting import Flat
+from worlds.sim.order import Combiner
 
 
-def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat | None]:
-    """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing."""
+def carry_out(call: Collective, inputs: list[Flat], combiner: Combiner | None = None) -> list[Flat | None]:
+    """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing.
+
+    ``combiner`` says how reductions are carried out, where not from member 0 upwards and rounding at every hop.
+    """
     members = len(inputs)
     if call.operation == "barrier":
         return [None] * members
@@ -17,7 +21,7 @@ def carry_out(call: Collective, inputs: list[Flat]) -> list[Flat | None]:
         return [None if member == call.root else inputs[call.root] for member in range(members)]
     if call.operation == "all_gather":
         return [torch.cat(inputs)] * members
-    total = _reduce(call.reduction, inputs)
+    total = _reduce(call.reduction, inputs, combiner)
     if call.operation == "all_reduce":
         return [total] * members
     if call.operation == "reduce":
@@ -36,6 +40,7 @@ _COMBINE = {
 }
 
 
-def _reduce(reduction: str, inputs: list[Flat]) -> Flat:
-    total = functools.reduce(_COMBINE[reduction], inputs)
+def _reduce(reduction: str, inputs: list[Flat], combiner: Combiner | None) -> Flat:
+    combine = _COMBINE[reduction]
+    total = functools.reduce(combine, inputs) if combiner is None else combiner(combine, inputs)
     return total / len(inputs) if reduction == "average" else total
