@@ -7,7 +7,6 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterable
 
-
 # Looks at collectives that are not done, for each rank, while nothing takes place on any: then it never will.
 PATIENCE = 1000
 
@@ -98,7 +97,9 @@ class Baton:
 
     def _declare_deadlock(self) -> None:
         """Wakes every rank that waits, to be told."""
-        self._deadlock = self._deadlock or "; ".join(f"rank {rank} {self._does(rank)}" for rank in range(len(self._turn)))
+        self._deadlock = self._deadlock or "; ".join(
+            f"rank {rank} {self._does(rank)}" for rank in range(len(self._turn))
+        )
         self._ready.extend(self._reasons)
         self._reasons = {}
 

@@ -7,7 +7,7 @@ import torch
 from worlds.collectives import Tensors, flatten
 from worlds.contract import Asynchrony, Collective
 from worlds.sim.meeting import Flat, Meeting
-from worlds.sim.region import Region, regions
+from worlds.sim.region import Memory, Region, regions
 from worlds.sim.work import write
 
 if TYPE_CHECKING:
@@ -84,6 +84,17 @@ class Flight:
         """Nobody holds the handle any more."""
         if not self.finished and not self._meeting.mismatch and (self._inputs or self._outputs):
             self.watch.drop(self)
+
+    def unreachable(self) -> bool:
+        """Whether nobody else holds the memory that it writes (or reads, if it writes none): nobody can miss it then."""
+        inputs, outputs = [Memory(tensor) for tensor in self._inputs], [Memory(tensor) for tensor in self._outputs]
+        self._inputs, self._outputs, self.read_regions, self.written_regions = [], [], [], []
+        gone = not any(memory.held() for memory in outputs or inputs)
+        self._reads_late = self._reads_late and all(memory.held() for memory in inputs)
+        self._inputs, self._outputs = [each.tensor() for each in inputs], [each.tensor() for each in outputs]
+        self.read_regions, self.written_regions = regions(self._inputs), regions(self._outputs)
+        self._seen = self._bits()
+        return gone
 
     def check(self) -> None:
         """Reports tensors that hold something else than they did: whoever changed them went past torch's operations."""

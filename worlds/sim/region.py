@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,28 @@ def regions(tensors: Iterable[torch.Tensor]) -> list[Region]:
             except (NotImplementedError, RuntimeError):  # a wrapper without memory of its own
                 continue
             size, first = tensor.element_size(), tensor.storage_offset()
-            last = first + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            last = first + sum(
+                (length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            )
             found.append(Region(tensor, storage, first * size, (last + 1) * size))
     return found
+
+
+class Memory:
+    """A tensor's memory, which this does not keep."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._storage = StorageWeakRef(tensor.untyped_storage())
+        self._dtype, self._shape, self._strides = tensor.dtype, tensor.shape, tensor.stride()
+        self._offset = tensor.storage_offset()
+
+    def held(self) -> bool:
+        """Whether somebody keeps it."""
+        return not self._storage.expired()
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor again, or another like it where the memory is gone."""
+        storage = torch.UntypedStorage._new_with_weak_ptr(self._storage.cdata) if self.held() else None
+        if storage is None:
+            return torch.empty(self._shape, dtype=self._dtype)
+        return torch.empty(0, dtype=self._dtype).set_(storage, self._offset, self._shape, self._strides)

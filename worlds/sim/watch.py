@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 _OUR_TESTS = str(Path(__file__).parent.parent / "tests")
+_WRAPPERS = ("/contextlib.py", "/functools.py", "/threading.py", "/typing_extensions.py", "/warnings.py")
 # Operations that look at shapes and dtypes only, or that change what a tensor is a view of and no value.
 _NO_VALUES = {
     *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"),
@@ -38,15 +39,18 @@ class Watch(TorchDispatchMode):
         self.rank, self.asynchrony, self.draws = rank, asynchrony, draws
         self.hazards: list[Hazard] = []
         self._in_flight: list[Flight] = []
+        self._dropped: list[tuple[Flight, str]] = []  # and the lines of it, not yet known to do harm
         self._reported: set[tuple[int, str]] = set()
         self._inside = 0  # how deep in the world's own code
         self.over = False  # whether the rank's function has ended, so that its variables are no more
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._in_flight and not self._inside and not _sees_no_values(func):
+        if self._in_flight and not self._inside:
             with self.ours():
-                self._look(func, args, kwargs)
+                self._settle()
+                if not _sees_no_values(func):
+                    self._look(func, args, kwargs)
         return func(*args, **kwargs)
 
     @contextlib.contextmanager
@@ -78,6 +82,7 @@ class Watch(TorchDispatchMode):
                 map(other.reads, flight.written_regions)
             ):
                 self.report("shared", other, str(flight.call), flight.launched)
+                self._reported.add((id(flight), "shared"))
         self._in_flight.append(flight)
 
     def land(self, flight: "Flight") -> None:
@@ -88,10 +93,18 @@ class Watch(TorchDispatchMode):
         """The last reference to a handle has gone. What the collector of cycles frees says nothing about when."""
         line = "" if self.over or _collecting else self.line()
         if line:  # else the rank's function has returned, and somebody might have waited in a later call
-            self.report("dropped", flight, "the last reference to it", line)
+            self._dropped.append((flight, line))
+
+    def _settle(self) -> None:
+        """A handle that went together with its tensors does no harm; what happened since tells."""
+        dropped, self._dropped = self._dropped, []
+        for flight, line in dropped:
+            if not flight.unreachable():
+                self.report("dropped", flight, "the last reference to it", line)
 
     def moment(self) -> None:
         """The rank is in the world's code, where results that are there may be written."""
+        self._settle()
         for flight in list(self._in_flight):
             flight.moment()
 
@@ -108,7 +121,7 @@ class Watch(TorchDispatchMode):
         while frame is not None:
             file = frame.f_code.co_filename
             if not file.startswith((*_OURS, "<")) or file.startswith(_OUR_TESTS):
-                if not file.endswith(("/contextlib.py", "/threading.py", "/functools.py")):
+                if not file.endswith(_WRAPPERS):
                     return f"{file}:{frame.f_lineno}, in {frame.f_code.co_name}"
             frame = frame.f_back  # type: ignore[assignment]
         return ""
