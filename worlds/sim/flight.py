@@ -86,7 +86,7 @@ class Flight:
             self.watch.drop(self)
 
     def unreachable(self) -> bool:
-        """Whether nobody else holds the memory that it writes (or reads, if it writes none): nobody can miss it then."""
+        """Whether nobody else holds the memory that it writes (or reads, if it writes none): it is not missed."""
         inputs, outputs = [Memory(tensor) for tensor in self._inputs], [Memory(tensor) for tensor in self._outputs]
         self._inputs, self._outputs, self.read_regions, self.written_regions = [], [], [], []
         gone = not any(memory.held() for memory in outputs or inputs)

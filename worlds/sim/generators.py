@@ -18,7 +18,7 @@ class PythonGenerator:
     """`random`'s."""
 
     def __init__(self) -> None:
-        self._hidden: Any = random._inst  # type: ignore[attr-defined]
+        self._hidden: Any = random._inst
         # CPython's RandomObject: the object's head, the place, the words. A build that has it otherwise is asked.
         address = id(self._hidden) + object.__basicsize__
         words = random.getstate()[1]
@@ -47,7 +47,7 @@ class NumPyGenerator:
 
     def __init__(self) -> None:
         self._keeps_normals = False
-        self._address = np.random.get_bit_generator().ctypes.state_address
+        self._address = np.random.mtrand._rand._bit_generator.ctypes.state_address
 
     def seed(self) -> None:
         """The state in which every example begins."""

@@ -14,7 +14,7 @@ class RankThread(threading.Thread):
 
 
 class _WorldOfTheRank(multi_threaded_pg.ThreadLocalWorld):
-    """A thread that a rank started sees its rank's groups, as in a process; the simulated world then says no by name."""
+    """A thread that a rank started sees its rank's groups, as in a process; the groups then say no by name."""
 
     def _get_world(self) -> Any:
         local = multi_threaded_pg.ThreadLocalWorld._world
@@ -37,4 +37,4 @@ def isolate_threads() -> None:
             thread.lockstep_world = dist.distributed_c10d._world._get_world()
         start(thread)
 
-    threading.Thread.start = start_with_the_ranks_world  # type: ignore[method-assign]
+    threading.Thread.start = start_with_the_ranks_world  # type: ignore[assignment,method-assign]

@@ -37,8 +37,8 @@ def on_a_ring(call: Collective, rank: int, members: int, element_bytes: int) -> 
         broadcast, reduce     1 message of n elements, but for the end of the chain
         barrier               2 messages of nothing: once round to know that all are there, once to tell
 
-    Of anything else nothing is known: 0 messages. Source: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for
-    clusters of workstations", JPDC 2009.
+    Of anything else nothing is known: 0 messages. Source: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms
+    for clusters of workstations", JPDC 2009.
     """
     others, whole = members - 1, call.count * element_bytes
     if others == 0:

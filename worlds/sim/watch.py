@@ -120,9 +120,9 @@ class Watch(TorchDispatchMode):
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith((*_OURS, "<")) or file.startswith(_OUR_TESTS):
-                if not file.endswith(_WRAPPERS):
-                    return f"{file}:{frame.f_lineno}, in {frame.f_code.co_name}"
+            ours = file.startswith((*_OURS, "<")) and not file.startswith(_OUR_TESTS)
+            if not ours and not file.endswith(_WRAPPERS):
+                return f"{file}:{frame.f_lineno}, in {frame.f_code.co_name}"
             frame = frame.f_back  # type: ignore[assignment]
         return ""
 

@@ -14,7 +14,7 @@ from worlds.contract import Job, Outcome, RankReport, World
 Calls = list[list[dict[str, Any]]]
 
 
-def program(world: World, name: str, world_size: int, payload: Any = None, **options: bool) -> Outcome:
+def program(world: World, name: str, world_size: int, payload: Any = None, **options: Any) -> Outcome:
     """The outcome of a function of `worlds.tests.programs`."""
     return world.run(Job(f"worlds.tests.programs:{name}", json.dumps(payload), world_size, **options))
 
