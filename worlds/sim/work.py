@@ -74,7 +74,8 @@ class SimWork(dist.Work):
 
         Inside backward it stays open until the end of backward, where an autograd callback waits: blocking at once
         would forbid two buckets in flight and invent deadlocks. The callback comes before the reducer's own, which is
-        queued later. Outside backward nobody would wait for us, so it blocks.
+        queued later. Outside backward nobody would wait for us, so it blocks; so it does in a callback at the end of
+        backward, where no node is being evaluated: DDP with a static graph launches and waits in one.
         """
         future: Future = Future()
 
@@ -82,7 +83,7 @@ class SimWork(dist.Work):
             self.wait()
             future.set_result(list(self._outputs))
 
-        if torch._C._current_graph_task_id() == -1:
+        if torch._C._current_graph_task_id() == -1 or torch._C._current_autograd_node() is None:
             complete()
         else:
             torch.autograd.Variable._execution_engine.queue_callback(complete)
