@@ -1,4 +1,4 @@
-"""Right implementations are right, and never flagged, whenever collectives read and write; forgotten waits are named."""
+"""Right implementations are right, and never flagged, whenever collectives read and write; forgotten waits are."""
 
 import itertools
 from dataclasses import replace
@@ -56,7 +56,9 @@ def test_static_buckets_have_one_result_whatever_is_drawn(sim: World, draws: lis
 
 
 def test_a_wrapper_that_waits_for_nobody_is_named_with_its_line(sim: World) -> None:
-    here = job("properties.tests.wrapped:WaitsForNoReduction", scenario(2))
+    alike = Backward(((0, 1, 2), (0, 1, 2)))
+    steps = Scenario(2, scenario(2).parameters, (alike, Finish(), Step(), ZeroGrad(), alike, Finish(), Step()))
+    here = job("properties.tests.wrapped:WaitsForNoReduction", steps)
     for choice in CHOICES:
         for rank, report in enumerate(sim.run(replace(here, asynchrony=choice))):
             assert "dropped" in {hazard.kind for hazard in report.hazards}

@@ -5,7 +5,7 @@ A longer form: ``python -m properties.tests.test_sim_is_deterministic 1000``.
 
 import random
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, given, settings
 
@@ -28,7 +28,7 @@ def jobs(count: int) -> list[Job]:
     """So many scenarios, on right and wrong implementations in turn, that read and write at drawn moments."""
     drawn: list[Job] = []
 
-    @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=HealthCheck)
+    @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=[*HealthCheck])
     @given(scenarios(Claims(accumulation=True)))
     def draw(scenario: object) -> None:
         chooser = random.Random(len(drawn))
@@ -41,14 +41,22 @@ def jobs(count: int) -> list[Job]:
     return drawn[:count]
 
 
-def reports(world: SimWorld, jobs: list[Job], order: list[int]) -> list[object]:
-    """By job, everything that is reported, told in text, after running them in this order."""
-    found: dict[int, object] = {}
+@dataclass(frozen=True)
+class Report:
+    """Everything that is reported of a scenario, and whether some rank failed."""
+
+    everything: object
+    failed: bool
+
+
+def reports(world: SimWorld, jobs: list[Job], order: list[int]) -> list[Report]:
+    """By job, after running them in this order."""
+    found: dict[int, Report] = {}
     for number in order:
         outcome = world.run(jobs[number])
         told = [(repr(plain(report.result)), report.error, report.timeline, report.hazards) for report in outcome]
         sent = [[plain(collective.sent) for collective in report.collectives] for report in outcome]
-        found[number] = (told, sent)
+        found[number] = Report((told, sent), any(report.error is not None for report in outcome))
     return [found[number] for number in range(len(jobs))]
 
 
@@ -64,8 +72,7 @@ def three_times(count: int) -> tuple[int, int]:
         finally:
             world.close()
     differ = sum(not (one == two == three) for one, two, three in zip(*told, strict=True))
-    failed = sum(any(error is not None for _, error, _, _ in ranks) for ranks, _ in told[0])  # type: ignore[misc]
-    return differ, failed
+    return differ, sum(report.failed for report in told[0])
 
 
 def test_the_same_scenarios_have_the_same_reports_in_three_processes_and_orders() -> None:

@@ -14,16 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 from impls.wrapper import DataParallel
 
 LEARNING_RATE = 0.5
-Model = nn.Module
-Optimizer = torch.optim.Optimizer
+Wrap = Callable[[Any], tuple[Any, Any]]  # a model, to what wraps it and its optimizer
 
 
-def sgd(parameters: Any) -> Optimizer:
+def sgd(parameters: Any) -> Any:
     return torch.optim.SGD(parameters, lr=LEARNING_RATE)
 
 
-def ddp(hook: Any = None, **options: Any) -> Callable[[Model], tuple[Model, Optimizer]]:
-    def wrap(model: Model) -> tuple[Model, Optimizer]:
+def ddp(hook: Any = None, **options: Any) -> Wrap:
+    def wrap(model: Any) -> tuple[Any, Any]:
         wrapped = DistributedDataParallel(model, bucket_cap_mb=0.0001, **options)
         if hook is not None:
             wrapped.register_comm_hook(None, hook)
@@ -32,17 +31,17 @@ def ddp(hook: Any = None, **options: Any) -> Callable[[Model], tuple[Model, Opti
     return wrap
 
 
-def fsdp2(model: Model) -> tuple[Model, Optimizer]:
+def fsdp2(model: Any) -> tuple[Any, Any]:
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
-    for layer in model:  # type: ignore[attr-defined]
+    for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model, sgd(model.parameters())
 
 
-def zero(overlap: bool) -> Callable[[Model], tuple[Model, Optimizer]]:
-    def wrap(model: Model) -> tuple[Model, Optimizer]:
+def zero(overlap: bool) -> Wrap:
+    def wrap(model: Any) -> tuple[Any, Any]:
         wrapped = DistributedDataParallel(model)
         optimizer = ZeroRedundancyOptimizer(
             wrapped.parameters(), torch.optim.SGD, parameters_as_bucket_view=overlap, lr=LEARNING_RATE
@@ -52,7 +51,7 @@ def zero(overlap: bool) -> Callable[[Model], tuple[Model, Optimizer]]:
     return wrap
 
 
-WRAPPERS: dict[str, Callable[[Model], tuple[Model, Optimizer]]] = {
+WRAPPERS: dict[str, Wrap] = {
     "ddp": ddp(),
     "ddp, static graph": ddp(static_graph=True),
     "ddp, bucket views and unused": ddp(gradient_as_bucket_view=True, find_unused_parameters=True),
