@@ -22,6 +22,10 @@ def drawing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         for _ in range(rank + 1):
             drawn += [random.random(), float(np.random.rand()), float(torch.rand(1).double())]
         drawn += [random.gauss(0, 1), float(np.random.randn())]
+    for _ in range(4):  # the second of a pair of normal numbers is kept apart from a generator's state
+        for _ in range(1 + rank % 2):
+            drawn += [random.gauss(0, 1), float(np.random.randn())]
+        dist.barrier()
     return {"drawn": drawn}
 
 
