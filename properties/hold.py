@@ -13,7 +13,7 @@ from properties.law import Law, sentence
 from properties.matrix import PROPERTY
 from properties.search import Failure, repeat, rerun, search, took_the_clock
 from properties.trial import Trial
-from properties.verdict import LawBroken, Refused, SilentlyWrong
+from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
@@ -57,6 +57,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     elif found.failures:
         verdict = "sim only, no failure"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
+    elif not trial.witnessed["ran to its end"] and any(isinstance(each, NotRunnableHere) for each in found.refusals):
+        verdict = "not runnable here"
     elif not trial.witnessed["ran to its end"]:
         verdict = "refuses"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
@@ -71,6 +73,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     record(PROPERTY, {**filed, "verdict": verdict})
     if message:
         pytest.fail(message, pytrace=False)
+    if verdict == "not runnable here":
+        pytest.skip(f"not runnable on the {trial.world.name} world: {found.refusals[0]}")
 
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:

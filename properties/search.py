@@ -48,7 +48,7 @@ class Search:
 
     failures: list[Failure] = field(default_factory=list)
     examples: int = 0
-    refusals: list[str] = field(default_factory=list)
+    refusals: list[Refused] = field(default_factory=list)
 
 
 def search(
@@ -139,14 +139,14 @@ def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | Non
     return None if there is None or took_the_clock(there) else (simulated, there)
 
 
-def _broken(law: Law, trial: Trial, drawn: Any, refusals: list[str]) -> LawBroken | None:
+def _broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> LawBroken | None:
     """How the law is broken on an example, if it is. Returned, so that it is raised outside any handler: Hypothesis
     tells failures apart by what they were raised in, too.
     """
     try:
         law.check(trial, drawn)
     except Refused as refused:
-        refusals.append(str(refused))
+        refusals.append(refused)
     except LawBroken as broken:
         return broken
     return None

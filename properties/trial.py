@@ -9,7 +9,7 @@ from typing import Any
 from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
-from properties.verdict import Crashes, Hangs, Refused
+from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
 from worlds.contract import Collective, Job, Outcome, RankError, World, most_ranks
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
@@ -80,11 +80,13 @@ def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
-    """Does nothing where no rank failed. Raises Refused, Hangs or Crashes otherwise."""
+    """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
     errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
     if not errors:
         return
     kinds = {error.kind for error in errors.values()}
+    if "not runnable" in kinds:
+        raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
     messages = {error.message for error in errors.values()}
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         (message,) = messages

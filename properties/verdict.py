@@ -69,3 +69,7 @@ class Crashes(LawBroken):
 
 class Refused(Exception):
     """The implementation said, on every rank and before any harm, that it does not do this. Not a failure."""
+
+
+class NotRunnableHere(Refused):
+    """The world cannot run what the implementation does, which says nothing against it."""

@@ -2,7 +2,7 @@
 
 import importlib
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
-# How a rank can fail. All but the last are the implementation's own doing on that rank; "abandoned" means that the rank
-# was still waiting for others when the example was ended because of them.
-FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned")
+# How a rank can fail. Those up to "died" are the implementation's own doing on that rank; "abandoned" means that it was
+# still waiting for others when the example was ended because of them; "not runnable" that this world cannot run what
+# the implementation does, which says nothing against it.
+FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned", "not runnable")
 
 
 # Between two ranks; everything else is between all members of a group.
@@ -72,20 +73,113 @@ class RankError:
     notes: tuple[str, ...] = ()
 
 
+# How a rank can misuse a collective in flight, which a real backend punishes only now and then.
+HAZARDS = {
+    "changed": "its tensor was changed while it was in flight",
+    "used": "its result was used before it was there",
+    "shared": "another collective was launched on its tensor while it was in flight",
+    "dropped": "its handle was dropped without a wait",
+}
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """What a rank did with a collective in flight: a word of ``HAZARDS``, and what it was seen by.
+
+    ``place`` counts the collectives of its group from 1. ``launched`` and ``line`` are lines of the user's code, as
+    "file:12, in function": where the collective was launched, and where this was done; empty where that is not known.
+    """
+
+    kind: str
+    rank: int
+    collective: Collective
+    place: int
+    by: str
+    launched: str
+    line: str = ""
+
+    def __str__(self) -> str:
+        where = f" at {self.line}" if self.line else ""
+        return (
+            f"rank {self.rank}: {self.collective}, collective {self.place} of the {self.collective.group} group, "
+            f"launched at {self.launched or 'an unknown line'}: {HAZARDS[self.kind]}, by {self.by}{where}"
+        )
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A collective's way through one rank. Times count what took place in the run, on any rank, from 1.
+
+    ``completed``: when the last member had launched it; ``waited``: when this rank first knew that it was done. None:
+    never. ``bytes`` is what this rank puts in; ``sent`` and ``messages`` what it would send on a ring.
+    """
+
+    collective: Collective
+    members: tuple[int, ...]  # global ranks
+    bytes: int
+    launched: int
+    completed: int | None
+    waited: int | None
+    sent: int
+    messages: int
+
+
 @dataclass(frozen=True)
 class RankReport:
     """What one rank gave back: what its function returned, or an error; and the collectives it issued, in order.
 
-    ``left``: threads and processes that the function left behind, in words.
+    ``left``: threads and processes that the function left behind, in words. ``timeline`` has the same collectives where
+    the job asked for it, ``hazards`` what was seen where it had an `Asynchrony`; both on the simulated world only.
     """
 
     result: Mapping[str, Any] | None
     error: RankError | None
     collectives: tuple[Collective, ...] = ()
     left: tuple[str, ...] = ()
+    timeline: tuple[Passage, ...] = ()
+    hazards: tuple[Hazard, ...] = ()
 
 
 Outcome = tuple[RankReport, ...]
+
+# An order of reduction. A tree is a member of the group, or a pair of trees that one addition combines: ((2, 1), 0) is
+# (x[2] + x[1]) + x[0]. An order has (lo, hi, tree) for the elements lo <= i < hi, in turn, of the whole.
+Tree = int | Sequence[Any]
+Order = Sequence[tuple[int, int, Tree]]
+OrderOf = Callable[[int, int, int], Order]  # of so many elements, of so many bytes each, on so many members
+
+MOMENTS_TO_READ = ("launch", "completion", "drawn")
+MOMENTS_TO_WRITE = ("completion", "drawn", "wait")
+
+
+@dataclass(frozen=True)
+class Asynchrony:
+    """When the collectives of the simulated world read their inputs and write their outputs.
+
+    Until its output is written, what is not input too holds poison (NaN, or a conspicuous integer). Every use of a
+    tensor in flight becomes a `Hazard` of the report.
+
+        reads    "launch", or "completion": when the last member has launched it
+        writes   "completion", or "wait": when the rank waits for it, or polls with success
+        "drawn"  takes the next of ``draws``, over and over. To read, an odd number means completion. To write, 0 means
+                 wait, and d the d-th moment from completion on: that, and whenever the rank launches, waits or polls.
+    """
+
+    reads: str = "launch"
+    writes: str = "wait"
+    draws: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, moment, moments in (
+            ("reads", self.reads, MOMENTS_TO_READ),
+            ("writes", self.writes, MOMENTS_TO_WRITE),
+        ):
+            if moment not in moments:
+                raise ValueError(f"{name}={moment!r}: it must be one of {', '.join(moments)}")
+        if "drawn" in (self.reads, self.writes) and not self.draws:
+            raise ValueError("draws=() is empty: what is drawn needs numbers to draw")
+        if any(draw < 0 for draw in self.draws):
+            raise ValueError(f"draws={self.draws}: they must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -93,8 +187,13 @@ class Job:
     """One example: ``function`` ("module:name") is called on every rank as ``function(payload, rank, world_size)``.
 
     The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
-    what went into every collective. ``at_once``: on the simulated world, collectives block and deliver when they are
-    launched, so that nothing can race. ``limit``: seconds that this example may take, where not the world's own.
+    what went into every collective. ``limit``: seconds that this example may take, where not the world's own.
+
+    The rest is for the simulated world. ``at_once``: collectives block and deliver when they are launched, so that
+    nothing can race; ``asynchrony``: when they read and write otherwise. ``timeline`` asks for the reports'. ``order``
+    gives the order in which reductions combine the members' values (None: from member 0 upwards); like all of a job it
+    is pickled, so it is a function of a module or a `functools.partial` of one. ``accumulator``: the dtype in which
+    floating-point values are combined before they are rounded to their own (empty: they are rounded at every hop).
     """
 
     function: str
@@ -103,6 +202,10 @@ class Job:
     contents: bool = False
     at_once: bool = False
     limit: float | None = None
+    asynchrony: Asynchrony | None = None
+    timeline: bool = False
+    order: OrderOf | None = None
+    accumulator: str = ""
 
 
 def raised(exception: BaseException) -> RankError:

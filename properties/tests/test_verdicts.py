@@ -1,10 +1,13 @@
 """What is judged how: errors on the ranks, and every kind of value that the oracle speaks of."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 from oracle.interpreter import interpret
 from oracle.program import (
@@ -19,9 +22,14 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
+from properties import test_mean
+from properties.claims import Claims
+from properties.hold import hold
+from properties.implementations import Implementation
 from properties.judge import values_equal
+from properties.law import law_of
 from properties.naming import event_words, model_words
-from properties.trial import Run, job, judge_errors
+from properties.trial import Run, Trial, job, judge_errors
 from properties.verdict import Crashes, Refused, SilentlyWrong
 from worlds.contract import Outcome, RankError, RankReport, World
 
@@ -49,6 +57,40 @@ def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash(
     for message in ("ValueError: ", "KeyError: 3"):
         with pytest.raises(Crashes):
             judge_errors(Scenario(2, PAIR, WINDOW), every_rank_raises(0, message))
+
+
+class Threaded:
+    """Averages in a thread of its own, which only a real process can have."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        for parameter in module.parameters():
+            dist.broadcast(parameter.data, src=0)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.module(*arguments)
+
+    def finish_gradient_synchronization(self) -> None:
+        thread = threading.Thread(target=self._average, name="averager")
+        thread.start()
+        thread.join()
+
+    def _average(self) -> None:
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+                dist.all_reduce(parameter.grad)
+
+
+def test_what_communicates_from_a_thread_of_its_own_is_not_runnable_on_sim_and_holds_on_gloo(
+    sim: World, gloo: World
+) -> None:
+    threaded, filed = Implementation(f"{__name__}:Threaded", Claims(accumulation=False)), list[Any]()
+    law = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+    with pytest.raises(pytest.skip.Exception, match=r"not runnable on the sim world: rank . .*averager"):
+        hold(law, Trial(threaded, sim), lambda _, value: filed.append(value))
+    hold(law, Trial(threaded, gloo), lambda _, value: filed.append(value))
+    assert [each["verdict"] for each in filed] == ["not runnable here", "holds"]
 
 
 RICH = Scenario(

@@ -7,6 +7,9 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterable
 
+# Looks at collectives that are not done, for each rank, while nothing takes place on any: then it never will.
+PATIENCE = 1000
+
 
 class Deadlock(RuntimeError):
     """No rank can run any more and some have not ended. The message says what each waits for."""
@@ -22,15 +25,22 @@ class Baton:
             lock.acquire()
         self._ready: deque[int] = deque()
         self._reasons: dict[int, object] = {}
+        self._polls: dict[int, object] = {}
         self._ended: dict[int, object] = {}
         self._deadlock = ""
+        self.fruitless = 0  # polls since something last took place; whoever does something sets it to 0
 
     def run(self) -> None:
         """Lets every rank that waits in `await_turn` run to its `end`."""
         self._ready = deque(range(len(self._turn)))
-        self._reasons, self._ended, self._deadlock = {}, {}, ""
+        self._reasons, self._polls, self._ended, self._deadlock = {}, {}, {}, ""
+        self.fruitless = 0
         self._hand_on()
         self._over.acquire()
+
+    def abandon(self) -> None:
+        """Lets `run` return although ranks have not ended; nobody may run on this baton again."""
+        self._over.release()
 
     def await_turn(self, rank: int) -> None:
         """Parks a rank's thread until its next run begins."""
@@ -49,29 +59,54 @@ class Baton:
         if self._deadlock:
             raise Deadlock(self._deadlock)
 
+    def poll(self, rank: int, reason: object) -> None:
+        """Lets all others who can run do so, and returns. Raises Deadlock if polling can never help any more."""
+        if self._deadlock:
+            raise Deadlock(self._deadlock)
+        self._polls[rank] = reason
+        self.fruitless += 1
+        if self.fruitless > PATIENCE * len(self._turn):
+            self._declare_deadlock()
+        elif self._ready:
+            self._ready.append(rank)
+            self._hand_on()
+            self._turn[rank].acquire()
+        del self._polls[rank]
+        if self._deadlock:
+            raise Deadlock(self._deadlock)
+
     def wake(self, ranks: Iterable[int]) -> None:
         """What these ranks waited for is there: they may run again, in this order.
 
         One that has been told of a deadlock since waits no longer.
         """
+        self.fruitless = 0
         for rank in ranks:
             if self._reasons.pop(rank, None) is not None:
                 self._ready.append(rank)
 
     def end(self, rank: int, how: object) -> None:
         """The rank's last act in this run; ``str(how)``, how it ended, stands in the report of a deadlock."""
-        self._ended[rank] = how
+        self._ended[rank], self.fruitless = how, 0
         self._hand_on()
 
     def _hand_on(self) -> None:
         if not self._ready and self._reasons:
-            self._deadlock = self._deadlock or "; ".join(
-                f"rank {rank} {self._ended[rank] if rank in self._ended else f'waits for {self._reasons[rank]}'}"
-                for rank in range(len(self._turn))
-            )
-            self._ready.extend(self._reasons)
-            self._reasons = {}
+            self._declare_deadlock()
         if self._ready:
             self._turn[self._ready.popleft()].release()
         else:
             self._over.release()
+
+    def _declare_deadlock(self) -> None:
+        """Wakes every rank that waits, to be told."""
+        self._deadlock = self._deadlock or "; ".join(
+            f"rank {rank} {self._does(rank)}" for rank in range(len(self._turn))
+        )
+        self._ready.extend(self._reasons)
+        self._reasons = {}
+
+    def _does(self, rank: int) -> str:
+        if rank in self._ended:
+            return str(self._ended[rank])
+        return f"waits for {self._reasons[rank]}" if rank in self._reasons else f"polls {self._polls[rank]}"

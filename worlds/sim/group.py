@@ -1,33 +1,29 @@
 """Collectives between simulated ranks: matched by place in the group's sequence, compared, carried out, delivered.
 
 A collective reads its input when it is launched. It is carried out when the last member arrives, and written to a
-rank's output when that rank waits for it: whoever reads earlier, or never waits, does not see the result. Launching
-never blocks. Members that disagree on a collective get a `Mismatch` that names both sides.
+rank's output when that rank waits for it: whoever reads earlier, or never waits, does not see the result. A job's
+`Asynchrony` chooses other moments. Launching never blocks. Members that disagree on a collective get a `Mismatch` that
+names both sides.
 """
 
+import threading
+from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
-from threading import current_thread, get_ident
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.distributed as dist
 
 from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
-from worlds.contract import Collective
+from worlds.contract import Collective, RankError
 from worlds.sim.agreement import check, contiguous, disagreeing
+from worlds.sim.flight import Flight
+from worlds.sim.log import Entry
 from worlds.sim.meaning import carry_out
-from worlds.sim.meeting import Flat, Meeting, Mismatch, Run
+from worlds.sim.meeting import Flat, Meeting, Mismatch, NotRunnable, Run
 from worlds.sim.messages import post
-from worlds.sim.work import SimWork
+from worlds.sim.work import SimWork, WatchedWork
 from worlds.together import Together
-
-
-def foreign_thread(name: str) -> NoReturn:
-    """Says that a program has threads of its own that communicate: here a thread is a rank."""
-    raise RuntimeError(
-        f"thread {name!r}, which a rank has started, uses torch.distributed: not runnable on the simulated world, "
-        "where each rank is one thread; gloo runs it"
-    )
 
 
 class SimGroup(DescribedGroup):
@@ -37,7 +33,7 @@ class SimGroup(DescribedGroup):
 
     def __init__(self, rank: int, members: tuple[int, ...], label: str, run: Run) -> None:
         super().__init__(rank, members, label)
-        self.run, self._thread = run, get_ident()
+        self.run, self.thread = run, get_ident()
         self._issued = 0  # collectives so far
         self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 
@@ -59,11 +55,12 @@ class SimGroup(DescribedGroup):
         """Posts a send or a receive. Never blocks."""
         (tensor,) = tensors
         contiguous(call, tensor)
-        if get_ident() != self._thread:
-            foreign_thread(current_thread().name)
+        if get_ident() != self.thread:
+            raise self.foreign_thread("posts", call)
         run = self.run
-        sent = to_numpy(flatten(tensors)) if run.contents and call.operation == "send" else None
-        run.timeline[self.global_rank].append(call if sent is None else replace(call, sent=sent))
+        run.baton.fruitless = 0
+        sent = to_numpy(flatten(tensors)) if run.job.contents and call.operation == "send" else None
+        run.collectives[self.global_rank].append(call if sent is None else replace(call, sent=sent))
         message = post(self, call, tensor)
         if self._coalesced is not None:
             self._coalesced.append(message)
@@ -71,17 +68,35 @@ class SimGroup(DescribedGroup):
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
-        if get_ident() != self._thread:
-            foreign_thread(current_thread().name)
+        if get_ident() != self.thread:
+            raise self.foreign_thread("launches", call)
         check(call, inputs, outputs, self.member, len(self.members))
+        if self.run.watches is None:
+            return self._launch(call, inputs, outputs)
+        with self.run.watches[self.global_rank].ours():
+            return self._launch(call, inputs, outputs)
+
+    def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
         run, place = self.run, self._issued
         self._issued += 1
+        run.baton.fruitless = 0
         flat = flatten(inputs)
-        run.timeline[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.contents else call)
+        run.collectives[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.job.contents else call)
         meeting = run.meetings.setdefault((self.label, place), Meeting())
+        if run.watches is None:
+            work = SimWork(self, meeting, outputs, call, place)
+        else:
+            watch = run.watches[self.global_rank]
+            flight = Flight(watch, meeting, self.member, place + 1, call, (inputs, outputs), flat)
+            meeting.flights[self.member] = flight
+            work = WatchedWork(self, meeting, outputs, call, place, flight)
+        if run.log is not None:
+            work.entry = Entry(call, self.member, self.members, meeting, run.now())
+            run.log[self.global_rank].append(work.entry)
         self._join(meeting, place, call, flat)
-        work = SimWork(self, meeting, outputs, call, place)
-        if run.at_once:
+        if run.watches is not None:
+            run.watches[self.global_rank].moment()
+        if run.job.at_once:
             work.wait()
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -97,11 +112,27 @@ class SimGroup(DescribedGroup):
                 )
         meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
-            ranks = range(len(self.members))
-            inputs = [meeting.inputs[rank] for rank in ranks]
-            meeting.results = carry_out([meeting.calls[rank] for rank in ranks], inputs, self.members)
+            self._carry_out(meeting)
         if meeting.over:
             self.run.baton.wake(meeting.waiting)
             meeting.waiting = []
         if meeting.mismatch:
             raise Mismatch(meeting.mismatch)
+
+    def _carry_out(self, meeting: Meeting) -> None:
+        for member, flight in meeting.flights.items():
+            meeting.inputs[member] = flight.read()
+        ranks = range(len(self.members))
+        inputs = [meeting.inputs[rank] for rank in ranks]
+        meeting.results = carry_out([meeting.calls[rank] for rank in ranks], inputs, self.members, self.run.combiner)
+        if self.run.log is not None:
+            meeting.completed = self.run.now()
+        for flight in meeting.flights.values():
+            flight.moment()
+
+    def foreign_thread(self, does: str, what: object) -> NotRunnable:
+        """What to raise when the implementation comes from a thread that is not the rank's."""
+        name = threading.current_thread().name
+        words = f"rank {self.global_rank} {does} {what} from a thread of the implementation's own ({name})"
+        reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
+        return self.run.refuse(RankError("not runnable", f"{words}: {reason}"))

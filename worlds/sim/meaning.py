@@ -7,12 +7,16 @@ import torch
 
 from worlds.contract import Collective
 from worlds.sim.meeting import Flat
+from worlds.sim.order import Combiner
 
 
-def carry_out(calls: Sequence[Collective], inputs: Sequence[Flat], members: tuple[int, ...]) -> list[Flat | None]:
+def carry_out(
+    calls: Sequence[Collective], inputs: Sequence[Flat], members: tuple[int, ...], combiner: Combiner | None = None
+) -> list[Flat | None]:
     """The meaning of a collective, in rank order: one flat output for each member, None where it gets nothing.
 
     ``calls`` and ``inputs`` are by rank in the group, ``members`` the global ranks, by which a root is named.
+    ``combiner`` says how reductions are carried out, where not from member 0 upwards and rounding at every hop.
     """
     call, size = calls[0], len(inputs)
     root = members.index(call.root) if call.root >= 0 else -1
@@ -29,7 +33,7 @@ def carry_out(calls: Sequence[Collective], inputs: Sequence[Flat], members: tupl
     if call.operation == "all_to_all":
         parts = [_cut(mine, theirs.gives) for mine, theirs in zip(inputs, calls, strict=True)]
         return [torch.cat([sent[member] for sent in parts]) for member in range(size)]
-    total = _reduce(call.reduction, inputs)
+    total = _reduce(call.reduction, inputs, combiner)
     if call.operation == "all_reduce":
         return [total] * size
     if call.operation == "reduce":
@@ -56,8 +60,9 @@ _COMBINE = {
 }
 
 
-def _reduce(reduction: str, inputs: Sequence[Flat]) -> Flat:
-    total = functools.reduce(_COMBINE[reduction], inputs)
+def _reduce(reduction: str, inputs: Sequence[Flat], combiner: Combiner | None) -> Flat:
+    combine = _COMBINE[reduction]
+    total = functools.reduce(combine, inputs) if combiner is None else combiner(combine, list(inputs))
     if reduction != "average":
         return total
     return torch.div(total, len(inputs), rounding_mode=None if total.is_floating_point() else "trunc")

@@ -1,13 +1,19 @@
 """What the simulated ranks share during one example: the baton, the timeline, and each collective's meeting place."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from worlds.contract import Collective
+from worlds.contract import Collective, Job, RankError
 from worlds.sim.baton import Baton
 from worlds.sim.belongings import Belongings
+
+if TYPE_CHECKING:
+    from worlds.sim.flight import Flight
+    from worlds.sim.log import Entry
+    from worlds.sim.order import Combiner
+    from worlds.sim.watch import Watch
 
 Flat: TypeAlias = torch.Tensor  # a collective's input or output on one rank, all tensors of the call end to end
 
@@ -16,13 +22,19 @@ class Mismatch(RuntimeError):
     """Members of a group called different collectives at the same place of the group's sequence."""
 
 
+class NotRunnable(RuntimeError):
+    """The implementation does what this world cannot run, through no fault of its own."""
+
+
 @dataclass
 class Meeting:
     """One collective, as far as its members have arrived."""
 
     calls: dict[int, Collective] = field(default_factory=dict)
     inputs: dict[int, Flat] = field(default_factory=dict)
+    flights: "dict[int, Flight]" = field(default_factory=dict)  # where the job has an `Asynchrony`
     results: list[Flat | None] | None = None
+    completed: int | None = None  # the time of it
     mismatch: str = ""
     waiting: list[int] = field(default_factory=list)  # global ranks
 
@@ -34,16 +46,20 @@ class Meeting:
 
 @dataclass
 class Run:
-    """What the groups of all ranks share during one example."""
+    """What the groups of all ranks share during one example. Lists are by global rank."""
 
     baton: Baton
-    contents: bool
-    at_once: bool
-    timeline: list[list[Collective]]  # by global rank
+    job: Job
+    collectives: list[list[Collective]]
+    combiner: "Combiner | None" = None
+    watches: "list[Watch] | None" = None  # where the job has an `Asynchrony`
+    log: "list[list[Entry]] | None" = None  # where the job asks for a timeline
+    clock: int = 0
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
     messages: dict[str, list[Any]] = field(default_factory=dict)  # by group: sends and receives without their partner
-    belongings: dict[int, Belongings] = field(default_factory=dict)  # by global rank
+    belongings: dict[int, Belongings] = field(default_factory=dict)
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
+    not_runnable: RankError | None = None
 
     def block(self, rank: int, reason: object) -> None:
         """Lets other ranks run until somebody wakes this one, and gives the rank back what is its own."""
@@ -52,3 +68,23 @@ class Run:
             self.baton.block(rank, reason)
         finally:
             self.belongings[rank].take_out()
+
+    def poll(self, rank: int, reason: object) -> None:
+        """Lets all others run who can, and gives the rank back what is its own."""
+        self.belongings[rank].put_away()
+        try:
+            self.baton.poll(rank, reason)
+        finally:
+            self.belongings[rank].take_out()
+
+    def now(self) -> int:
+        """The time of what takes place now."""
+        self.clock += 1
+        return self.clock
+
+    def refuse(self, error: RankError) -> NotRunnable:
+        """Ends the example with this error, on every rank and at once. Raise what it gives."""
+        if self.not_runnable is None:
+            self.not_runnable = error
+            self.baton.abandon()
+        return NotRunnable(error.message)

@@ -5,6 +5,7 @@ reads its tensor when it is posted; a receive writes its own when it is waited f
 count is an error on both sides (gloo would reinterpret the bytes, or fill a part of the tensor, and tell nobody).
 """
 
+from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,11 +54,15 @@ class MessageWork(dist.Work):
             raise Mismatch(self.mismatch)
 
     def is_completed(self) -> bool:
-        """Whether the partner is there."""
+        """Whether the partner is there. If not yet, others run first, as for a collective."""
+        self._on_the_ranks_thread("polls")
+        if self.partner is None:
+            self.group.run.poll(self.group.global_rank, self)
         return self.partner is not None
 
     def wait(self, timeout: Any = None) -> bool:
         """Blocks until the partner is there; a receive then writes its tensor."""
+        self._on_the_ranks_thread("waits for")
         rank, run = self.group.global_rank, self.group.run
         while self.partner is None:
             self._waiting = True
@@ -70,6 +75,10 @@ class MessageWork(dist.Work):
             self._delivered = True
             self.tensor.data.copy_(sent.view_as(self.tensor))
         return True
+
+    def _on_the_ranks_thread(self, does: str) -> None:
+        if get_ident() != self.group.thread:
+            raise self.group.foreign_thread(does, self)
 
     def _source_rank(self) -> int:
         """The member that sent what a receive from any rank got."""

@@ -1,45 +1,32 @@
 """The simulated ranks: threads that are kept from one example to the next."""
 
+import contextlib
+import itertools
 import sys
 import threading
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.testing._internal.distributed import multi_threaded_pg
 
 from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.group import SimGroup, foreign_thread
+from worlds.sim.group import SimGroup
+from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run
+from worlds.sim.order import combiner_of
+from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
 
 
 @cache
-def isolate_threads() -> None:
-    """Gives every rank a `torch.distributed` of its own, once for this process, and registers the backend "sim"."""
-    multi_threaded_pg._install_threaded_pg()
-    dist.distributed_c10d._world = OfRanks()
-    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+def _register_backend() -> None:
     dist.Backend.register_backend("sim", _create_group, extended_api=True, devices=["cpu"])
     stand_in("sim")
-
-
-class OfRanks(multi_threaded_pg.ThreadLocalWorld):
-    """What `torch.distributed` knows, for each rank's thread; a thread that a rank has started has none."""
-
-    def _get_world(self) -> Any:
-        try:
-            return self._world.world  # asked for several times in every collective
-        except AttributeError:
-            thread = threading.current_thread()
-            if thread is not threading.main_thread() and not hasattr(_current, "run"):
-                foreign_thread(thread.name)
-            return super()._get_world()
 
 
 _current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
@@ -58,18 +45,29 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         isolate_threads()
+        _register_backend()
         self._size = size
         self._baton = Baton(size)
         for rank in range(size):
-            threading.Thread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}").start()
+            RankThread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}").start()
 
     def run(self, job: Job) -> Outcome:
-        """One example. The job's world size is this many ranks."""
+        """One example. The job's world size is this many ranks.
+
+        If the outcome says that the job is not runnable, neither is anything else in this process from then on.
+        """
         self._job, self._function = job, resolve(job.function)
-        self._run = Run(self._baton, job.contents, job.at_once, [[] for _ in range(self._size)])
+        self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
+        if job.asynchrony is not None:
+            draws = itertools.cycle(job.asynchrony.draws)
+            run.watches = [Watch(rank, job.asynchrony, draws) for rank in range(self._size)]
+        if job.timeline:
+            run.log = [[] for _ in range(self._size)]
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         self._baton.run()
+        if run.not_runnable is not None:
+            return (RankReport(None, run.not_runnable),) * self._size
         return tuple(report for report in self._reports if report is not None)
 
     def _serve(self, rank: int) -> None:
@@ -81,25 +79,36 @@ class Ranks:
 
     def _example(self, rank: int) -> object:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
-        result, error = None, None
-        how: object = Ended(self._run.timeline[rank])
-        _current.run, _current.grouped = self._run, False
+        result, error, run = None, None, self._run
+        how: object = Ended(run.collectives[rank])
+        _current.run, _current.grouped = run, False
         fresh_state()
-        self._run.belongings[rank] = Belongings(rank, self._size)
-        self._run.belongings[rank].take_out()
+        belongings = Belongings(rank, self._size, run.belongings)
+        belongings.take_out()
+        watch = None if run.watches is None else run.watches[rank]
+        # Called through `partial`, so that the function's frame is off the stack when its variables go (Python 3.11).
+        function = partial(self._function, self._job.payload, rank, self._size)
         try:
-            dist.init_process_group("sim", store=self._store, rank=rank, world_size=self._size)
-            result = self._function(self._job.payload, rank, self._size)
+            with watch or contextlib.nullcontext():
+                dist.init_process_group("sim", store=self._store, rank=rank, world_size=self._size)
+                result = function()
         except BaseException as exception:  # SystemExit too: a rank that exits is a finding
-            error = _describe(exception, self._run)
+            error = _describe(exception, run)
             how = error.message if error.kind == "mismatch" else f"raised {error.message}"
             if error.kind == "raised":
-                self._run.failed = True
+                run.failed = True
         finally:
+            if watch is not None:
+                watch.over = True
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
-        self._reports[rank] = RankReport(result, error, tuple(self._run.timeline[rank]))
+            belongings.put_away()
+        timeline = () if run.log is None else tuple(entry.passage() for entry in run.log[rank])
+        hazards = () if watch is None else tuple(watch.hazards)
+        self._reports[rank] = RankReport(
+            result, error, tuple(run.collectives[rank]), timeline=timeline, hazards=hazards
+        )
         return how
 
 

@@ -1,5 +1,6 @@
 """The handle of a launched collective: waiting for it, and when its result is written."""
 
+from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,9 @@ from worlds.contract import Collective
 from worlds.sim.meeting import Flat, Meeting, Mismatch
 
 if TYPE_CHECKING:
+    from worlds.sim.flight import Flight
     from worlds.sim.group import SimGroup
+    from worlds.sim.log import Entry
 
 
 class SimWork(dist.Work):
@@ -20,38 +23,59 @@ class SimWork(dist.Work):
     def __init__(self, group: "SimGroup", meeting: Meeting, outputs: Tensors, call: Collective, place: int) -> None:
         super().__init__()
         self._group, self._meeting, self._outputs, self._call, self._place = group, meeting, outputs, call, place
-        self._delivered = False
+        self._finished = False
+        self.entry: Entry | None = None  # in the timeline, if there is one
 
     def __str__(self) -> str:
         return f"{self._call}, collective {self._place + 1} of the {self._group.label} group"
 
     def is_completed(self) -> bool:
-        """Whether all members have arrived."""
-        return self._meeting.over
+        """Whether it is done. If not yet, others run first, so that whoever looks often enough sees it done.
+
+        If so, the outputs are written: on a real backend they would be.
+        """
+        if get_ident() != self._group.thread:
+            raise self._group.foreign_thread("polls", self)
+        if not self._meeting.over:
+            self._group.run.poll(self._group.global_rank, self)
+        if self._meeting.over:
+            self._finish()
+        return self._finished
 
     def wait(self, timeout: Any = None) -> bool:
         """Blocks until the collective is carried out, then writes this rank's outputs."""
         meeting, group = self._meeting, self._group
+        if get_ident() != group.thread:
+            raise group.foreign_thread("waits for", self)
         while not meeting.over:
             meeting.waiting.append(group.global_rank)
             group.run.block(group.global_rank, self)
-        if meeting.mismatch:
-            raise Mismatch(meeting.mismatch)
-        if not self._delivered:
-            self._delivered = True
-            assert meeting.results is not None
-            result = meeting.results[group.member]
-            if result is not None:
-                _write(result, self._outputs)
+        self._finish()
         return True
+
+    def _finish(self) -> None:
+        """This rank learns that the collective is over."""
+        if self._meeting.mismatch:
+            raise Mismatch(self._meeting.mismatch)
+        if not self._finished:
+            self._finished = True
+            self._deliver()
+            if self.entry is not None:
+                self.entry.waited = self._group.run.now()
+
+    def _deliver(self) -> None:
+        results = self._meeting.results
+        result = None if results is None else results[self._group.member]
+        if result is not None:
+            write(result, self._outputs)
 
     def get_future(self) -> Future:
         """C++ consumers (DDP's reducer) ask for it right after the launch.
 
         Inside backward it stays open until the end of backward, where an autograd callback waits: blocking at once
         would forbid two buckets in flight and invent deadlocks. The callback comes before the reducer's own, which is
-        queued later. Outside backward nobody would wait for us, so it blocks; also in such callbacks themselves, when
-        no node is at work any more: the first step with a static graph and PowerSGD launch there and wait at once.
+        queued later. Outside backward nobody would wait for us, so it blocks; so it does in a callback at the end of
+        backward, where no node is being evaluated: DDP with a static graph, and PowerSGD, launch and wait in one.
         """
         future: Future = Future()
 
@@ -66,7 +90,38 @@ class SimWork(dist.Work):
         return future
 
 
-def _write(flat: Flat, outputs: Tensors) -> None:
+class WatchedWork(SimWork):
+    """The handle of a collective that has a `Flight`: that one's choices decide when the outputs are written."""
+
+    def __init__(
+        self, group: "SimGroup", meeting: Meeting, outputs: Tensors, call: Collective, place: int, flight: "Flight"
+    ) -> None:
+        super().__init__(group, meeting, outputs, call, place)
+        self._flight = flight
+
+    def is_completed(self) -> bool:
+        """Whether it is done; see `SimWork`."""
+        with self._flight.watch.ours():
+            completed = super().is_completed()
+            self._flight.watch.moment()
+        return completed
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Blocks until it is done; see `SimWork`."""
+        with self._flight.watch.ours():
+            super().wait(timeout)
+            self._flight.watch.moment()
+        return True
+
+    def _deliver(self) -> None:
+        self._flight.finish()
+
+    def __del__(self) -> None:
+        self._flight.drop()
+
+
+def write(flat: Flat, outputs: Tensors) -> None:
+    """Writes a flat result to the tensors that it is for."""
     parts = [flat] if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
     for output, part in zip(outputs, parts, strict=True):
         # .data, as a real backend writes: past autograd and its version counter.

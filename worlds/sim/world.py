@@ -48,6 +48,8 @@ class SimWorld:
         if answered:
             try:
                 outcome: Outcome = child.receive()
+                if any(report.error and report.error.kind == "not runnable" for report in outcome):
+                    self.close()
                 return outcome
             except process.Died as died:
                 error = RankError("died", f"the process that runs all simulated ranks {died}", child.output())

@@ -1,7 +1,6 @@
 """What ranks run in the tests of groups, of messages, and of what ranks must agree on."""
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,22 +64,6 @@ def messages_that_differ(payload: str, rank: int, world_size: int) -> Result:
     assert work is not None
     work.wait()
     return {}
-
-
-def communicating_from_a_thread(payload: str, rank: int, world_size: int) -> Result:
-    """A helper thread adds up; what it raises is raised again by the rank."""
-    raised: list[BaseException] = []
-
-    def help_out() -> None:
-        try:
-            dist.all_reduce(data(rank, 2))
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=help_out, name="helper")
-    thread.start()
-    thread.join()
-    raise raised[0]
 
 
 def shapes_that_differ(payload: str, rank: int, world_size: int) -> Result:

@@ -15,7 +15,7 @@ Calls = list[list[dict[str, Any]]]
 
 
 def program(
-    world: World, name: str, world_size: int, payload: Any = None, module: str = "programs", **options: bool
+    world: World, name: str, world_size: int, payload: Any = None, module: str = "programs", **options: Any
 ) -> Outcome:
     """The outcome of a function of `worlds.tests.programs`, or of another module there."""
     return world.run(Job(f"worlds.tests.{module}:{name}", json.dumps(payload), world_size, **options))

@@ -181,3 +181,10 @@ def launching_more_on_rank_0(payload: str, rank: int, world_size: int) -> Mappin
 def children(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Leaves a process of its own behind."""
     return {"pid": os.getpid(), "child": subprocess.Popen(["sleep", "1000"]).pid}
+
+
+def bits_that_get_lost(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """256 + 1 + 1: bfloat16 has 8 bits, so that each 1 is lost unless the sum is taken in a wider format."""
+    values = torch.tensor([256.0 if rank == 0 else 1.0], dtype=torch.bfloat16)
+    dist.all_reduce(values)
+    return {"sum": values.float().numpy()}

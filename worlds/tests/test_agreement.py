@@ -176,13 +176,6 @@ def test_a_message_of_another_count_or_dtype_is_told_on_both_sides(
     )
 
 
-def test_a_thread_of_a_ranks_own_that_communicates_is_named(sim: World) -> None:
-    for report in program(sim, "communicating_from_a_thread", 2):
-        assert report.error is not None
-        assert "thread 'helper', which a rank has started, uses torch.distributed" in report.error.message
-        assert "gloo runs it" in report.error.message
-
-
 @pytest.mark.parametrize("name", ["subgroups", "backends_by_name", "coalescing_with_a_device"])
 def test_groups_of_every_kind_do_what_they_mean(sim: World, gloo: World, name: str) -> None:
     here = results(program(sim, name, 4))

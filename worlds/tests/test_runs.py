@@ -73,7 +73,13 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
 # Row: ..., and what every rank says on the simulated world; gloo runs it.
 NOT_ON_SIM: dict[str, tuple[str, str, Any, int, str]] = {
     "DDP, FP16_COMPRESS hook in C++": ("wrappers", "ddp_builtin_hook", "FP16_COMPRESS", 2, "should return TensorList"),
-    "torch.distributed.checkpoint, async_save": ("sharded", "checkpoint", "asynchronous", 2, "not runnable on the sim"),
+    "torch.distributed.checkpoint, async_save": (
+        "sharded",
+        "checkpoint",
+        "asynchronous",
+        2,
+        "a thread of the implementation",
+    ),
 }
 
 # Row: ..., torch drops the handle of a collective without waiting for it.

@@ -1,0 +1,126 @@
+"""A collective in flight on one rank, where the job says when it reads and writes, and what happens to its tensors."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from worlds.collectives import Tensors, flatten
+from worlds.contract import Asynchrony, Collective
+from worlds.sim.meeting import Flat, Meeting
+from worlds.sim.region import Memory, Region, regions
+from worlds.sim.work import write
+
+if TYPE_CHECKING:
+    from worlds.sim.watch import Watch
+
+
+class Flight:
+    """From the launch until the rank knows that the collective is done.
+
+    ``member``: the rank in the group; ``place``: in the group's sequence, from 1; ``sent``: a copy of the inputs.
+    """
+
+    def __init__(
+        self,
+        watch: "Watch",
+        meeting: Meeting,
+        member: int,
+        place: int,
+        call: Collective,
+        tensors: tuple[Tensors, Tensors],
+        sent: Flat,
+    ) -> None:
+        self.watch, self.call, self.place = watch, call, place
+        self._meeting, self._member, self._sent = meeting, member, sent
+        self._inputs, self._outputs = tensors
+        if call.operation == "broadcast":  # which c10d hands over as input and output of everybody
+            self._inputs, self._outputs = (self._inputs, []) if watch.rank == call.root else ([], self._outputs)
+        self.read_regions, self.written_regions = regions(self._inputs), regions(self._outputs)
+        self.launched = watch.line()
+        self._reads_late, self._moments_left = _choices(watch.asynchrony, watch)
+        self._written = False
+        self.finished = False
+        watch.launch(self)
+        self._poison(tensors[0])
+        self._seen = self._bits()
+
+    def _poison(self, inputs: Tensors) -> None:
+        if self._outputs is not self._inputs:
+            for output in self._outputs:
+                output.data.fill_(_poison_for(output.dtype))
+            if self._inputs:  # parts of the outputs, perhaps
+                write(self._sent, inputs)
+
+    def read(self) -> Flat:
+        """What this rank puts in: all members are there."""
+        self.check()
+        return flatten(self._inputs) if self._reads_late and self._inputs else self._sent
+
+    def moment(self) -> None:
+        """The outputs may be written now; the choice made at the launch decides."""
+        if self._moments_left and not self._written and self._meeting.results is not None:
+            self._moments_left -= 1
+            if not self._moments_left:
+                self._write()
+
+    def _write(self) -> None:
+        self.check()
+        self._written = True
+        result = None if self._meeting.results is None else self._meeting.results[self._member]
+        if result is not None:
+            write(result, self._outputs)
+        self._seen = self._bits()
+
+    def finish(self) -> None:
+        """The rank knows now."""
+        if not self._written:
+            self._write()
+        else:
+            self.check()
+        self.finished = True
+        self.watch.land(self)
+
+    def drop(self) -> None:
+        """Nobody holds the handle any more."""
+        if not self.finished and not self._meeting.mismatch and (self._inputs or self._outputs):
+            self.watch.drop(self)
+
+    def unreachable(self) -> bool:
+        """Whether nobody else holds the memory that it writes (or reads, if it writes none): it is not missed."""
+        inputs, outputs = [Memory(tensor) for tensor in self._inputs], [Memory(tensor) for tensor in self._outputs]
+        self._inputs, self._outputs, self.read_regions, self.written_regions = [], [], [], []
+        gone = not any(memory.held() for memory in outputs or inputs)
+        self._reads_late = self._reads_late and all(memory.held() for memory in inputs)
+        self._inputs, self._outputs = [each.tensor() for each in inputs], [each.tensor() for each in outputs]
+        self.read_regions, self.written_regions = regions(self._inputs), regions(self._outputs)
+        self._seen = self._bits()
+        return gone
+
+    def check(self) -> None:
+        """Reports tensors that hold something else than they did: whoever changed them went past torch's operations."""
+        if any(not torch.equal(bits, seen) for bits, seen in zip(self._bits(), self._seen, strict=True)):
+            self.watch.report("changed", self, "what torch does not dispatch")
+
+    def _bits(self) -> list[torch.Tensor]:
+        return [flatten([tensor]).view(torch.uint8) for tensor in (*self._inputs, *self._outputs) if tensor.numel()]
+
+    def reads(self, region: Region) -> bool:
+        """Whether it reads any of this memory."""
+        return any(region.overlaps(mine) for mine in self.read_regions)
+
+    def writes(self, region: Region) -> bool:
+        """Whether it writes any of this memory."""
+        return any(region.overlaps(mine) for mine in self.written_regions)
+
+
+def _choices(asynchrony: Asynchrony, watch: "Watch") -> tuple[bool, int]:
+    """Whether to read at completion, and at which moment to write; 0: when the rank waits."""
+    late = next(watch.draws) % 2 == 1 if asynchrony.reads == "drawn" else asynchrony.reads == "completion"
+    moment = next(watch.draws) if asynchrony.writes == "drawn" else int(asynchrony.writes == "completion")
+    return late, moment
+
+
+def _poison_for(dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype is torch.bool else int.from_bytes(b"\x5a" * dtype.itemsize, "big")

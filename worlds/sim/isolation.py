@@ -1,0 +1,43 @@
+"""Gives every rank's thread a `torch.distributed` of its own, and the threads that it starts its rank's."""
+
+import threading
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed import multi_threaded_pg
+
+
+class RankThread(threading.Thread):
+    """The thread that a simulated rank runs on."""
+
+
+class _WorldOfTheRank(multi_threaded_pg.ThreadLocalWorld):
+    """A thread that a rank started sees its rank's groups, as in a process; the groups then say no by name."""
+
+    def _get_world(self) -> Any:
+        try:
+            return self._world.world  # asked for several times in every collective
+        except AttributeError:
+            thread: Any = threading.current_thread()
+            if hasattr(thread, "lockstep_world"):
+                self._world.world = thread.lockstep_world
+            return super()._get_world()
+
+
+@cache
+def isolate_threads() -> None:
+    """Once for this process."""
+    multi_threaded_pg._install_threaded_pg()
+    dist.distributed_c10d._world = _WorldOfTheRank()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    start = threading.Thread.start
+
+    def start_with_the_ranks_world(thread: Any) -> None:
+        by = threading.current_thread()
+        if isinstance(by, RankThread) or hasattr(by, "lockstep_world"):
+            thread.lockstep_world = dist.distributed_c10d._world._get_world()
+        start(thread)
+
+    threading.Thread.start = start_with_the_ranks_world  # type: ignore[assignment,method-assign]

@@ -1,0 +1,260 @@
+"""What ranks run in the tests of asynchrony: right and wrong ways to handle collectives in flight, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from worlds.tests.exchanges import data
+
+
+def looking_all_the_time(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Changes an input, past torch, between launch and completion, and tells what an output holds at each moment."""
+    source, output, seen = data(rank, 2), torch.zeros(2 * world_size).double(), list[Any]()
+    work = dist.all_gather_into_tensor(output, source, async_op=True)
+    watched, changed = output.numpy(), source.numpy()
+    seen.append(watched.copy())
+    changed += 100
+    for _ in range(3):
+        dist.barrier()
+        seen.append(watched.copy())
+    work.wait()
+    return {"seen": [*seen, watched.copy()]}
+
+
+def poisoned(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Outputs of several dtypes before the wait, of which one is in part an input."""
+    dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+    outputs = [torch.zeros(world_size, dtype=dtype) for dtype in dtypes]
+    works = [dist.all_gather_into_tensor(output, output[rank : rank + 1], async_op=True) for output in outputs]
+    before = [output.detach().view(torch.uint8).numpy().copy() for output in outputs]
+    floats = outputs[0].numpy().copy()
+    for work in works:
+        work.wait()
+    return {"before": before, "floats": floats, "after": [output.double().numpy() for output in outputs]}
+
+
+# Right: none of these may be flagged, whenever collectives read and write.
+
+
+def waiting_at_once(rank: int, size: int) -> torch.Tensor:
+    values = data(rank, 4)
+    dist.all_reduce(values)
+    return values * 2
+
+
+def waiting_much_later_in_any_order(rank: int, size: int) -> torch.Tensor:
+    tensors = [data(rank, 2) + number for number in range(5)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    dist.barrier()
+    for number in (3, 0, 4, 1, 2):
+        works[number].wait()
+        tensors[number].mul_(2)
+    return torch.cat(tensors)
+
+
+def in_slices_of_one_buffer(rank: int, size: int) -> torch.Tensor:
+    """Neighbours of what is in flight may be read and written."""
+    buffer = data(rank, 6)
+    first, second = buffer[:3], buffer[3:]
+    work = dist.all_reduce(first, async_op=True)
+    second.mul_(2)
+    other = dist.all_reduce(second, async_op=True)
+    work.wait()
+    first.div_(2)
+    other.wait()
+    return buffer
+
+
+def in_columns_of_one_matrix(rank: int, size: int) -> torch.Tensor:
+    """Columns lie in each other's gaps."""
+    matrix = data(rank, 6).reshape(3, 2)
+    work = dist.all_reduce(matrix[:, 0], async_op=True)
+    matrix[:, 1].mul_(3)
+    work.wait()
+    return matrix
+
+
+def polling_until_it_is_done(rank: int, size: int) -> torch.Tensor:
+    """Who has seen that a collective is complete need not wait for it."""
+    values = data(rank, 2)
+    work = dist.all_reduce(values, async_op=True)
+    while not work.is_completed():
+        pass
+    return values * 2
+
+
+def reading_what_is_only_read(rank: int, size: int) -> torch.Tensor:
+    """An input may be read while it is in flight, and may go into two collectives."""
+    source, one, two = data(rank, 2), torch.zeros(2 * size).double(), torch.zeros(2 * size).double()
+    works = [dist.all_gather_into_tensor(output, source, async_op=True) for output in (one, two)]
+    doubled = source * 2
+    for work in works:
+        work.wait()
+    return torch.cat([one, two, doubled])
+
+
+def making_more_of_the_same_shape(rank: int, size: int) -> torch.Tensor:
+    """Shapes and views of an output may be looked at."""
+    output = torch.zeros(size).double()
+    work = dist.all_gather_into_tensor(output, data(rank, 1), async_op=True)
+    more, view = torch.zeros_like(output), output.view(-1, 1).t()
+    more += output.numel() + output.stride(0)
+    work.wait()
+    return more + view[0]
+
+
+def through_futures(rank: int, size: int) -> torch.Tensor:
+    values = data(rank, 2)
+    doubled = dist.all_reduce(values, async_op=True).get_future().then(lambda done: done.value()[0] * 2).wait()
+    return torch.cat([values, doubled])
+
+
+def from_backward(rank: int, size: int) -> torch.Tensor:
+    """Several in flight from hooks, waited for after backward."""
+    parameters = [torch.ones(3, requires_grad=True) for _ in range(3)]
+    works = []
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(
+            lambda parameter: works.append(dist.all_reduce(parameter.grad, async_op=True))
+        )
+    sum((parameter * (rank + number + 1)).sum() for number, parameter in enumerate(parameters)).backward()
+    for work in works:
+        work.wait()
+    return torch.cat([parameter.grad for parameter in parameters])
+
+
+class _Keeper:
+    """Waits for the collective of one call at the next; nobody waits for the last."""
+
+    def __init__(self) -> None:
+        self.work: Any = None
+
+    def call(self, rank: int) -> torch.Tensor:
+        if self.work is not None:
+            self.work.wait()
+        self.values = data(rank, 2)
+        self.work = dist.all_reduce(self.values, async_op=True)
+        return torch.zeros(0)
+
+
+def dropping_what_nobody_can_see(rank: int, size: int) -> torch.Tensor:
+    """The handle goes, and the result with it."""
+    dist.all_reduce(data(rank, 2), async_op=True)
+    gathered = torch.zeros(size).double()
+    dist.all_gather_into_tensor(gathered, gathered[rank : rank + 1], async_op=True)
+    del gathered
+    dist.barrier()
+    return data(rank, 1)
+
+
+def never_waiting_for_the_last(rank: int, size: int) -> torch.Tensor:
+    """The keeper's handle goes when this function returns: nobody has dropped it before."""
+    keeper = _Keeper()
+    for _ in range(3):
+        keeper.call(rank)
+    return data(rank, 1)
+
+
+RIGHT = {
+    program.__name__: program
+    for program in (
+        *(waiting_at_once, waiting_much_later_in_any_order, in_slices_of_one_buffer, in_columns_of_one_matrix),
+        *(polling_until_it_is_done, reading_what_is_only_read, making_more_of_the_same_shape),
+        *(through_futures, from_backward, never_waiting_for_the_last, dropping_what_nobody_can_see),
+    )
+}
+
+
+def right(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Payload: a name of ``RIGHT``."""
+    return {"values": RIGHT[payload](rank, world_size).double().numpy()}
+
+
+# Wrong: each is flagged as its name says. The lines are those that the tests look for.
+
+
+def changed_by_an_operation(rank: int, size: int) -> None:
+    values = data(rank, 2)
+    work = dist.all_reduce(values, async_op=True)  # launched
+    values.div_(size)  # here
+    work.wait()
+
+
+def changed_past_torch(rank: int, size: int) -> None:
+    values = data(rank, 2)
+    work = dist.all_reduce(values, async_op=True)  # launched
+    values.numpy()[0] = -1.0
+    work.wait()
+
+
+def changed_where_it_is_only_read(rank: int, size: int) -> None:
+    source, output = data(rank, 2), torch.zeros(2 * size).double()
+    work = dist.all_gather_into_tensor(output, source, async_op=True)  # launched
+    source.zero_()  # here
+    work.wait()
+
+
+def used_where_it_was_reduced(rank: int, size: int) -> None:
+    values = data(rank, 2)
+    work = dist.all_reduce(values, async_op=True)  # launched
+    values * 2  # here
+    work.wait()
+
+
+def used_in_a_list(rank: int, size: int) -> None:
+    outputs = [torch.zeros(2).double() for _ in range(size)]
+    work = dist.all_gather(outputs, data(rank, 2), async_op=True)  # launched
+    torch.cat([data(rank, 1), outputs[0][1:]])  # here
+    work.wait()
+
+
+def used_in_backward(rank: int, size: int) -> None:
+    weight = torch.zeros(2).double().requires_grad_()
+    factor = torch.ones(2).double().requires_grad_()
+    loss = (weight * factor).sum()
+    work = dist.all_reduce(weight.detach(), async_op=True)  # launched
+    loss.backward()  # here
+    work.wait()
+
+
+def shared_with_another_collective(rank: int, size: int) -> None:
+    values = data(rank, 2)
+    works = [
+        dist.all_reduce(values, async_op=True),  # launched
+        dist.broadcast(values[:1], src=0, async_op=True),  # here
+    ]
+    for work in works:
+        work.wait()
+
+
+def dropped(rank: int, size: int) -> torch.Tensor:
+    values = data(rank, 2)
+    dist.all_reduce(values, async_op=True)  # launched, here
+    return values
+
+
+def dropped_when_it_is_replaced(rank: int, size: int) -> torch.Tensor:
+    both = data(rank, 2)
+    work = dist.all_reduce(both[:1], async_op=True)  # launched
+    work = dist.all_reduce(both[1:], async_op=True)  # here
+    work.wait()
+    return both
+
+
+WRONG = {
+    program.__name__: program
+    for program in (
+        *(changed_by_an_operation, changed_past_torch, changed_where_it_is_only_read),
+        *(used_where_it_was_reduced, used_in_a_list, used_in_backward),
+        *(shared_with_another_collective, dropped, dropped_when_it_is_replaced),
+    )
+}
+
+
+def wrong(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Payload: a name of ``WRONG``."""
+    kept = WRONG[payload](rank, world_size)
+    dist.barrier()
+    return {"kept": kept is not None}

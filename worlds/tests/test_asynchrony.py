@@ -1,0 +1,118 @@
+"""Asynchrony on the simulated world: collectives read and write when the job says; misuse is named, nothing else."""
+
+import inspect
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+
+from worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, Outcome, World
+from worlds.tests import flights
+from worlds.tests.meaning import CASES
+from worlds.tests.outcomes import plain, program, results, run_calls
+
+DRAWS = (0, 1, 3, 2, 0, 5, 1, 1)
+CHOICES = [Asynchrony(reads, writes, DRAWS) for reads, writes in itertools.product(MOMENTS_TO_READ, MOMENTS_TO_WRITE)]
+
+
+def run(world: World, function: str, payload: str, world_size: int, asynchrony: Asynchrony | None) -> Outcome:
+    """The outcome of a function of `worlds.tests.flights`."""
+    return world.run(Job(f"worlds.tests.flights:{function}", payload, world_size, asynchrony=asynchrony))
+
+
+@pytest.mark.parametrize("reads", MOMENTS_TO_READ)
+@pytest.mark.parametrize(("writes", "first_seen"), [("completion", (1, 0)), ("drawn", (2, 1)), ("wait", (4, 4))])
+def test_a_collective_reads_and_writes_when_the_job_says(
+    sim: World, reads: str, writes: str, first_seen: tuple[int, int]
+) -> None:
+    """Rank 0 launches first, changes its input and blocks; rank 1 is the last, and changes its own after completion."""
+    draws = (1, 3) if reads == writes == "drawn" else (1,) if reads == "drawn" else (3,)
+    outcome = run(sim, "looking_all_the_time", "", 2, Asynchrony(reads, writes, draws))
+    gathered = [1, 2, 11, 12] if reads == "launch" else [101, 102, 11, 12]
+    for result, first in zip(results(outcome), first_seen, strict=True):
+        before, after = result["seen"][:first], result["seen"][first:]
+        assert all(np.isnan(values).all() for values in before)
+        assert [values.tolist() for values in after] == [gathered] * (5 - first)
+
+
+def test_what_is_drawn_comes_from_the_draws_over_and_over(sim: World) -> None:
+    def seen(*draws: int) -> object:
+        asynchrony = Asynchrony("drawn", "drawn", draws)
+        return plain(results(run(sim, "looking_all_the_time", "", 2, asynchrony)))
+
+    assert seen(0) == plain(results(run(sim, "looking_all_the_time", "", 2, Asynchrony("launch", "wait"))))
+    assert seen(1) == plain(results(run(sim, "looking_all_the_time", "", 2, Asynchrony("completion", "completion"))))
+    assert seen(0) == seen(0, 0, 0) != seen(1) != seen(1, 0) == seen(1, 0, 1, 0)
+
+
+def test_outputs_are_poisoned_but_for_the_part_that_is_input(sim: World) -> None:
+    for rank, result in enumerate(results(run(sim, "poisoned", "", 2, Asynchrony()))):
+        assert [math.isnan(value) for value in result["floats"]] == [rank == 1, rank == 0]
+        for before, size in zip(result["before"], (4, 2, 8, 1, 1), strict=True):
+            own, other = before[rank * size : (rank + 1) * size], before[(1 - rank) * size : (2 - rank) * size]
+            assert not own.any()
+            assert other.any()
+        assert all(not after.any() for after in result["after"])
+
+
+@pytest.mark.parametrize("name", flights.RIGHT)
+def test_right_programs_are_never_flagged_and_have_one_result(sim: World, name: str) -> None:
+    for size in (1, 2, 3):
+        usual = plain(results(run(sim, "right", name, size, None)))
+        for choice in CHOICES:
+            outcome = run(sim, "right", name, size, choice)
+            assert [str(hazard) for report in outcome for hazard in report.hazards] == []
+            assert plain(results(outcome)) == usual
+
+
+def test_every_collective_has_one_result_whenever_it_reads_and_writes(sim: World) -> None:
+    for size in (1, 2, 3):
+        calls = [[asked for case in CASES.values() for asked in case(size)]] * size
+        usual = [report["results"] for report in results(run_calls(sim, calls))]
+        for choice in CHOICES:
+            outcome = program(sim, "calls", size, calls, asynchrony=choice)
+            assert [report.hazards for report in outcome] == [()] * size
+            assert plain([report["results"] for report in results(outcome)]) == plain(usual)
+
+
+def line_of(name: str, mark: str) -> str:
+    """Where a function of `worlds.tests.flights` has the comment, as "12, in function"."""
+    lines, first = inspect.getsourcelines(flights.WRONG[name])
+    found = [first + number for number, line in enumerate(lines) if mark in line.partition("#")[2]]
+    return f"{found[0]}, in {name}" if found else ""
+
+
+@pytest.mark.parametrize("name", flights.WRONG)
+def test_each_misuse_is_named_with_operation_rank_and_lines(sim: World, name: str) -> None:
+    for choice in CHOICES:
+        outcome = run(sim, "wrong", name, 2, choice)
+        for rank, report in enumerate(outcome):
+            (hazard,) = report.hazards
+            assert (hazard.kind, hazard.rank, hazard.place) == (name.partition("_")[0], rank, 1)
+            assert hazard.collective == report.collectives[0]
+            assert hazard.launched.endswith(f"flights.py:{line_of(name, 'launched')}")
+            where = line_of(name, "here")
+            assert hazard.line.endswith(f"flights.py:{where}") if where else not hazard.line
+            for said in (f"rank {rank}", hazard.collective.operation, HAZARDS[hazard.kind], hazard.launched):
+                assert said in str(hazard)
+
+
+def test_without_asynchrony_nobody_watches(sim: World) -> None:
+    for name in flights.WRONG:
+        assert [report.hazards for report in run(sim, "wrong", name, 2, None)] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"reads": "wait"}, "reads='wait': it must be one of launch, completion, drawn"),
+        ({"writes": "launch"}, "writes='launch': it must be one of completion, drawn, wait"),
+        ({"reads": "drawn"}, "draws=() is empty"),
+        ({"writes": "drawn", "draws": (1, -1)}, "draws=(1, -1): they must be 0 or more"),
+    ],
+)
+def test_choices_that_do_not_exist_are_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Asynchrony(**options)  # type: ignore[arg-type]
