@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
+from worlds.family import Leftovers
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
@@ -65,10 +66,13 @@ class Ranks:
             run.log = [[] for _ in range(self._size)]
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
+        leftovers = Leftovers()
         self._baton.run()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
-        return tuple(report for report in self._reports if report is not None)
+        first, *others = (report for report in self._reports if report is not None)
+        # Whose they are is not known, since all ranks are one process: the first rank tells.
+        return (replace(first, left=leftovers.list()), *others)
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)

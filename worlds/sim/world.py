@@ -48,7 +48,7 @@ class SimWorld:
         if answered:
             try:
                 outcome: Outcome = child.receive()
-                if any(report.error and report.error.kind == "not runnable" for report in outcome):
+                if any(report.left or (report.error and report.error.kind == "not runnable") for report in outcome):
                     self.close()
                 return outcome
             except process.Died as died:

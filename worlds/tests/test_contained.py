@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,16 @@ def test_the_process_of_the_simulated_ranks_is_contained_like_any_other(
             assert gone(before)
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("fault", ["leaves a thread", "leaves a process"])
+def test_what_a_simulated_rank_leaves_behind_is_told_and_ended(sim: World, fault: str) -> None:
+    before = pids(run(sim))
+    left = FAULTS[fault].left
+    assert left is not None
+    assert [bool(re.search(left, " ".join(report.left))) for report in run(sim, fault, 1)] == [True, False]
+    assert not pids(run(sim)) & before
+    assert gone(before)
 
 
 def test_what_a_rank_prints_is_kept_to_its_end_and_no_file_grows_without_bound(quick: GlooWorld) -> None:
