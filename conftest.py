@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, Implementation, Unusable, look_up
+from properties.implementations import CORRECT, KERNELS, Implementation, Unusable, look_up
+from properties.kernels import device
+from properties.kernels.held import Kernels, look_up_kernels
 from properties.law import sentence
 from properties.matrix import matrix
 from properties.trial import Trial
@@ -80,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
+    device.choose()
     names = config.getoption("--impl")
     bench = config.stash[_BENCH] = Bench(names or list(CORRECT))
     if names and not config.option.help and not hasattr(config, "workerinput"):
@@ -104,13 +107,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each law meets each implementation on each world."""
+    """Each law meets each implementation on each world, and each law of kernels all kernels."""
+    if hasattr(metafunc.function, "kernel_law"):
+        names = list(KERNELS)
+        if metafunc.config.getoption("--impl"):
+            names = [one.name for one in metafunc.config.stash[_BENCH].implementations if one.claims.kernels]
+        metafunc.parametrize("kernels", names, indirect=True)
     if not hasattr(metafunc.function, "law"):
         return
     worlds = metafunc.config.getoption("--world") or list(WORLDS)
     pairs = [
         pytest.param((implementation, world), id=f"{implementation.short}-{world}")
         for implementation in metafunc.config.stash[_BENCH].implementations
+        if not implementation.claims.kernels
         for world in worlds
     ]
     metafunc.parametrize("trial", pairs, indirect=True)
@@ -137,6 +146,12 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     implementation, world = request.param
     bench = request.config.stash[_BENCH]
     return Trial(implementation, bench.world(world), confirm_on=lambda: bench.world("gloo"))
+
+
+@pytest.fixture
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Kernels under test, in the simulated world's process."""
+    return look_up_kernels(request.param, request.config.stash[_BENCH].world("sim"))
 
 
 @pytest.fixture(scope="session")

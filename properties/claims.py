@@ -19,6 +19,7 @@ class Claims:
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
+    kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
     def __post_init__(self) -> None:
