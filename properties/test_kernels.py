@@ -12,7 +12,7 @@ from properties.kernels.cases import Case, Tensor
 from properties.kernels.held import Kernels, kernel_law, must_equal
 
 
-@kernel_law(cases.moves(), {"pack": ()})
+@kernel_law(cases.moves(), {"pack": ()}, cases.LONG)
 def test_pack_puts_every_element_at_its_place(kernels: Kernels, case: Case) -> None:
     """The bucket is the concatenation of all tensors, each in row-major order whatever its strides, bit for bit.
 
@@ -23,7 +23,7 @@ def test_pack_puts_every_element_at_its_place(kernels: Kernels, case: Case) -> N
     must_equal(kernels.run_case("pack", case), [expected.packed(case)], numbers=False)
 
 
-@kernel_law(cases.moves(), {"pack": (), "unpack": ()})
+@kernel_law(cases.moves(), {"pack": (), "unpack": ()}, cases.LONG)
 def test_unpack_after_pack_is_the_identity(kernels: Kernels, case: Case) -> None:
     """Bit for bit, for any dtype, into memory that holds NaN; nothing around the elements is written.
 
@@ -35,7 +35,7 @@ def test_unpack_after_pack_is_the_identity(kernels: Kernels, case: Case) -> None
     )
 
 
-@kernel_law(cases.conversions(), {"pack": ("scale", "coefficient")})
+@kernel_law(cases.conversions(), {"pack": ("scale", "coefficient")}, cases.MIXED)
 def test_pack_casts_and_scales_with_one_rounding(kernels: Kernels, case: Case) -> None:
     """Each element is computed in float32 and rounded to the bucket's dtype once, to nearest even; dtypes may be mixed.
 
@@ -45,7 +45,7 @@ def test_pack_casts_and_scales_with_one_rounding(kernels: Kernels, case: Case) -
     must_equal(kernels.run_case("pack", replace(case, divisor=1.0)), [expected.converted(case)])
 
 
-@kernel_law(cases.conversions(), {"unpack": ("divisor", "scale", "coefficient")})
+@kernel_law(cases.conversions(), {"unpack": ("divisor", "scale", "coefficient")}, cases.MIXED)
 def test_unpack_averages_and_casts_with_one_rounding(kernels: Kernels, case: Case) -> None:
     """The same on the way back; the division is correctly rounded.
 
@@ -55,7 +55,7 @@ def test_unpack_averages_and_casts_with_one_rounding(kernels: Kernels, case: Cas
     must_equal(kernels.run_case("unpack", case), expected.unpacked(case))
 
 
-@kernel_law(cases.conversions(), {"scale_": ("divisor", "scale", "coefficient")})
+@kernel_law(cases.conversions(), {"scale_": ("divisor", "scale", "coefficient")}, cases.MIXED)
 def test_average_scale_and_clip_are_one_pass_in_place(kernels: Kernels, case: Case) -> None:
     """x becomes RN(x / N * scale * coefficient) computed in float32, and nothing else is written.
 
@@ -81,7 +81,7 @@ def test_a_cast_rounds_to_nearest_even_and_keeps_nan_and_infinity(
 MAGNITUDES = ("distinct", "general", "wide", "huge", "tiny")
 
 
-@kernel_law(cases.conversions(MAGNITUDES, 10_000), {"norm": ()})
+@kernel_law(cases.conversions(MAGNITUDES, 10_000), {"norm": ()}, cases.NORMS)
 def test_the_norm_of_a_list_is_the_norm_of_its_concatenation(kernels: Kernels, case: Case) -> None:
     """Inside the interval proved for float32 sums of squares in any order, also where squares overflow or underflow.
 

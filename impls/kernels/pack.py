@@ -54,8 +54,9 @@ def transfer(
     divisor: float,
     scale: float,
     coefficient: torch.Tensor | None,
+    index: tl.dtype = tl.int64,
 ) -> None:
-    """`pack` or `unpack`. ValueError for what does not fit."""
+    """`pack` or `unpack`. ``index``: of offsets, see `_transfer`. ValueError for what does not fit."""
     changes = divisor != 1 or scale != 1 or coefficient is not None
     if isinstance(tensors, Table):
         table = tensors
@@ -83,6 +84,7 @@ def transfer(
         DIVIDE=divisor != 1,
         SCALE=scale != 1,
         BLOCK=BLOCK,
+        INDEX=index,
         num_warps=WARPS,
         enable_fp_fusion=False,
     )

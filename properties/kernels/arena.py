@@ -1,6 +1,7 @@
 """Tensors in memory that is poisoned around and between their elements, so that a stray read or write shows.
 
-The poison is all bits set: NaN in every floating dtype, and no value that a law ever asks for.
+Around a source, all bits are set: NaN in every floating dtype. So they are in a destination's elements before a kernel
+runs; around those is a pattern, so that poison copied from one to the other shows too.
 """
 
 from typing import Any
@@ -22,10 +23,13 @@ class Placed:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True))
         length = 2 * GUARD + spec.offset + (reach if spec.count else 0)
         self._memory = torch.full((length * dtype.itemsize,), 255, dtype=torch.uint8, device=device)
+        if values is None:
+            self._memory.copy_(torch.arange(len(self._memory), device=device) * 89 % 251)
         self._place = (spec.shape, spec.strides, GUARD + spec.offset)
         self.tensor = self._memory.view(dtype).as_strided(*self._place)
-        if values is not None and spec.count:
-            words = torch.from_numpy(np.array(values).view(np.uint8).copy()).to(device)
+        if spec.count:
+            poison = np.full(spec.count * dtype.itemsize, 255, np.uint8)
+            words = torch.from_numpy(poison if values is None else np.array(values).view(np.uint8)).to(device)
             self.tensor.copy_(words.view(dtype).view(spec.shape))
         self._before = self._memory.clone()
 

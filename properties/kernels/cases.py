@@ -139,3 +139,28 @@ def casts(draw: st.DrawFn) -> tuple[Tensor, str, str]:
         draw(st.sampled_from(("distinct", "special", "bits", "wide", "huge", "tiny"))),
         draw(st.sampled_from(NUMBERS)),
     )
+
+
+def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named: Any) -> Case:
+    """A case by hand, with a bucket that fits; of the first tensor's dtype unless ``bucket`` says otherwise."""
+    count = sum(tensor.count for tensor in tensors)
+    return Case(tensors, kind, Tensor((count,), bucket or (tensors[0].dtype if tensors else "float32"), 0, seed=97), **named)
+
+
+LONG = (
+    bucketed(Tensor((2**15 + 1,), "bfloat16"), Tensor((3,), "bfloat16", seed=1)),
+    bucketed(Tensor((2**16 - 1,)), Tensor((2**16 + 1,), seed=1)),
+    bucketed(Tensor((257, 129), order=(0, 1), steps=(1, 1)), Tensor((0,)), Tensor((), seed=1)),
+    bucketed(),
+)
+MIXED = (
+    bucketed(Tensor((5,)), Tensor((8195,), "bfloat16", seed=1), Tensor((7,), "float16", seed=2), bucket="bfloat16"),
+    bucketed(Tensor((40,)), Tensor((40,), "float16", seed=1), kind="special", bucket="float16", scale=1 / 3),
+    bucketed(Tensor((8193,)), Tensor((9,), "bfloat16", seed=1), kind="wide", divisor=7.0, coefficient=0.7),
+    bucketed(),
+)
+NORMS = (
+    *(bucketed(Tensor((33,), dtype), Tensor((3, 2), dtype, seed=1), kind="wide") for dtype in NUMBERS),
+    *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny")),
+    bucketed(),
+)

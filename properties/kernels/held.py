@@ -1,12 +1,12 @@
 """Kernels under test, and the decorator that makes a pytest test of a check of theirs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from properties.kernels import device
@@ -73,9 +73,12 @@ def plain(value: Any) -> Any:
 
 
 def kernel_law(
-    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]]
+    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = ()
 ) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
-    """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about."""
+    """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
+
+    ``always``: what is tried before anything is drawn, because few draws would hit it.
+    """
 
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
         def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
@@ -87,19 +90,25 @@ def kernel_law(
                 return
             verdict = "wrong"
             try:
-                hold(check, kernels, draws)
+                hold(check, kernels, draws, always)
                 verdict = "holds"
             finally:
                 record_property(PROPERTY, {**filed, "verdict": verdict})
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        test.kernel_law = (check, draws)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
+        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
         return test
 
     return decorate
 
 
-def hold(check: Callable[[Kernels, Any], None], kernels: Kernels, draws: st.SearchStrategy[Any]) -> None:
+def hold(
+    check: Callable[[Kernels, Any], None],
+    kernels: Kernels,
+    draws: st.SearchStrategy[Any],
+    always: Sequence[Any] = (),
+    shrink: bool = True,
+) -> None:
     """Searches, shrinks, and raises the smallest failure."""
     profile = settings()
     wanted = settings(
@@ -107,7 +116,7 @@ def hold(check: Callable[[Kernels, Any], None], kernels: Kernels, draws: st.Sear
         derandomize=profile.derandomize,
         database=None,
         deadline=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
     )
 
@@ -118,12 +127,15 @@ def hold(check: Callable[[Kernels, Any], None], kernels: Kernels, draws: st.Sear
             error.add_note(f"{kernels.name}: {drawn!r}")
             raise
 
-    wanted(given(draws)(examine))()
+    search = given(draws)(examine)
+    for case in reversed(always):
+        search = example(case)(search)
+    wanted(search)()
 
 
 def expects_failure(test: Callable[..., None], kernels: Kernels) -> str:
     """Holds the law against kernels with a fault, and returns what the failure says; pytest fails where none comes."""
-    check, draws = test.kernel_law  # type: ignore[attr-defined]
+    check, draws, always = test.kernel_law  # type: ignore[attr-defined]
     with pytest.raises(AssertionError) as failure:
-        hold(check, kernels, draws)
+        hold(check, kernels, draws, always, shrink=False)
     return "\n".join([str(failure.value), *getattr(failure.value, "__notes__", ())])
