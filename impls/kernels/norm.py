@@ -65,10 +65,11 @@ def norm_and_coefficient(tensors: Tensors, max_norm: float, divisor: float, scal
             SCALE=scale != 1,
             BLOCK=BLOCK,
             num_warps=WARPS,
+            enable_fp_fusion=True,
         )
     if not table.tensors and device.type == "cpu":
         return torch.tensor([0.0, 1.0, 0.0])  # of nothing at all, there is no device to ask
-    _whole_norm[(1,)](partials, result, table.blocks, float(max_norm), BLOCK=SUMS, num_warps=WARPS)
+    _whole_norm[(1,)](partials, result, table.blocks, float(max_norm), BLOCK=SUMS, num_warps=WARPS, enable_fp_fusion=True)
     return result
 
 

@@ -116,6 +116,7 @@ def hold(
         derandomize=profile.derandomize,
         database=None,
         deadline=None,
+        report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
     )
