@@ -177,9 +177,11 @@ class SquaresIn16Bits(Kernels):
 
     @staticmethod
     def norm(tensors):
-        return plain_norm([t for t in tensors if t.dtype == torch.float16])if all(
-            t.dtype == torch.float16 for t in tensors
-        ) else norms.norm(tensors)
+        return (
+            plain_norm([t for t in tensors if t.dtype == torch.float16])
+            if all(t.dtype == torch.float16 for t in tensors)
+            else norms.norm(tensors)
+        )
 
 
 class SquaresOverflow(Kernels):
@@ -246,7 +248,7 @@ class ParameterUpdatedApart(Kernels):
     def sgd_step(param, master, grad, momentum_buffer=None, *, lr, coefficient=None, **named):
         before = master.clone()
         steps.sgd_step(param, master, grad, momentum_buffer, lr=lr, coefficient=coefficient, **named)
-        param.copy_((before.to(param.dtype) - (before - master).to(param.dtype)))
+        param.copy_(before.to(param.dtype) - (before - master).to(param.dtype))
 
 
 # Seen in PTX, not in results.

@@ -62,14 +62,15 @@ def norm_and_coefficient(tensors: Tensors, max_norm: float, divisor: float, scal
             float(scale),
             MASK=table.mask,
             DIVIDE=divisor != 1,
-            SCALE=scale != 1,
             BLOCK=BLOCK,
             num_warps=WARPS,
             enable_fp_fusion=True,
         )
     if not table.tensors and device.type == "cpu":
         return torch.tensor([0.0, 1.0, 0.0])  # of nothing at all, there is no device to ask
-    _whole_norm[(1,)](partials, result, table.blocks, float(max_norm), BLOCK=SUMS, num_warps=WARPS, enable_fp_fusion=True)
+    _whole_norm[(1,)](
+        partials, result, table.blocks, float(max_norm), BLOCK=SUMS, num_warps=WARPS, enable_fp_fusion=True
+    )
     return result
 
 
@@ -97,7 +98,6 @@ def _partial_norms(
     scale,
     MASK: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
     INDEX: tl.constexpr = tl.int64,
 ):
@@ -117,16 +117,16 @@ def _partial_norms(
                     offsets = start + tl.arange(0, BLOCK).to(INDEX)
                     place = positions(offsets, layout, tl.load(fields + 5), dimensions)
                     x = tl.load(pointer(address, KIND) + place, offsets < count, other=0)
-                    _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE, SCALE)
+                    _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE)
                 else:
                     if (address % 16 == 0) & (count - start >= BLOCK):
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
                         x = tl.load(tl.multiple_of(pointer(address, KIND), 16) + offsets)
-                        _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE, SCALE)
+                        _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE)
                     else:
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
                         x = tl.load(pointer(address, KIND) + offsets, offsets < count, other=0)
-                        _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE, SCALE)
+                        _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE)
 
 
 @triton.jit
@@ -139,9 +139,8 @@ def _sum(
     scale,
     KIND: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
 ):
-    x = transform(to_float32(words, KIND), divisor, scale, None, DIVIDE, SCALE)
+    x = transform(to_float32(words, KIND), divisor, scale, None, DIVIDE)
     exponent = exponent_of(tl.max(tl.abs(x), 0))
     x = x * power_of_two(-exponent)
     tl.store(partials + block, exponent.to(tl.float32))
@@ -153,18 +152,22 @@ def _whole_norm(partials, result, blocks, max_norm, BLOCK: tl.constexpr):
     """sqrt(sum over blocks of sum * 2**(2 e)), the greatest e taken out first; the coefficient; the square."""
     lanes = tl.arange(0, BLOCK)
     highest = tl.full([BLOCK], -126.0, tl.float32)
-    for begin in range(0, blocks, BLOCK):
+    begin = 0
+    while begin < blocks:
         exponent = tl.load(partials + begin + lanes, begin + lanes < blocks, other=-126.0)
         highest = tl.maximum(highest, exponent)
+        begin += BLOCK
     top = tl.max(highest, 0)
     sums = tl.zeros([BLOCK], tl.float32)
-    for begin in range(0, blocks, BLOCK):
+    begin = 0
+    while begin < blocks:
         inside = begin + lanes < blocks
         exponent = tl.load(partials + begin + lanes, inside, other=-126.0)
         part = tl.load(partials + blocks + begin + lanes, inside, other=0.0)
         # 2**(2 d) in two factors, as d may be -252; a sum that underflows is nothing beside the greatest.
         down = power_of_two(tl.maximum((exponent - top).to(tl.int32), -126))
         sums += part * down * down
+        begin += BLOCK
     total = tl.sum(sums, 0)
     unit = power_of_two(top.to(tl.int32))
     norm = tl.sqrt_rn(total) * unit

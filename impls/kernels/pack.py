@@ -82,7 +82,6 @@ def transfer(
         BUCKET=kind_of(bucket.dtype, table.raw),
         PACKS=packs,
         DIVIDE=divisor != 1,
-        SCALE=scale != 1,
         BLOCK=BLOCK,
         INDEX=index,
         num_warps=WARPS,
@@ -132,7 +131,6 @@ def _transfer(
     BUCKET: tl.constexpr,
     PACKS: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
     INDEX: tl.constexpr = tl.int64,
 ):
@@ -142,14 +140,13 @@ def _transfer(
     fields = layout + entry * FIELDS
     start = (block - tl.load(fields)).to(INDEX) * BLOCK
     kind = tl.load(fields + 3)
-    address = tl.load(addresses + entry)
     for KIND in tl.static_range(7):
         if MASK & (1 << KIND):
             # Only where kinds are mixed is there something to decide on the device.
             if (MASK == (1 << KIND)) | (kind == KIND):
                 _move(
                     layout, fields, tl.load(addresses + entry), bucket, start, divisor, scale, coefficient,
-                    KIND, BUCKET, PACKS, DIVIDE, SCALE, BLOCK, INDEX,
+                    KIND, BUCKET, PACKS, DIVIDE, BLOCK, INDEX,
                 )  # fmt: skip
 
 
@@ -167,7 +164,6 @@ def _move(
     BUCKET: tl.constexpr,
     PACKS: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
     INDEX: tl.constexpr,
 ):
@@ -180,7 +176,7 @@ def _move(
         offsets = start + tl.arange(0, BLOCK).to(INDEX)
         inside = offsets < count
         place = positions(offsets, layout, tl.load(fields + 5), dimensions)
-        _copy(tensor + place, flat + offsets, inside, divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE, SCALE)
+        _copy(tensor + place, flat + offsets, inside, divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE)
     else:
         # What the compiler cannot know of addresses from a table is seen here, and told to it.
         aligned = ((address | flat.to(tl.int64)) % 16 == 0) & (count - start >= BLOCK)
@@ -188,13 +184,22 @@ def _move(
             offsets = start + tl.arange(0, BLOCK).to(INDEX)
             _copy(
                 tl.multiple_of(tensor, 16) + offsets, tl.multiple_of(flat, 16) + offsets, None,
-                divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE, SCALE,
+                divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE,
             )  # fmt: skip
         else:
             offsets = start + tl.arange(0, BLOCK).to(INDEX)
             inside = offsets < count
             _copy(
-                tensor + offsets, flat + offsets, inside, divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE, SCALE
+                tensor + offsets,
+                flat + offsets,
+                inside,
+                divisor,
+                scale,
+                coefficient,
+                KIND,
+                BUCKET,
+                PACKS,
+                DIVIDE,
             )
 
 
@@ -210,7 +215,6 @@ def _copy(
     BUCKET: tl.constexpr,
     PACKS: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
 ):
     if PACKS:
         x = tl.load(tensor, inside)
@@ -218,7 +222,7 @@ def _copy(
         x = tl.load(flat, inside)
     if KIND < 3:  # numbers, not words
         x = to_float32(x, KIND if PACKS else BUCKET)
-        x = transform(x, divisor, scale, coefficient, DIVIDE, SCALE)
+        x = transform(x, divisor, scale, coefficient, DIVIDE)
         x = from_float32(x, BUCKET if PACKS else KIND)
     if PACKS:
         tl.store(flat, x, inside)

@@ -32,7 +32,6 @@ def scale_(tensors: Tensors, divisor: float = 1.0, scale: float = 1.0, coefficie
         coefficient,
         MASK=table.mask,
         DIVIDE=divisor != 1,
-        SCALE=scale != 1,
         BLOCK=BLOCK,
         num_warps=WARPS,
         enable_fp_fusion=False,
@@ -60,7 +59,6 @@ def _scale(
     coefficient,
     MASK: tl.constexpr,
     DIVIDE: tl.constexpr,
-    SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
     INDEX: tl.constexpr = tl.int64,
 ):
@@ -79,21 +77,19 @@ def _scale(
                     offsets = start + tl.arange(0, BLOCK).to(INDEX)
                     place = positions(offsets, layout, tl.load(fields + 5), dimensions)
                     words = pointer(address, KIND) + place
-                    _rewrite(words, offsets < count, divisor, scale, coefficient, KIND, DIVIDE, SCALE)
+                    _rewrite(words, offsets < count, divisor, scale, coefficient, KIND, DIVIDE)
                 else:
                     if (address % 16 == 0) & (count - start >= BLOCK):
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
                         words = tl.multiple_of(pointer(address, KIND), 16) + offsets
-                        _rewrite(words, None, divisor, scale, coefficient, KIND, DIVIDE, SCALE)
+                        _rewrite(words, None, divisor, scale, coefficient, KIND, DIVIDE)
                     else:
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
                         words = pointer(address, KIND) + offsets
-                        _rewrite(words, offsets < count, divisor, scale, coefficient, KIND, DIVIDE, SCALE)
+                        _rewrite(words, offsets < count, divisor, scale, coefficient, KIND, DIVIDE)
 
 
 @triton.jit
-def _rewrite(
-    words, inside, divisor, scale, coefficient, KIND: tl.constexpr, DIVIDE: tl.constexpr, SCALE: tl.constexpr
-):
-    x = transform(to_float32(tl.load(words, inside), KIND), divisor, scale, coefficient, DIVIDE, SCALE)
+def _rewrite(words, inside, divisor, scale, coefficient, KIND: tl.constexpr, DIVIDE: tl.constexpr):
+    x = transform(to_float32(tl.load(words, inside), KIND), divisor, scale, coefficient, DIVIDE)
     tl.store(words, from_float32(x, KIND), inside)

@@ -55,7 +55,6 @@ def sgd_step(
         float(weight_decay),
         PARAM=kind_of(param.dtype, False),
         GRAD=kind_of(grad.dtype, False),
-        SCALE=scale != 1,
         DECAY=weight_decay != 0,
         FIRST=first,
         BLOCK=BLOCK,
@@ -112,7 +111,6 @@ def adamw_step(
         float(eps),
         PARAM=kind_of(param.dtype, False),
         GRAD=kind_of(grad.dtype, False),
-        SCALE=scale != 1,
         DECAY=weight_decay != 0,
         NEAR=near,
         BLOCK=BLOCK,
@@ -163,7 +161,6 @@ def _sgd(
     decay,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
-    SCALE: tl.constexpr,
     DECAY: tl.constexpr,
     FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -175,13 +172,13 @@ def _sgd(
         offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _sgd_block(
             param, master, grad, momentum_buffer, offsets, None, scale, coefficient, lr, momentum, decay,
-            PARAM, GRAD, SCALE, DECAY, FIRST,
+            PARAM, GRAD, DECAY, FIRST,
         )  # fmt: skip
     else:
         offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _sgd_block(
             param, master, grad, momentum_buffer, offsets, offsets < count, scale, coefficient, lr, momentum, decay,
-            PARAM, GRAD, SCALE, DECAY, FIRST,
+            PARAM, GRAD, DECAY, FIRST,
         )  # fmt: skip
 
 
@@ -200,11 +197,10 @@ def _sgd_block(
     decay,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
-    SCALE: tl.constexpr,
     DECAY: tl.constexpr,
     FIRST: tl.constexpr,
 ):
-    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False, SCALE)
+    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False)
     p = tl.load(master + offsets, inside)
     if DECAY:
         g = g + decay * p
@@ -236,7 +232,6 @@ def _adamw(
     eps,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
-    SCALE: tl.constexpr,
     DECAY: tl.constexpr,
     NEAR: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -247,13 +242,13 @@ def _adamw(
         offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _adamw_block(
             param, master, grad, exp_avg, exp_avg_sq, offsets, None, scale, coefficient,
-            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, SCALE, DECAY, NEAR,
+            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, DECAY, NEAR,
         )  # fmt: skip
     else:
         offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _adamw_block(
             param, master, grad, exp_avg, exp_avg_sq, offsets, offsets < count, scale, coefficient,
-            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, SCALE, DECAY, NEAR,
+            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, DECAY, NEAR,
         )  # fmt: skip
 
 
@@ -277,11 +272,10 @@ def _adamw_block(
     eps,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
-    SCALE: tl.constexpr,
     DECAY: tl.constexpr,
     NEAR: tl.constexpr,
 ):
-    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False, SCALE)
+    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False)
     p = tl.load(master + offsets, inside)
     m = tl.load(exp_avg + offsets, inside)
     v = tl.load(exp_avg_sq + offsets, inside)

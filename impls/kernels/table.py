@@ -76,9 +76,7 @@ class Table:
             if new is not old and _signature(new) != _signature(old):
                 raise ValueError(f"tensor {index} is {_signature(new)}, and was {_signature(old)}: make a new table")
         addresses = _addresses(tensors, self.addresses.device)
-        return Table(
-            tensors, self.layout, addresses, self.entries, self.blocks, self.elements, self.mask, self.raw
-        )
+        return Table(tensors, self.layout, addresses, self.entries, self.blocks, self.elements, self.mask, self.raw)
 
 
 def check(tensors: Sequence[torch.Tensor], raw: bool) -> None:

@@ -69,12 +69,11 @@ def from_float32(x, KIND: tl.constexpr):
 
 
 @triton.jit
-def transform(x, divisor, scale, coefficient, DIVIDE: tl.constexpr, SCALE: tl.constexpr):
-    """RN(RN(RN(x / divisor) * scale) * coefficient); what is left out would multiply or divide by one."""
+def transform(x, divisor, scale, coefficient, DIVIDE: tl.constexpr):
+    """RN(RN(RN(x / divisor) * scale) * coefficient); a division by one, which is left out, would cost something."""
     if DIVIDE:
         x = tl.div_rn(x, divisor)
-    if SCALE:
-        x = x * scale
+    x = x * scale
     if coefficient is not None:
         x = x * tl.load(coefficient)
     return x
@@ -85,9 +84,11 @@ def positions(offsets, layout, described, dimensions):
     """Where in memory, in elements from the first, the elements with these row-major indices are."""
     place = offsets * 0
     rest = offsets
-    for dimension in range(dimensions):
+    dimension = 0
+    while dimension < dimensions:  # not range(): Triton 3.6's interpreter cannot count to a loaded number (NumPy 2.4)
         size = tl.load(layout + described + 2 * dimension).to(offsets.dtype)
         stride = tl.load(layout + described + 2 * dimension + 1).to(offsets.dtype)
         place += rest % size * stride
         rest = rest // size
+        dimension += 1
     return place

@@ -92,7 +92,9 @@ def test_unaligned_addresses_and_the_ends_of_tensors_have_narrow_loads(compiled:
 def test_the_first_element_of_a_block_is_computed_in_64_bits(compiled: dict[str, Any]) -> None:
     for name, found in compiled.items():
         if not name.startswith("fault") and name != "whole norm":
-            assert re.search(r"shl\.b64\s+%rd\d+, %rd\d+, 13;|mul\.wide\.u32\s+%rd\d+, %r\d+, 4096;", found["ptx"]), name
+            assert re.search(r"shl\.b64\s+%rd\d+, %rd\d+, 13;|mul\.wide\.u32\s+%rd\d+, %r\d+, 4096;", found["ptx"]), (
+                name
+            )
             assert not re.search(r"setp\.l[te]\.s32\s+%p\d+, %r\d+, (8192|4096);", found["ptx"]), name
 
 

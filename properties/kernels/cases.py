@@ -11,9 +11,7 @@ from properties.kernels.values import KINDS
 NUMBERS = ("float32", "bfloat16", "float16")
 MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "complex64")
 # Lengths at which kernels go wrong: around blocks, vectors, 2**15 and 2**16.
-EDGES = tuple(
-    length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1)
-)
+EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,8 @@ class Tensor:
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Tensor":
         """The inverse."""
-        return Tensor(**{key: tuple(x) if isinstance(x, list) else x for key, x in data.items()})
+        plain: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
+        return Tensor(**plain)
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,9 @@ def casts(draw: st.DrawFn) -> tuple[Tensor, str, str]:
 def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named: Any) -> Case:
     """A case by hand, with a bucket that fits; of the first tensor's dtype unless ``bucket`` says otherwise."""
     count = sum(tensor.count for tensor in tensors)
-    return Case(tensors, kind, Tensor((count,), bucket or (tensors[0].dtype if tensors else "float32"), 0, seed=97), **named)
+    return Case(
+        tensors, kind, Tensor((count,), bucket or (tensors[0].dtype if tensors else "float32"), 0, seed=97), **named
+    )
 
 
 LONG = (

@@ -15,7 +15,7 @@ def gpus() -> int:
 
 
 def choose() -> str:
-    """"interpreted" or "compiled", before anybody imports triton: child processes inherit the choice.
+    """ "interpreted" or "compiled", before anybody imports triton: child processes inherit the choice.
 
     A TRITON_INTERPRET that is set already stays as it is.
     """

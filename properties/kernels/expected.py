@@ -55,9 +55,7 @@ def unpacked(case: Case) -> list[Array]:
 
 def scaled(case: Case, coefficient: float | None) -> list[Array]:
     """The tensors, in place."""
-    return [
-        transformed(values(t, case.kind), t.dtype, case.divisor, case.scale, coefficient) for t in case.tensors
-    ]
+    return [transformed(values(t, case.kind), t.dtype, case.divisor, case.scale, coefficient) for t in case.tensors]
 
 
 def norm_enclosure(numbers: Array) -> Enclosure:

@@ -31,10 +31,14 @@ class Kernels:
     def run(self, operation: str, **request: Any) -> list[Array]:
         """The results of one case, as bytes. AssertionError where it fails, or writes where it must not."""
         data = {"implementation": self.name, "operation": operation, **request}
-        (report,) = self.world.run(Job("properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT))
+        (report,) = self.world.run(
+            Job("properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT)
+        )
         if report.error is not None or report.result is None:
             assert report.error is not None
-            raise AssertionError(f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}")
+            raise AssertionError(
+                f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}"
+            )
         if report.result["spilled"]:
             raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
         out: list[Array] = report.result["out"]
@@ -64,7 +68,7 @@ def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True)
 def fields(case: Case) -> dict[str, Any]:
     """A case as plain data."""
     data = {name: getattr(case, name) for name in ("kind", "divisor", "scale", "coefficient", "bucket", "tensors")}
-    return json.loads(json.dumps(data, default=plain))  # type: ignore[no-any-return]
+    return dict(json.loads(json.dumps(data, default=plain)))
 
 
 def plain(value: Any) -> Any:

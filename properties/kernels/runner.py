@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import json
 import mmap
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from properties.kernels.cases import Tensor
 from properties.kernels.values import elements
 
 Request = Mapping[str, Any]
+MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -113,7 +115,7 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
         named = {**request["settings"], **({"step": t} if request["function"] == "adamw_step" else {"first": t == 1})}
         if coefficient is not None:
             named["coefficient"] = torch.tensor(coefficient, dtype=torch.float32, device=device)
-        for begin, end in zip(bounds, bounds[1:], strict=False):
+        for begin, end in itertools.pairwise(bounds):
             piece = [placed.tensor[begin:end] for placed in (param, arrays["master"], grad)]
             states = [arrays[name].tensor[begin:end] for name in request["states"]]
             function(*piece, *states, **named)
@@ -124,19 +126,22 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
 def far(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """Elements more than 2**31 elements apart are packed, and unpacked to where they came from.
 
-    The memory between them is reserved and never touched, so that it costs nothing (CPU only).
+    On CPU the memory between them is reserved and never touched, so that it costs nothing.
     """
     stride, count = request["stride"], request["count"]
-    memory = torch.frombuffer(mmap.mmap(-1, stride * (count - 1) + 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000),
-                              dtype=torch.uint8)  # fmt: skip
+    length = stride * (count - 1) + 4096
+    if device == "cuda":
+        memory = torch.empty(length, dtype=torch.uint8, device=device)
+    else:
+        reserved = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        memory = torch.frombuffer(reserved, dtype=torch.uint8)
     tensor = memory.as_strided((count,), (stride,), 7)
-    values = torch.arange(1, count + 1, dtype=torch.uint8)
-    tensor.copy_(values)
-    bucket = torch.zeros(count, dtype=torch.uint8)
+    tensor.copy_(torch.arange(1, count + 1, dtype=torch.uint8, device=device))
+    bucket = torch.zeros(count, dtype=torch.uint8, device=device)
     kernels.pack([tensor], bucket)
     tensor.zero_()
     kernels.unpack(bucket, [tensor])
-    return {"out": [bucket.numpy().copy(), tensor.clone().numpy()], "spilled": []}
+    return {"out": [bucket.cpu().numpy(), tensor.clone().cpu().numpy()], "spilled": []}
 
 
 OPERATIONS = {

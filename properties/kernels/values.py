@@ -19,21 +19,22 @@ def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
     """``count`` elements.
 
     distinct: small integers that differ from their neighbors and between seeds, exact in every dtype;
-    general: normal; wide: over 2**-20 to 2**20; huge, tiny: near the ends of the dtype's range;
+    general: normal; wide: times 2**-10 to 2**10; huge, tiny: near the ends of the dtype's range;
     special: NaN, infinities, zeros, subnormals, ties and ends of ranges; bits: any bits at all.
     """
     to = DTYPES[dtype]
     rng = np.random.default_rng([seed, count])
     if kind == "bits" or to.kind not in "fV":
-        raw = rng.integers(0, 256, count * to.itemsize, dtype=np.uint8).view(to)
-        return raw
+        return rng.integers(0, 256, count * to.itemsize, dtype=np.uint8).view(to)
     if kind == "distinct":
         return ((np.arange(count) * 37 + 11 * seed) % 241 - 120).astype(to)
     if kind == "special":
         return np.resize(rng.permutation(special(dtype)), count)
     normal = np.clip(rng.standard_normal(count), -3.9, 3.9)
     top, bottom = (13, -20) if dtype == "float16" else (124, -140)
-    exponents = {"general": 0, "wide": rng.integers(-10, 11, count), "huge": top, "tiny": bottom}[kind]
+    exponents = np.full(count, {"huge": top, "tiny": bottom}.get(kind, 0))
+    if kind == "wide":
+        exponents = rng.integers(-10, 11, count)
     return round_array(np.ldexp(normal, exponents).astype(np.float64), dtype) if dtype != "float64" else normal
 
 
