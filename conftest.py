@@ -119,7 +119,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     pairs = [
         pytest.param((implementation, world), id=f"{implementation.short}-{world}")
         for implementation in metafunc.config.stash[_BENCH].implementations
-        if not implementation.claims.kernels
         for world in worlds
     ]
     metafunc.parametrize("trial", pairs, indirect=True)
@@ -131,8 +130,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         law = getattr(getattr(item, "function", None), "law", None)
         implementation = item.callspec.params["trial"][0] if law else None
-        unclaimed = law is not None and not law.needs(implementation.claims)
-        (left_out if unclaimed else kept).append(item)
+        unclaimed = law is not None and (implementation.claims.kernels or not law.needs(implementation.claims))
+        # A law of kernels where none are under test has been given nothing to run on.
+        nothing = hasattr(getattr(item, "function", None), "kernel_law") and not isinstance(
+            item.callspec.params["kernels"], str
+        )
+        (left_out if unclaimed or nothing else kept).append(item)
         if unclaimed:
             config.stash[_BENCH].unclaimed.add((implementation.name, law.number, sentence(law)))
     if left_out:

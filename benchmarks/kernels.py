@@ -43,7 +43,10 @@ Call = Callable[[int], object]  # runs on the set of tensors of that number
 
 @dataclass(frozen=True)
 class Contest:
-    """One task: ``moved`` bytes; calls by name, ours and those of peers, the copy among them. ``sets``: how many sets of tensors there are."""
+    """One task: the bytes that must be ``moved``; calls by name, ours, and those of peers, the copy among them.
+
+    ``sets``: how many sets of tensors there are.
+    """
 
     name: str
     moved: int

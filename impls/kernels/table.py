@@ -73,8 +73,13 @@ class Table:
         if len(tensors) != len(self.tensors):
             raise ValueError(f"the table has {len(self.tensors)} tensors, not {len(tensors)}")
         for index, (new, old) in enumerate(zip(tensors, self.tensors, strict=True)):
-            if new is not old and _signature(new) != _signature(old):
-                raise ValueError(f"tensor {index} is {_signature(new)}, and was {_signature(old)}: make a new table")
+            # A thousand tensors are a thousand rounds of this, at every step: nothing is built unless it is wrong.
+            if new.stride() != old.stride() or new.shape != old.shape or new.dtype != old.dtype:
+                raise ValueError(f"tensor {index} is {_layout(new)}, and was {_layout(old)}: make a new table")
+            if new.device != old.device:
+                raise ValueError(f"tensor {index} is on {new.device}, and was on {old.device}: make a new table")
+            if new.is_conj() or new.is_neg():
+                raise ValueError(f"tensor {index} is a lazy conjugate or negative: make it a plain tensor")
         addresses = _addresses(tensors, self.addresses.device)
         return Table(tensors, self.layout, addresses, self.entries, self.blocks, self.elements, self.mask, self.raw)
 
@@ -154,5 +159,5 @@ def _addresses(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.T
     return upload([tensor.data_ptr() for tensor in tensors if tensor.numel()], device)
 
 
-def _signature(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+def _layout(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"

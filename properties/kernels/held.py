@@ -88,7 +88,11 @@ def kernel_law(
         def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
             law = check.__name__.removeprefix("test_").replace("_", " ")
             filed = {"number": "P17", "law": law, "implementation": kernels.name, "world": "one process"}
-            lacking = [f for f, names in needs.items() if not set(names) <= set(kernels.functions.get(f, ["-"]))]
+            lacking = [
+                function
+                for function, arguments in needs.items()
+                if function not in kernels.functions or not set(arguments) <= set(kernels.functions[function])
+            ]
             if lacking:
                 record_property(PROPERTY, {**filed, "verdict": "not claimed"})
                 return
