@@ -19,6 +19,8 @@ def scale_(tensors: Tensors, divisor: float = 1.0, scale: float = 1.0, coefficie
     table = tensors if isinstance(tensors, Table) else Table.of(tensors)
     if table.raw:
         raise ValueError("this table is for moving only: make one with raw=False to scale")
+    if not table.tensors:
+        return
     check_coefficient(coefficient, table.layout)
     refuse_overlaps(table)
     if table.blocks == 0:
