@@ -117,11 +117,11 @@ def hold(
     always: Sequence[Any] = (),
     shrink: bool = True,
 ) -> None:
-    """Searches, shrinks, and raises the smallest failure."""
+    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run."""
     profile = settings()
     wanted = settings(
         max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
-        derandomize=profile.derandomize,
+        derandomize=profile.derandomize or not shrink,
         database=None,
         deadline=None,
         report_multiple_bugs=False,
