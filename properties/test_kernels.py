@@ -64,7 +64,7 @@ def test_average_scale_and_clip_are_one_pass_in_place(kernels: Kernels, case: Ca
     must_equal(kernels.run_case("scale_", case), expected.scaled(case, case.coefficient))
 
 
-@kernel_law(cases.casts(), {"cast": ()})
+@kernel_law(cases.casts(), {"cast": ()}, cases.CASTS)
 def test_a_cast_rounds_to_nearest_even_and_keeps_nan_and_infinity(
     kernels: Kernels, drawn: tuple[Tensor, str, str]
 ) -> None:

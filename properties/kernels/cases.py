@@ -158,6 +158,7 @@ MIXED = (
     bucketed(Tensor((5,)), Tensor((8195,), "bfloat16", seed=1), Tensor((7,), "float16", seed=2), bucket="bfloat16"),
     bucketed(Tensor((9,), "float16"), Tensor((9,), "bfloat16", seed=1), bucket="float32"),
     bucketed(Tensor((40,)), Tensor((40,), "float16", seed=1), kind="special", bucket="float16", scale=1 / 3),
+    bucketed(Tensor((100,)), kind="special", bucket="bfloat16"),
     bucketed(Tensor((8193,)), Tensor((9,), "bfloat16", seed=1), kind="wide", divisor=7.0, coefficient=0.7),
     bucketed(),
 )
@@ -166,3 +167,4 @@ NORMS = (
     *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny")),
     bucketed(),
 )
+CASTS = tuple((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS)

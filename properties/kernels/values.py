@@ -43,5 +43,8 @@ def special(dtype: str) -> NDArray[Any]:
     edges = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 65504.0, 65519.0, 65520.0, 2.0**-14, 2.0**-24]
     edges += [2.0**-25, 2.0**-133, 2.0**-134, 2.0**-149, 2.0**-126, 3.3895313892515355e38, 3.4028234663852886e38]
     edges += [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-23, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 - 2.0**-9]
-    with np.errstate(over="ignore"):
-        return np.array([*edges, *(-x for x in edges)]).astype(np.float32).astype(DTYPES[dtype])
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.array([*edges, *(-x for x in edges)]).astype(np.float32)
+        # NaN that a sum of integers would carry over into zero, and one that would lose all that makes it NaN.
+        odd = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001], np.uint32).view(np.float32)
+        return np.concatenate([numbers, odd]).astype(DTYPES[dtype])
