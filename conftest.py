@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, Implementation, Unusable, look_up
+from properties.implementations import CORRECT, KERNELS, Implementation, Unusable, look_up
+from properties.kernels import device
+from properties.kernels.held import Kernels, look_up_kernels
 from properties.law import sentence
 from properties.matrix import matrix
 from properties.soundness import Unsound, check
@@ -117,6 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
+    device.choose()
     names = config.getoption("--impl")
     option = config.getoption
     try:
@@ -151,7 +154,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each law meets each implementation on each world."""
+    """Each law meets each implementation on each world, and each law of kernels all kernels."""
+    if hasattr(metafunc.function, "kernel_law"):
+        names = list(KERNELS)
+        if metafunc.config.getoption("--impl"):
+            names = [one.name for one in metafunc.config.stash[_BENCH].implementations if one.claims.kernels]
+        metafunc.parametrize("kernels", names, indirect=True)
     if not hasattr(metafunc.function, "law"):
         return
     bench = metafunc.config.stash[_BENCH]
@@ -174,8 +182,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         law = getattr(getattr(item, "function", None), "law", None)
         implementation = item.callspec.params["trial"][0] if law else None
-        unclaimed = law is not None and not law.needs(implementation.claims)
-        (left_out if unclaimed else kept).append(item)
+        unclaimed = law is not None and (implementation.claims.kernels or not law.needs(implementation.claims))
+        # A law of kernels where none are under test has been given nothing to run on.
+        nothing = hasattr(getattr(item, "function", None), "kernel_law") and not isinstance(
+            item.callspec.params["kernels"], str
+        )
+        (left_out if unclaimed or nothing else kept).append(item)
         if unclaimed:
             config.stash[_BENCH].unclaimed.add((implementation.name, law.number, sentence(law)))
     if left_out:
@@ -190,6 +202,12 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     bench = request.config.stash[_BENCH]
     gloo, sim = lambda: bench.world("gloo"), lambda: bench.world("sim")
     return Trial(implementation, bench.world(world), gloo, sim, world_fault=bench.fault(world))
+
+
+@pytest.fixture
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Kernels under test, in the simulated world's process."""
+    return look_up_kernels(request.param, request.config.stash[_BENCH].world("sim"))
 
 
 @pytest.fixture(scope="session")

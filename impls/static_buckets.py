@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.average import average_
 from impls.wrapper import DataParallel
 
 
@@ -46,9 +47,9 @@ class Bucket:
         self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
         return dist.all_reduce(self.buffer, async_op=True)
 
-    def average(self) -> None:
+    def average(self, kernels: bool | None) -> None:
         """After the all-reduce: divides, and hands each gradient that some rank had to its parameter."""
-        self.elements /= dist.get_world_size()
+        average_(self.elements, dist.get_world_size(), kernels)
         for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist(), strict=True):
             if ranks:
                 parameter.grad = view
@@ -69,12 +70,13 @@ def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.P
 
 
 class StaticBuckets(DataParallel):
-    """Buckets fixed at construction and sent in one order."""
+    """Buckets fixed at construction and sent in one order. ``kernels``: see `impls.average`."""
 
     claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module)
+        self._kernels = kernels
         self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
         self._in_flight: list[dist.Work] = []  # one for each bucket sent, in order
         self._buckets = [Bucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)]
@@ -110,6 +112,6 @@ class StaticBuckets(DataParallel):
                 self._in_flight.append(bucket.all_reduce())
             for work, bucket in zip(self._in_flight, self._buckets, strict=True):
                 work.wait()
-                bucket.average()
+                bucket.average(self._kernels)
             self._in_flight.clear()
             self._begun = False

@@ -7,4 +7,5 @@ What runs where:
                       search (and shrink), hold (a law against an implementation), report and what it is made of:
                       decode, guess, picture, whereabouts, script; matrix
     the laws          test_*.py, one file per family
+    of kernels        kernels: what test_kernels.py draws, runs and expects
 """

@@ -15,6 +15,7 @@ CORRECT = (
     "impls.frameworks.torch_ddp:TorchDDPFindUnused",
     "impls.frameworks.torch_ddp:TorchDDPBucketView",
 )
+KERNELS = ("impls.kernels.suite:Kernels",)
 WRONG = (
     "impls.hook:HookDataParallel",
     "impls.async_hook:AsyncHookDataParallel",

@@ -1,0 +1,170 @@
+"""What the laws of kernels draw: lists of tensors in every shape, stride, offset and dtype, and their values."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from properties.kernels.values import KINDS
+
+NUMBERS = ("float32", "bfloat16", "float16")
+MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "complex64")
+# Lengths at which kernels go wrong: around blocks, vectors, 2**15 and 2**16.
+EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor's place in memory: ``order`` of its dimensions from the innermost, each with gaps of ``steps`` - 1.
+
+    ``offset``: elements from an address that is a multiple of 16 bytes; ``seed``: of its values.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    offset: int = 0
+    order: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    seed: int = 0
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements; row-major and without gaps where nothing else is said."""
+        order = self.order or tuple(reversed(range(len(self.shape))))
+        strides, reach = [0] * len(self.shape), 1
+        for place, dimension in enumerate(order):
+            strides[dimension] = reach * (self.steps[place] if self.steps else 1)
+            reach = strides[dimension] * max(self.shape[dimension], 1)
+        return tuple(strides)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Tensor":
+        """The inverse."""
+        plain: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
+        return Tensor(**plain)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A list of tensors, the kind of their values, and what a law does to them. ``bucket``: dtype of the bucket."""
+
+    tensors: tuple[Tensor, ...]
+    kind: str = "distinct"
+    bucket: Tensor = Tensor((0,))
+    divisor: float = 1.0
+    scale: float = 1.0
+    coefficient: float | None = None
+
+    @property
+    def count(self) -> int:
+        """Elements of all tensors."""
+        return sum(tensor.count for tensor in self.tensors)
+
+
+def lengths(most: int = 70_000) -> st.SearchStrategy[int]:
+    """Few elements, or about as many as where something changes."""
+    return st.integers(0, 40) | st.sampled_from([edge for edge in EDGES if edge <= most])
+
+
+@st.composite
+def tensors(draw: st.DrawFn, dtypes: Sequence[str], seed: int, most: int = 70_000) -> Tensor:
+    """One tensor: long and flat, or small with up to four dimensions; dense or not."""
+    dtype = draw(st.sampled_from(dtypes))
+    shape = draw(
+        st.lists(st.integers(0, 5), max_size=4).map(tuple)
+        | lengths(most).map(lambda length: (length,))
+        | st.tuples(st.sampled_from((3, 64, 130)), st.sampled_from((65, 128)))
+    )
+    offset = draw(st.integers(0, 9))
+    if not shape or draw(st.booleans()):
+        return Tensor(shape, dtype, offset, seed=seed)
+    order = tuple(draw(st.permutations(range(len(shape)))))
+    steps = draw(st.tuples(*(st.sampled_from((1, 1, 2, 3)) for _ in shape)))
+    return Tensor(shape, dtype, offset, order, steps, seed)
+
+
+@st.composite
+def lists(draw: st.DrawFn, dtypes: Sequence[str], longest: int = 70_000) -> tuple[Tensor, ...]:
+    """A few tensors, of which few are long; sometimes dozens of small ones."""
+    if draw(st.integers(0, 19)) == 19:
+        sizes = draw(st.lists(st.integers(0, 9), min_size=20, max_size=40))
+        return tuple(Tensor((size,), dtypes[seed % len(dtypes)], seed=seed) for seed, size in enumerate(sizes))
+    kinds = draw(st.lists(st.sampled_from((300, 300, 300, longest)), max_size=6))
+    return tuple(draw(tensors(dtypes, seed, most)) for seed, most in enumerate(kinds))
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> Case:
+    """One dtype for all: bits are moved."""
+    dtype = draw(st.sampled_from(MOVED))
+    chosen = draw(lists([dtype]))
+    bucket = Tensor((sum(tensor.count for tensor in chosen),), dtype, draw(st.integers(0, 9)))
+    return Case(chosen, draw(st.sampled_from(("distinct", "bits"))), bucket)
+
+
+@st.composite
+def conversions(draw: st.DrawFn, kinds: Sequence[str] = KINDS, longest: int = 70_000) -> Case:
+    """Several dtypes, divided, scaled, multiplied by a coefficient on the device, rounded."""
+    chosen = draw(lists(NUMBERS, longest))
+    count = sum(tensor.count for tensor in chosen)
+    return Case(
+        chosen,
+        draw(st.sampled_from(kinds)),
+        Tensor((count,), draw(st.sampled_from(NUMBERS)), draw(st.integers(0, 9)), seed=97),
+        draw(st.sampled_from((1.0, 2.0, 3.0, 7.0, 64.0, 61.0))),
+        draw(st.sampled_from((1.0, 0.5, 1 / 3, 0.1))),
+        draw(st.none() | st.sampled_from((1.0, 0.25, 0.7))),
+    )
+
+
+@st.composite
+def casts(draw: st.DrawFn) -> tuple[Tensor, str, str]:
+    """A tensor, the kind of its values, and the dtype to cast to."""
+    return (
+        draw(tensors(NUMBERS, 1)),
+        draw(st.sampled_from(("distinct", "special", "bits", "wide", "huge", "tiny"))),
+        draw(st.sampled_from(NUMBERS)),
+    )
+
+
+def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named: Any) -> Case:
+    """A case by hand, with a bucket that fits; of the first tensor's dtype unless ``bucket`` says otherwise."""
+    count = sum(tensor.count for tensor in tensors)
+    return Case(
+        tensors, kind, Tensor((count,), bucket or (tensors[0].dtype if tensors else "float32"), 0, seed=97), **named
+    )
+
+
+LONG = (
+    bucketed(Tensor((2**15 + 1,), "bfloat16"), Tensor((3,), "bfloat16", seed=1)),
+    bucketed(Tensor((2**16 - 1,)), Tensor((2**16 + 1,), seed=1)),
+    bucketed(Tensor((257, 129), order=(0, 1), steps=(1, 1)), Tensor((0,)), Tensor((), seed=1)),
+    bucketed(),
+)
+MIXED = (
+    bucketed(Tensor((5,)), Tensor((8195,), "bfloat16", seed=1), Tensor((7,), "float16", seed=2), bucket="bfloat16"),
+    bucketed(Tensor((9,), "float16"), Tensor((9,), "bfloat16", seed=1), bucket="float32"),
+    bucketed(Tensor((40,)), Tensor((40,), "float16", seed=1), kind="special", bucket="float16", scale=1 / 3),
+    bucketed(Tensor((100,)), kind="special", bucket="bfloat16"),
+    bucketed(Tensor((8193,)), Tensor((9,), "bfloat16", seed=1), kind="wide", divisor=7.0, coefficient=0.7),
+    bucketed(),
+)
+NORMS = (
+    *(bucketed(Tensor((33,), dtype), Tensor((3, 2), dtype, seed=1), kind="wide") for dtype in NUMBERS),
+    *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny")),
+    bucketed(),
+)
+CASTS = tuple((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS)

@@ -1,0 +1,24 @@
+"""Interpreted or compiled: kernels run on a GPU where there is one, and else in Triton's interpreter."""
+
+import ctypes
+import os
+
+
+def gpus() -> int:
+    """How many CUDA devices the driver has; asked of the driver itself, as torch takes seconds to import."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def choose() -> str:
+    """ "interpreted" or "compiled", before anybody imports triton: child processes inherit the choice.
+
+    A TRITON_INTERPRET that is set already stays as it is.
+    """
+    if gpus() == 0:
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    return "interpreted" if os.environ.get("TRITON_INTERPRET") == "1" else "compiled"

@@ -1,0 +1,95 @@
+"""What kernels must give, in float32 arithmetic that rounds every operation, and one rounding to what is stored."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracle.bounds import Enclosure, norm
+from oracle.rounding import round_array
+from properties.kernels.cases import Case, Tensor
+from properties.kernels.values import DTYPES, elements
+
+Array = NDArray[Any]
+
+
+def values(spec: Tensor, kind: str) -> Array:
+    """A tensor's elements, in row-major order."""
+    return elements(kind, spec.count, spec.dtype, spec.seed)
+
+
+def transformed(x: Array, dtype: str, divisor: float, scale: float, coefficient: float | None) -> Array:
+    """RN(RN32(RN32(RN32(x / divisor) * scale) * coefficient)), the outer one into ``dtype``."""
+    with np.errstate(all="ignore"):
+        y = x.astype(np.float32) / np.float32(divisor)
+        y = y * np.float32(scale)
+        if coefficient is not None:
+            y = y * np.float32(coefficient)
+        return round_array(y, dtype)
+
+
+def packed(case: Case) -> Array:
+    """The bucket, all tensors in one dtype: bits are moved."""
+    parts = [values(tensor, case.kind) for tensor in case.tensors]
+    return np.concatenate(parts) if parts else np.zeros(0, DTYPES[case.bucket.dtype])
+
+
+def converted(case: Case) -> Array:
+    """The bucket, with cast and scale."""
+    parts = [
+        transformed(values(t, case.kind), case.bucket.dtype, 1.0, case.scale, case.coefficient) for t in case.tensors
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, DTYPES[case.bucket.dtype])
+
+
+def unpacked(case: Case) -> list[Array]:
+    """The tensors, with average and cast."""
+    ends = np.cumsum([0, *(tensor.count for tensor in case.tensors)])
+    bucket = values(case.bucket, case.kind)
+    return [
+        transformed(bucket[begin:end], t.dtype, case.divisor, case.scale, case.coefficient)
+        for t, begin, end in zip(case.tensors, ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def scaled(case: Case, coefficient: float | None) -> list[Array]:
+    """The tensors, in place."""
+    return [transformed(values(t, case.kind), t.dtype, case.divisor, case.scale, coefficient) for t in case.tensors]
+
+
+def norm_enclosure(numbers: Array) -> Enclosure:
+    """Where the norm of float32 values may lie before its last rounding, in any order, fused or not, at any magnitude.
+
+    A power of two is taken out first, as a norm is homogeneous: squares in the bound stay in range, as they must in the
+    kernel. What then falls below float32 is rounded; the bound's allowance for what is lost between values of about one
+    is larger by far.
+    """
+    x = numbers.astype(np.float64)
+    exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
+    kept = round_array(np.ldexp(x, -exponent), "float32")
+    if not kept.any():
+        return Enclosure(Fraction(0), Fraction(0))
+    found = norm(kept.astype(np.float64).tolist(), "float32")
+    return Enclosure(found.low * Fraction(2) ** exponent, found.high * Fraction(2) ** exponent)
+
+
+def coefficient_of(norm32: float, max_norm: float) -> float:
+    """min(1, RN(max_norm / RN(norm + 1e-6))) in float32."""
+    below = np.float32(norm32) + np.float32(1e-6)
+    return float(min(np.float32(1), np.float32(max_norm) / below))
+
+
+def same(actual: bytes, expected: Array, numbers: bool) -> str:
+    """Empty where bits agree; else the first element that differs. ``numbers``: any NaN is NaN."""
+    got = np.frombuffer(actual, dtype=expected.dtype)
+    if len(got) != expected.size:
+        return f"{len(got)} elements, and must be {expected.size}"
+    words = f"u{expected.dtype.itemsize}"
+    wrong = got.view(words) != expected.view(words)
+    if numbers:
+        wrong &= ~(np.isnan(got.astype(np.float32)) & np.isnan(expected.astype(np.float32)))
+    if not wrong.any():
+        return ""
+    first = int(np.flatnonzero(wrong)[0])
+    return f"element {first} is {got[first]}, and must be {expected[first]} ({wrong.sum()} of {wrong.size} are wrong)"

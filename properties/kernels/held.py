@@ -1,0 +1,150 @@
+"""Kernels under test, and the decorator that makes a pytest test of a check of theirs."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from properties.kernels import device
+from properties.kernels.cases import Case, Tensor
+from properties.kernels.expected import Array, same
+from properties.matrix import PROPERTY
+from worlds.contract import Job, World
+
+Functions = Mapping[str, list[str]]
+INTERPRETED = 5  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
+LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """An implementation's kernels and the supervised process that they run in."""
+
+    name: str
+    world: World
+    functions: Functions
+
+    def run(self, operation: str, **request: Any) -> list[Array]:
+        """The results of one case, as bytes. AssertionError where it fails, or writes where it must not."""
+        data = {"implementation": self.name, "operation": operation, **request}
+        (report,) = self.world.run(
+            Job("properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT)
+        )
+        if report.error is not None or report.result is None:
+            assert report.error is not None
+            raise AssertionError(
+                f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}"
+            )
+        if report.result["spilled"]:
+            raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
+        out: list[Array] = report.result["out"]
+        return out
+
+    def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
+        """`run` on a case."""
+        return self.run(operation, **{**fields(case), **more})
+
+
+def look_up_kernels(name: str, world: World) -> Kernels:
+    """The named kernels. RuntimeError where they cannot be imported."""
+    (report,) = world.run(Job("properties.kernels.runner:describe", json.dumps(name), 1, limit=LIMIT))
+    if report.result is None:
+        raise RuntimeError(f"--impl {name}: {report.error.message if report.error else 'no answer'}")
+    return Kernels(name, world, report.result["functions"])
+
+
+def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True) -> None:
+    """AssertionError that names the first result and element that differ."""
+    for index, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
+        words = same(got.tobytes(), wanted, numbers and wanted.dtype.kind in "fV")
+        if words:
+            raise AssertionError(f"result {index}: {words}")
+
+
+def fields(case: Case) -> dict[str, Any]:
+    """A case as plain data."""
+    data = {name: getattr(case, name) for name in ("kind", "divisor", "scale", "coefficient", "bucket", "tensors")}
+    return dict(json.loads(json.dumps(data, default=plain)))
+
+
+def plain(value: Any) -> Any:
+    """What JSON does not know."""
+    return asdict(value) if isinstance(value, Tensor) else float(value)
+
+
+def kernel_law(
+    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = ()
+) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
+    """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
+
+    ``always``: what is tried before anything is drawn, because few draws would hit it.
+    """
+
+    def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
+        def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
+            law = check.__name__.removeprefix("test_").replace("_", " ")
+            filed = {"number": "P17", "law": law, "implementation": kernels.name, "world": "one process"}
+            lacking = [
+                function
+                for function, arguments in needs.items()
+                if function not in kernels.functions or not set(arguments) <= set(kernels.functions[function])
+            ]
+            if lacking:
+                record_property(PROPERTY, {**filed, "verdict": "not claimed"})
+                return
+            verdict = "wrong"
+            try:
+                hold(check, kernels, draws, always)
+                verdict = "holds"
+            finally:
+                record_property(PROPERTY, {**filed, "verdict": verdict})
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
+        return test
+
+    return decorate
+
+
+def hold(
+    check: Callable[[Kernels, Any], None],
+    kernels: Kernels,
+    draws: st.SearchStrategy[Any],
+    always: Sequence[Any] = (),
+    shrink: bool = True,
+) -> None:
+    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run."""
+    profile = settings()
+    wanted = settings(
+        max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
+        derandomize=profile.derandomize or not shrink,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
+        suppress_health_check=list(HealthCheck),
+    )
+
+    def examine(drawn: Any) -> None:
+        try:
+            check(kernels, drawn)
+        except AssertionError as error:
+            error.add_note(f"{kernels.name}: {drawn!r}")
+            raise
+
+    search = given(draws)(examine)
+    for case in reversed(always):
+        search = example(case)(search)
+    wanted(search)()
+
+
+def expects_failure(test: Callable[..., None], kernels: Kernels) -> str:
+    """Holds the law against kernels with a fault, and returns what the failure says; pytest fails where none comes."""
+    check, draws, always = test.kernel_law  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError) as failure:
+        hold(check, kernels, draws, always, shrink=False)
+    return "\n".join([str(failure.value), *getattr(failure.value, "__notes__", ())])

@@ -1,0 +1,191 @@
+"""Runs a kernel on a case. The world calls these by name where its ranks are; in comes JSON, out go bytes."""
+
+import contextlib
+import inspect
+import itertools
+import json
+import mmap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from properties import adapter
+from properties.kernels.arena import Placed
+from properties.kernels.cases import Tensor
+from properties.kernels.values import elements
+
+Request = Mapping[str, Any]
+MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
+
+
+def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """``functions``: the public functions of the implementation, with the names of their arguments."""
+    found = adapter.find(json.loads(payload))
+    functions = {}
+    for name, function in inspect.getmembers(found, callable):
+        if not name.startswith("_"):
+            with contextlib.suppress(TypeError, ValueError):
+                functions[name] = list(inspect.signature(function).parameters)
+    return {"functions": functions}
+
+
+def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """One call. Returns ``out``, the bytes of each result, and ``spilled``: where else something was written."""
+    request = json.loads(payload)
+    kernels = adapter.find(request["implementation"])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return OPERATIONS[request["operation"]](kernels, request, device)
+
+
+def pack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """Sources into a bucket that is poison before."""
+    sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
+    kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(request, device))
+    return {"out": [bucket.bits()], "spilled": _spilled([bucket], sources)}
+
+
+def unpack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """A bucket into tensors that are poison before."""
+    bucket = _placed(request["bucket"], request["kind"], device)
+    targets = [_placed(spec, None, device) for spec in request["tensors"]]
+    kernels.unpack(bucket.tensor, [target.tensor for target in targets], **_scaling(request, device))
+    return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, [bucket])}
+
+
+def round_trip(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """Packed, and unpacked into poison."""
+    sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
+    targets = [_placed(spec, None, device) for spec in request["tensors"]]
+    kernels.pack([source.tensor for source in sources], bucket.tensor)
+    kernels.unpack(bucket.tensor, [target.tensor for target in targets])
+    return {"out": [target.bits() for target in targets], "spilled": _spilled([*targets, bucket], sources)}
+
+
+def scale_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """In place."""
+    targets = _sources(request, device)
+    kernels.scale_([target.tensor for target in targets], **_scaling(request, device))
+    return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, [])}
+
+
+def cast(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """One tensor into another dtype."""
+    (source,) = _sources(request, device)
+    out = kernels.cast(source.tensor, getattr(torch, request["dtype"]))
+    flat = out.contiguous().view(-1).view(torch.uint8).cpu().numpy()
+    return {"out": [flat], "spilled": _spilled([], [source]), "shape": tuple(out.shape)}
+
+
+def norm(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """The norm of a list, ``repeat`` times, and of the list's concatenation."""
+    sources = _sources(request, device)
+    named = _scaling(request, device)
+    tensors = [source.tensor for source in sources]
+    norms = [float(kernels.norm(tensors, **named)) for _ in range(request.get("repeat", 1))]
+    return {"out": [np.array(norms, np.float32)], "spilled": _spilled([], sources)}
+
+
+def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """In place; the norm it returns."""
+    targets = _sources(request, device)
+    found = kernels.average_and_clip_(
+        [target.tensor for target in targets], request["divisor"], request["max_norm"], **_scaling(request, device, ())
+    )
+    out = [*(target.bits() for target in targets), np.array([float(found)], np.float32).view(np.uint8)]
+    return {"out": out, "spilled": _spilled(targets, [])}
+
+
+def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """Steps of ``sgd_step`` or ``adamw_step`` on a shard, cut into pieces at ``cuts``; see `expected.steps`."""
+    count, steps = request["count"], request["steps"]
+    names = ["master", *request["states"]]
+    arrays = {name: _flat(count, "float32", offset, device) for offset, name in enumerate(names, start=1)}
+    param = _flat(count, request["param"], 0, device)
+    arrays["master"].tensor.copy_(_numbers(request["kind"], count, "float32", 1).to(device))
+    for name in request["zeroed"]:
+        arrays[name].tensor.zero_()
+    bounds = [0, *request["cuts"], count]
+    function, grads = getattr(kernels, request["function"]), []
+    coefficient = request.get("coefficient")
+    for t in range(1, steps + 1):
+        grad = _placed(Tensor((count,), request["grad"], t, seed=10 + t).to_json(), request["kind"], device)
+        grads.append(grad)
+        named = {**request["settings"], **({"step": t} if request["function"] == "adamw_step" else {"first": t == 1})}
+        if coefficient is not None:
+            named["coefficient"] = torch.tensor(coefficient, dtype=torch.float32, device=device)
+        for begin, end in itertools.pairwise(bounds):
+            piece = [placed.tensor[begin:end] for placed in (param, arrays["master"], grad)]
+            states = [arrays[name].tensor[begin:end] for name in request["states"]]
+            function(*piece, *states, **named)
+    targets = [param, *arrays.values()]
+    return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, grads)}
+
+
+def far(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """Elements more than 2**31 elements apart are packed, and unpacked to where they came from.
+
+    On CPU the memory between them is reserved and never touched, so that it costs nothing.
+    """
+    stride, count = request["stride"], request["count"]
+    length = stride * (count - 1) + 4096
+    if device == "cuda":
+        memory = torch.empty(length, dtype=torch.uint8, device=device)
+    else:
+        reserved = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        memory = torch.frombuffer(reserved, dtype=torch.uint8)
+    tensor = memory.as_strided((count,), (stride,), 7)
+    tensor.copy_(torch.arange(1, count + 1, dtype=torch.uint8, device=device))
+    bucket = torch.zeros(count, dtype=torch.uint8, device=device)
+    kernels.pack([tensor], bucket)
+    tensor.zero_()
+    kernels.unpack(bucket, [tensor])
+    return {"out": [bucket.cpu().numpy(), tensor.clone().cpu().numpy()], "spilled": []}
+
+
+OPERATIONS = {
+    "pack": pack,
+    "unpack": unpack,
+    "round trip": round_trip,
+    "scale_": scale_,
+    "cast": cast,
+    "norm": norm,
+    "average_and_clip_": average_and_clip_,
+    "step": step,
+    "far": far,
+}
+
+
+def _numbers(kind: str, count: int, dtype: str, seed: int) -> torch.Tensor:
+    return torch.from_numpy(elements(kind, count, dtype, seed))
+
+
+def _placed(data: Mapping[str, Any], kind: str | None, device: str) -> Placed:
+    spec = Tensor.from_json(dict(data))
+    return Placed(spec, None if kind is None else elements(kind, spec.count, spec.dtype, spec.seed), device)
+
+
+def _flat(count: int, dtype: str, offset: int, device: str) -> Placed:
+    return Placed(Tensor((count,), dtype, offset), None, device)
+
+
+def _sources(request: Request, device: str) -> list[Placed]:
+    return [_placed(spec, request["kind"], device) for spec in request["tensors"]]
+
+
+def _scaling(request: Request, device: str, names: tuple[str, ...] = ("divisor", "coefficient")) -> dict[str, Any]:
+    """The arguments that change anything; a function without them is not asked for any."""
+    named: dict[str, Any] = {}
+    for name in (*names, "scale"):
+        if name == "coefficient" and request.get(name) is not None:
+            named[name] = torch.tensor(request[name], dtype=torch.float32, device=device)
+        elif name != "coefficient" and request.get(name, 1.0) != 1.0:
+            named[name] = request[name]
+    return named
+
+
+def _spilled(targets: list[Placed], sources: list[Placed]) -> list[str]:
+    """Where something was written that is no element of a destination."""
+    around = [f"around result {index}" for index, target in enumerate(targets) if target.spilled()]
+    return around + [f"into source {index}" for index, source in enumerate(sources) if source.changed()]

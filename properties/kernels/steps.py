@@ -1,0 +1,114 @@
+"""Fused optimizer steps on a shard: what is drawn, and what they must give."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oracle.intervals import Interval
+from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
+from oracle.optimizers import SGD, Adam, AdamState, SGDState
+from oracle.rounding import round_array
+from properties.kernels.cases import NUMBERS, lengths
+from properties.kernels.expected import Array, transformed
+from properties.kernels.held import Kernels, must_equal
+from properties.kernels.values import elements
+
+OPTIMIZERS = (
+    {"sgd_step": SGD(0.125), "adamw_step": Adam(decoupled=True)},
+    {"sgd_step": SGD(0.1, momentum=0.9), "adamw_step": Adam(1e-2, weight_decay=0.1, decoupled=True)},
+    {"sgd_step": SGD(0.05, 0.8, weight_decay=0.1), "adamw_step": Adam(0.1, (0.4, 0.9), 1e-3, decoupled=True)},
+)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut."""
+
+    count: int
+    param: str = "bfloat16"
+    grad: str = "float32"
+    steps: int = 1
+    settings: int = 0
+    cuts: tuple[int, ...] = ()
+    coefficient: float | None = None
+
+
+@st.composite
+def shards(draw: st.DrawFn) -> Shard:
+    """Any length, dtypes and settings; one to three steps."""
+    count = draw(lengths(10_000))
+    return Shard(
+        count,
+        draw(st.sampled_from(NUMBERS)),
+        draw(st.sampled_from(NUMBERS)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(0, len(OPTIMIZERS) - 1)),
+        tuple(sorted(draw(st.lists(st.integers(0, count), max_size=2)))),
+        draw(st.none() | st.sampled_from((0.25, 0.3))),
+    )
+
+
+def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
+    """param, master and the optimizer's state, as bytes."""
+    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    if isinstance(optimizer, SGD):
+        settings: dict[str, Any] = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
+        settings["momentum"] = optimizer.momentum
+        states, zeroed = ["momentum_buffer"] if optimizer.momentum else [], []
+    else:
+        settings = {"lr": optimizer.lr, "betas": optimizer.betas, "eps": optimizer.eps}
+        settings["weight_decay"] = optimizer.weight_decay
+        states = zeroed = ["exp_avg", "exp_avg_sq"]
+    return kernels.run(
+        "step",
+        function=function,
+        count=shard.count,
+        steps=shard.steps,
+        states=states,
+        zeroed=zeroed,
+        param=shard.param,
+        grad=shard.grad,
+        kind="general",
+        cuts=shard.cuts,
+        settings=settings,
+        coefficient=shard.coefficient,
+    )
+
+
+def check(kernels: Kernels, shard: Shard, function: str) -> None:
+    """AssertionError where a result is outside its enclosure, or the parameter is not the master, rounded."""
+    param, *found = run(kernels, shard, function)
+    master, *states = (np.frombuffer(x.tobytes(), np.float32) for x in found)
+    must_equal([param], [round_array(master, shard.param)])
+    value, state = enclose(shard, function)
+    named = [("master", master, value)]
+    if isinstance(state, AdamState):
+        named += [("exp_avg", states[0], state.exp_avg), ("exp_avg_sq", states[1], state.exp_avg_sq)]
+    elif state.momentum_buffer is not None and states:
+        named.append(("momentum_buffer", states[0], state.momentum_buffer))
+    for name, actual, bound in named:
+        outside = ~bound.contains(actual)
+        if outside.any():
+            first = int(np.flatnonzero(outside)[0])
+            limits = f"[{bound.low[first]!r}, {bound.high[first]!r}]"
+            raise AssertionError(f"{name}[{first}] is {actual[first]!r}, and must lie in {limits}")
+
+
+def gradient(shard: Shard, t: int) -> Array:
+    """The gradient of step t in float32, scaled by the coefficient."""
+    return transformed(elements("general", shard.count, shard.grad, 10 + t), "float32", 1.0, 1.0, shard.coefficient)
+
+
+def enclose(shard: Shard, function: str) -> tuple[Interval, Any]:
+    """The master and the state after all steps, for every known form of the optimizer."""
+    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    value = Interval.point(elements("general", shard.count, "float32", 1))
+    zero = Interval.point(np.zeros(shard.count))
+    state: Any = SGDState() if isinstance(optimizer, SGD) else AdamState(zero, zero)
+    step: Any = sgd_step_interval if isinstance(optimizer, SGD) else adam_step_interval
+    for t in range(1, shard.steps + 1):
+        grad = Interval.point(gradient(shard, t))
+        value, state = step(optimizer, value, grad, state, implementations="any")
+    return value, state
