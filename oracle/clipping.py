@@ -118,6 +118,8 @@ def _norm_of_points(values: Sequence[Enclosure], form: str, p: float) -> Enclosu
     if p == 2:
         return bounds.norm_of_norms(values, form, SQRT_ULPS)
     u = FORMATS[form].unit_roundoff
+    if (total := sum((x**3 for x in highs), Fraction(0))) > FORMATS[form].largest:
+        raise Inexact(f"cubes that add up to {float(total):g} may overflow {form}")
     # Each cube errs by POW_ULPS floats of at most 2 u, or by underflow; the sum by (n - 1) u of itself.
     slack = (1 + 2 * POW_ULPS * u) * (1 + len(values) * u) - 1
     lost = len(values) * FORMATS[form].least_normal
@@ -156,16 +158,18 @@ def _integer_cube_root(number: int) -> int:
 def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
     """min(1, max_norm / (norm + 1e-6)), by a division or by a product with the rounded reciprocal (torch: the latter).
 
-    float16 and bfloat16 norms are taken through float32; float64 keeps the 1e-6, which a float32 norm from 32 absorbs.
+    16-bit results are rounded to float32 first, so twice. float64 keeps the 1e-6; a float32 norm from 32 absorbs it.
     """
     inside = Interval.enclosing([total.low], [total.high])
-    epsilon = Interval.point([round_to_nearest(EPSILON, _scalar_format(form))])
+    # Of 16-bit norms, torch on CPU rounds what is added to their format, and CUDA does not. (Measured; read.)
+    epsilon = hull(*(Interval.point([round_to_nearest(EPSILON, name)]) for name in (form, _scalar_format(form))))
     divisor = (inside + epsilon).maybe_fused(_scalar_format(form)).round(form)
     ones = Interval.point([1.0])
     most = Interval.point([max_norm])
-    direct = most.divide_by_positive(divisor).round(form)
-    by_reciprocal = (ones.divide_by_positive(divisor).round(form) * most.round(_scalar_format(form))).round(form)
-    both = hull(direct, by_reciprocal)
+    through = _scalar_format(form)
+    direct = most.divide_by_positive(divisor).maybe_fused(through).round(form)
+    reciprocal = ones.divide_by_positive(divisor).round(form)
+    both = hull(direct, (reciprocal * most.round(through)).maybe_fused(through).round(form))
     return Interval(np.minimum(both.low, 1.0), np.minimum(both.high, 1.0))
 
 
@@ -178,7 +182,8 @@ def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice
     """RN(c g), c rounded to the gradient's format or not; exact where that is certain."""
     if factor.low[0] == 1:
         return value
-    if not isinstance(value, Interval) and factor.low[0] == factor.high[0]:
+    # Zero times a negative number is -0.0, which the lattice does not have.
+    if not isinstance(value, Interval) and factor.low[0] == factor.high[0] != 0:
         try:
             return lattice.scale(value, float(factor.low[0]), form)
         except Inexact:
@@ -187,4 +192,5 @@ def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice
     wide = hull(factor, factor.round(name)) if FORMATS[name].bytes < 8 else factor
     shape = inside.low.shape
     spread = Interval(np.broadcast_to(wide.low, shape), np.broadcast_to(wide.high, shape))
-    return (inside * spread).round(name)
+    product = inside * spread
+    return (product if FORMATS[name].bytes > 2 else product.maybe_fused("float32")).round(name)

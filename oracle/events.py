@@ -10,10 +10,11 @@ class Short:
         shown = []
         for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
             value = getattr(self, item.name)
+            told = 'float("inf")' if value == float("inf") else repr(value)
             if item.default is MISSING:
-                shown.append(repr(value))
+                shown.append(told)
             elif value != item.default:
-                shown.append(f"{item.name}={value!r}")
+                shown.append(f"{item.name}={told}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -70,8 +71,8 @@ class Clip(Short):
     norm_type: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_norm < float("inf"):
-            raise ValueError(f"a largest norm is positive and finite, not {self.max_norm}")
+        if not 2.0**-126 <= self.max_norm < float("inf"):
+            raise ValueError(f"a largest norm is finite and at least 2**-126, not {self.max_norm}")
         if self.norm_type not in NORMS:
             raise ValueError(f"a norm's type is one of {', '.join(map(str, NORMS))}, not {self.norm_type}")
 

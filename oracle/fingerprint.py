@@ -67,13 +67,18 @@ def odd_part(number: int) -> int:
     return number
 
 
-def multiplier(scenario: Scenario) -> int:
-    """odd(S)**w: what every contribution is a multiple of."""
+def synchronizations(scenario: Scenario) -> int:
+    """The most in one window between two ZeroGrads, and at least 1."""
     most, window = 1, 0
     for event in scenario.program:
         window = 0 if isinstance(event, ZeroGrad) else window + (isinstance(event, Backward) and event.synchronize)
         most = max(most, window)
-    return int(odd_part(scenario.samples) ** most)
+    return most
+
+
+def multiplier(scenario: Scenario) -> int:
+    """odd(S)**w: what every contribution is a multiple of."""
+    return int(odd_part(scenario.samples) ** synchronizations(scenario))
 
 
 def terms(scenario: Scenario) -> int:
@@ -88,17 +93,20 @@ def terms(scenario: Scenario) -> int:
 def capacity(scenario: Scenario, parameter: int) -> int:
     """The largest sum of numbers that stays exact in a parameter: 2**p over what they are all multiplied by.
 
-    With the quadratic probe that includes the largest initial weight; what weights become later is not looked at.
+    With the quadratic probe that includes the largest initial weight; what weights become later is not looked at. All
+    means but the last are added to once more, with the bits of their fractions: a factor even(S) = S / odd(S) for each.
     """
     weights = sum(each.count for each in scenario.parameters) if scenario.probe == "quadratic" else 1
+    fractions = (scenario.samples // odd_part(scenario.samples)) ** (synchronizations(scenario) - 1)
     precision = FORMATS[scenario.parameters[parameter].dtype].precision
-    return int(2**precision // (multiplier(scenario) * max(weights, 1)))
+    return int(2**precision // (multiplier(scenario) * fractions * max(weights, 1)))
 
 
 def runs_needed(scenario: Scenario) -> int:
     """The least number of sparse runs in each of which all numbers that meet in an element can be distinct and fit.
 
-    Of t terms in R runs ceil(t / R) = n meet, and the first n odd numbers add up to n**2. One term is never too many.
+    Of t terms in R runs ceil(t / R) = n meet, and the first n odd numbers add up to n**2. One term must do: where even
+    that does not fit, as after many means over seven in eight bits, no run is exact.
     """
     least = min((capacity(scenario, parameter) for parameter in range(len(scenario.parameters))), default=1)
     runs, together = 1, terms(scenario)

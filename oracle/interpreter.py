@@ -36,7 +36,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from oracle.state import Flat, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
+from oracle.state import Flat, Inside, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
 from oracle.stepping import step
 
 __all__ = ["Expectation", "Values", "interpret", "is_exact"]
@@ -45,12 +45,13 @@ __all__ = ["Expectation", "Values", "interpret", "is_exact"]
 @dataclass(frozen=True)
 class Expectation:
     """What holds on *every* rank, one value per parameter: an array in its dtype and shape, which must come out bit for
-    bit, or an `Interval` of its shape, which must contain what comes out. None: there is no gradient.
+    bit, or an `Inside`, an interval of its shape and dtype that must contain what comes out. None: there is
+    no gradient.
 
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
     ``parameters`` after each Step and SaveAndLoad; after each Step also ``states``, the optimizer's, a mapping per
-    parameter with torch's names and "master" (empty: never stepped), and ``loss_scales``. ``buffers`` after each
-    Backward by rank. ``initial`` parameters after construction.
+    parameter with torch's names (none: never stepped) and "master" for one that has a master, and ``loss_scales``.
+    ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
     """
 
     initial: Values
@@ -68,7 +69,7 @@ class Expectation:
             value for kind in (self.gradients, self.parameters) for each in kind.values() for value in each
         ]
         of_states = [value for each in self.states.values() for state in each for value in state.values()]
-        return not any(isinstance(value, Interval) for value in (*of_parameters, *self.norms.values(), *of_states))
+        return not any(isinstance(value, Inside) for value in (*of_parameters, *self.norms.values(), *of_states))
 
 
 def interpret(
@@ -135,6 +136,8 @@ def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = U
 
 def _backward(state: State, event: Backward) -> None:
     """Adds each rank's gradients to those there; changes the buffers."""
+    if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
+        raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
     ranks, batch = state.scenario.world_size, state.batch
     for buffer in state.buffers:
         if state.scenario.broadcast_buffers and state.broadcast_due:
@@ -178,6 +181,8 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
         for index, parameter in enumerate(scenario.parameters):
             if parameter.tied is not None:
                 weights[state.weights.slices[index]] = weights[state.weights.slices[parameter.tied]]
+        if scenario.sparse[1] > 1 and (weights < 0).any():
+            raise Inexact("in a sparse run a zero times a negative weight is -0.0, which the lattice does not have")
         local = lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
     for tensor in {parameter.tied for parameter in scenario.parameters if parameter.tied is not None}:
         names = state.names(tensor)
@@ -221,7 +226,10 @@ def _clip(state: State, event: Clip) -> Told:
     tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
     values = [_on_rank_zero(state.gradients, tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
-    norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type)
+    try:
+        norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type)
+    except ValueError as error:  # bounds that may reach infinity
+        raise Inexact(f"clipping: {error}") from error
     ranks = state.scenario.world_size
     for tensor, value in zip(tensors, clipped, strict=True):
         if isinstance(value, Interval):
@@ -240,7 +248,7 @@ def _told_norm(norm: Enclosure, form: str) -> Told:
     if norm.low == norm.high:
         return np.asarray(float(norm.low)).astype(FORMATS[form].numpy)
     inside = Interval.enclosing([norm.low], [norm.high])
-    return Interval(inside.low[0], inside.high[0])
+    return Inside(inside.low[0], inside.high[0], form)
 
 
 def _step(state: State, implementations: str) -> None:

@@ -141,6 +141,10 @@ class Buffer(Short):
 
     shape: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"a buffer's sizes are at least 0, not {self.shape}")
+
 
 @dataclass(frozen=True, repr=False)
 class Group(Short):
@@ -230,6 +234,8 @@ class Scenario(Short):
     def from_json(cls, text: str) -> "Scenario":
         """The scenario that `to_json` wrote."""
         data = _tuples(json.loads(text))
+        if not isinstance(data, dict) or not {"world_size", "parameters", "program"} <= data.keys():
+            raise ValueError(f"a scenario has world_size, parameters and program, not {str(data)[:80]}")
         data["parameters"] = tuple(Parameter(**parameter) for parameter in data["parameters"])
         data["program"] = tuple(_event(**event) for event in data["program"])
         data["hyperparameters"] = Hyperparameters(**data.get("hyperparameters", {}))
@@ -247,6 +253,8 @@ NAMES |= {"Hyperparameters": Hyperparameters, **EVENTS}
 
 
 def _event(event: str, **values: Any) -> Event:
+    if event not in EVENTS:
+        raise ValueError(f"an event is one of {', '.join(EVENTS)}, not {event!r}")
     if event == "SetHyperparameters":
         values["values"] = Hyperparameters(**values["values"])
     return EVENTS[event](**values)

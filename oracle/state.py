@@ -20,7 +20,16 @@ from oracle.optimizers import SGD, Adam, AdamState, SGDState
 from oracle.program import Scenario
 
 Value = Lattice | Interval
-Told = npt.NDArray[np.generic] | Interval | None
+
+
+@dataclass(frozen=True, eq=False)
+class Inside(Interval):
+    """An interval of values of a format, by its name."""
+
+    form: str = "float64"
+
+
+Told = npt.NDArray[np.generic] | Inside | None
 Values = tuple[Told, ...]
 OptimizerState = SGDState[Value] | AdamState[Value]
 
@@ -100,11 +109,13 @@ def start(scenario: Scenario) -> State:
     for number, group in enumerate(scenario.all_groups):
         for parameter in group.parameters:
             groups[parameter] = number
+    form = lattice.formats(names, sizes)
+    weights = lattice.representable(lattice.from_integers(initial), form)
     state = State(
         scenario,
-        lattice.formats(names, sizes),
+        form,
         [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
-        Flat(lattice.from_integers(initial), slices),
+        Flat(weights, slices),
         Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),
         np.zeros(shape, dtype=bool),
         np.zeros(shape, dtype=bool),
@@ -164,15 +175,15 @@ def told(state: State, flat: Flat, gradients: bool = False) -> Values:
             values.append(np.full(parameter.shape, np.inf).astype(FORMATS[parameter.dtype].numpy))
         elif inside is not None:
             low, high = (inside.low[0], inside.high[0]) if gradients else (inside.low, inside.high)
-            values.append(Interval(low.reshape(parameter.shape), high.reshape(parameter.shape)))
+            values.append(Inside(low.reshape(parameter.shape), high.reshape(parameter.shape), parameter.dtype))
         else:
             mine = numbers[flat.slices[tensor]]
             values.append(mine.astype(FORMATS[parameter.dtype].numpy).reshape(parameter.shape))
     return tuple(values)
 
 
-def told_value(value: Value, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[np.generic] | Interval:
+def told_value(value: Value, dtype: str, shape: tuple[int, ...]) -> Told:
     """One value as an array in a dtype, or as an interval, of the given shape."""
     if isinstance(value, Interval):
-        return Interval(value.low.reshape(shape), value.high.reshape(shape))
+        return Inside(value.low.reshape(shape), value.high.reshape(shape), dtype)
     return lattice.to_float(value).astype(FORMATS[dtype].numpy).reshape(shape)

@@ -58,8 +58,18 @@ def one_step(
             return sgd_step_exact(settings, param, grad, before, form)  # type: ignore[arg-type]  # no Interval is left
     if name not in ("float32", "float64"):
         raise Inexact(f"a step in {name} rounds, and is enclosed in float32 and float64 only: use masters")
+    try:
+        return _enclosed_step(settings, param, grad, state, name, implementations)
+    except ValueError as error:  # ends that may reach infinity, or a divisor that may be zero
+        raise Inexact(f"a step of {settings}: {error}") from error
+
+
+def _enclosed_step(
+    settings: SGD | Adam, param: Value, grad: Value, state: OptimizerState | None, name: str, implementations: str
+) -> tuple[Value, OptimizerState]:
     inside, gradient = as_interval(param), as_interval(grad)
     if isinstance(settings, SGD):
+        before = state if isinstance(state, SGDState) else SGDState[Value]()
         buffer = None if before.momentum_buffer is None else as_interval(before.momentum_buffer)
         new, after = sgd_step_interval(settings, inside, gradient, SGDState(buffer), name, implementations)
         return new, SGDState[Value](after.momentum_buffer)

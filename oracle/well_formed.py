@@ -29,20 +29,22 @@ _ONLY_SGD, _ONLY_ADAM = ("momentum", "dampening", "nesterov"), ("betas", "eps")
 
 def check(scenario: "Scenario") -> None:
     """ValueError, in one line that shows the value, for a scenario that means nothing."""
-    if scenario.world_size < 1:
+    if not isinstance(scenario.world_size, int) or scenario.world_size < 1:
         raise ValueError(f"a world has at least one rank, not {scenario.world_size}")
+    if not scenario.parameters:
+        raise ValueError("a model has at least one parameter, not ()")
     if scenario.bucket_cap is not None and scenario.bucket_cap < 1:
         raise ValueError(f"a bucket cap is at least one byte, not {scenario.bucket_cap}")
     if not (0 < scenario.learning_rate <= 1 and _is_power_of_two(scenario.learning_rate)):
         raise ValueError(f"a learning rate is a power of two of at most 1, not {scenario.learning_rate}")
     run, runs = scenario.sparse
-    if not 0 <= run < runs:
+    if not (isinstance(run, int) and isinstance(runs, int) and 0 <= run < runs):
         raise ValueError(f"a sparse run is (i, n) with 0 <= i < n, not {scenario.sparse}")
     scale = scenario.loss_scale
     if scale is not None and not (1 <= scale.initial <= 2.0**16 and _is_power_of_two(scale.initial)):
         raise ValueError(f"a loss scale is a power of two from 1 to 2**16, not {scale.initial}")
-    if scale is not None and scale.growth_interval < 1:
-        raise ValueError(f"a loss scale grows after at least one step, not {scale.growth_interval}")
+    if scale is not None and (not isinstance(scale.growth_interval, int) or scale.growth_interval < 1):
+        raise ValueError(f"a loss scale grows after a whole number of steps from 1, not {scale.growth_interval}")
     _check_model(scenario)
     _check_samples(scenario)
     _check_program(scenario)
@@ -79,6 +81,11 @@ def _check_options(scenario: "Scenario", values: Hyperparameters) -> None:
     for name in others:
         if getattr(values, name) is not None:
             raise ValueError(f"{name} {getattr(values, name)} is no option of {scenario.optimizer}")
+    if values.betas is not None and len(values.betas) != 2:
+        raise ValueError(f"betas are two numbers, not {values.betas}")
+    for name, value in vars(values).items():
+        if value is not None and not np.isfinite(value).all():
+            raise ValueError(f"{name} {value} is not finite")
 
 
 def _check_samples(scenario: "Scenario") -> None:
@@ -105,7 +112,7 @@ def _check_program(scenario: "Scenario") -> None:
     settings = hyperparameters.at_the_start(scenario)
     for event in scenario.program:
         if unfinished != isinstance(event, Finish):
-            raise ValueError("Finish follows each synchronizing Backward, and nothing else")
+            raise ValueError(f"Finish follows each synchronizing Backward, and nothing else: here is {event!r}")
         unfinished = isinstance(event, Backward) and event.synchronize
         if unsynchronized and not isinstance(event, (Backward, Raise)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
@@ -141,7 +148,8 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
                 if len(set(order)) != len(order) or not set(order) <= trained:
                     raise ValueError(f"the order {order} does not name trainable parameters once each")
         case Unscale() if scenario.loss_scale is None or unscaled or not gradients:
-            raise ValueError("Unscale takes a loss scale and gradients, and comes at most once before a Step")
+            has = f"loss scale {scenario.loss_scale}, {'' if gradients else 'no '}gradients"
+            raise ValueError(f"Unscale takes a loss scale and gradients, and comes once before a Step: here is {has}")
         case Step() if scenario.loss_scale is not None and not gradients:
             raise ValueError("with a loss scale, Step takes gradients, to see whether they overflowed")
         case Clip() if event.norm_type == float("inf") and any(p.count == 0 for p in scenario.parameters):

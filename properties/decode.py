@@ -56,7 +56,8 @@ def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Sha
             seen = trial.run(alone).observations[difference.rank]["gradients"][difference.place]
         except (LawBroken, Refused):
             return None
-        wanted = interpret(alone, trial.claims.averaging).gradients[difference.place]
+        expected = interpret(alone, trial.claims.averaging, trial.claims.unused or "untouched")
+        wanted = expected.gradients[difference.place]
         coefficients = [
             _coefficient(values, difference.element) / multiplier(scenario)
             for values in (seen[difference.parameter], wanted[difference.parameter])

@@ -9,7 +9,7 @@ import numpy as np
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
 from oracle.intervals import Interval
-from oracle.program import Backward, Scenario
+from oracle.program import Backward, Event, Raise, Scenario
 from properties.judge import same_bits
 from properties.verdict import Difference, LawBroken
 
@@ -75,9 +75,15 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
     mine = range(rank * per_rank, (rank + 1) * per_rank)
 
     def silenced(event: Backward) -> Backward:
-        return replace(event, orders=tuple(order if s in mine else () for s, order in enumerate(event.orders)))
+        orders = tuple(order if s in mine else () for s, order in enumerate(event.orders))
+        return replace(event, orders=orders, overflow=())
 
-    table = (silenced(event) if isinstance(event, Backward) else event for event in scenario.program)
+    def alone_with(event: Event) -> Event:
+        if isinstance(event, Raise):
+            return replace(event, rank=None)
+        return silenced(event) if isinstance(event, Backward) else event
+
+    table = map(alone_with, scenario.program)
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
     alone = replace(scenario, world_size=1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]

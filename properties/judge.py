@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.intervals import Interval
+from oracle.state import Inside
 from properties.naming import parameter_name
 from properties.trial import Run
 from properties.verdict import Crashes, Difference, SilentlyWrong
@@ -121,8 +122,8 @@ def holds(seen: Any, wanted: Any) -> bool:
 
 def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
     """The first element that is not as wanted; of things that cannot be compared element by element, the first."""
-    if isinstance(wanted, Interval):
-        if seen is None or seen.shape != wanted.low.shape:
+    if isinstance(wanted, Inside):
+        if seen is None or seen.shape != wanted.low.shape or seen.dtype != FORMATS[wanted.form].numpy:
             return (0,) * wanted.low.ndim
         wrong = ~wanted.contains(seen)
     elif same_bits(seen, wanted):
@@ -138,10 +139,23 @@ def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
 def _words(difference: Difference) -> str:
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
     when = "after construction" if difference.place < 0 else f"after event {difference.place}"
-    wanted = shown(difference.expected, difference.element)
+    told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    kinds = [_kind(values) for values in (difference.actual, difference.expected)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
     return (
-        f"On rank {difference.rank}, {when}, {quantity_name(difference)}{at} is "
-        f"{shown(difference.actual, difference.element)} where it must be {wanted}."
+        f"On rank {difference.rank}, {when}, {quantity_name(difference)}{at} is {told[0]} where it must be {told[1]}."
+    )
+
+
+def _kind(values: Any) -> str | None:
+    """Dtype and shape."""
+    if values is None:
+        return None
+    return (
+        f"{values.form} of shape {values.low.shape}"
+        if isinstance(values, Inside)
+        else (f"{values.dtype} of shape {values.shape}")
     )
 
 
@@ -166,10 +180,10 @@ def shown(values: Any, element: tuple[int, ...]) -> str:
     """One element for people, or the interval that it must be in; None where there is none."""
     if values is None:
         return "None"
-    if isinstance(values, Interval):
+    if isinstance(values, Inside):
         if not values.low.size:
-            return f"an array of shape {values.low.shape}"
+            return f"a {values.form} array of shape {values.low.shape}"
         return f"in [{values.low[element]:.17g}, {values.high[element]:.17g}]"
     if np.ndim(values) != len(element) or (np.size(values) == 0):
-        return f"an array of shape {np.shape(values)}"
+        return f"a {values.dtype} array of shape {np.shape(values)}"
     return f"{float(values[element]):.17g}" if values.dtype == np.float64 else str(values[element])

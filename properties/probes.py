@@ -77,7 +77,7 @@ class Probe(nn.Module):
             parameter, coefficient = parameters[index], coefficients[index]
             if self.fails == "backward" and index == order[min(1, len(order) - 1)]:
                 parameter = _Fails.apply(parameter)
-            values = parameter if self.kind == "linear" else parameter * parameter / 2
+            values = parameter if self.kind == "linear" else parameter.square() / 2
             loss = loss + (coefficient * values).sum()
         return loss
 

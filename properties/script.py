@@ -90,7 +90,7 @@ def script(implementation: Implementation, scenario: Scenario, headline: str, fi
             imports=f"from {where.stem if where else module} import {attribute}",
             formula="<c, p>" if linear else "<c, p * p> / 2",
             gradient="c" if linear else "c * p",
-            product="p" if linear else "p * p / 2",
+            product="p" if linear else "p.square() / 2",
             initial=_by_rank([_initial(scenario, rank) for rank in range(scenario.world_size)]),
             construct=f"{attribute}(model{cap})",
         )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from oracle.fingerprint import (
     MOST_SIDON,
+    capacity,
     coefficients,
     contributions,
     initial_parameters,
@@ -203,3 +204,14 @@ def test_what_fits_in_one_run_keeps_the_numbers_that_all_differ() -> None:
     scenario = Scenario(2, (Parameter((2,), "bfloat16"), ONE), (Backward(((0, 1), (1, 0))), Finish()))
     assert runs_needed(scenario) == 1
     assert [values.tolist() for values in contributions(scenario)[0]] == [[[1, 3], [15, 25]], [[7], [41]]]
+
+
+@pytest.mark.parametrize("synchronizations", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
+def test_means_that_are_added_to_once_more_stay_exact_in_sparse_runs(ranks: int, synchronizations: int) -> None:
+    program = (Backward(((0,),) * ranks), Finish()) * synchronizations
+    whole = Scenario(ranks, (Parameter((3,), "bfloat16"),), program)
+    runs = runs_needed(whole)
+    fits = all(is_exact(replace(whole, sparse=(run, runs))) for run in range(runs))
+    assert fits == (capacity(whole, 0) >= 1)
+    assert fits or (ranks, synchronizations) in ((6, 3), (8, 3))  # where nothing would do

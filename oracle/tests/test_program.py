@@ -11,7 +11,9 @@ from hypothesis import given, settings
 
 from oracle.program import (
     EVENTS,
+    NAMES,
     Backward,
+    Clip,
     Finish,
     Freeze,
     Group,
@@ -137,6 +139,13 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (SetHyperparameters(Hyperparameters(nesterov=True)), *BATCH)}, "nesterov needs a momentum"),
         ({"only": (0, 0, 0, 0), "probe": "quadratic"}, "only (0, 0, 0, 0) takes the linear probe"),
         ({"loss_scale": LossScale(3.0)}, "3.0"),
+        ({"loss_scale": LossScale(2.0, 1.5)}, "1.5"),  # type: ignore[arg-type]
+        ({"hyperparameters": Hyperparameters(learning_rate=float("inf"))}, "learning_rate inf is not finite"),
+        ({"optimizer": "Adam", "hyperparameters": Hyperparameters(betas=(0.5,))}, "(0.5,)"),  # type: ignore[arg-type]
+        ({"sparse": (0.5, 1)}, "(0.5, 1)"),
+        ({"sparse": (2, 2)}, "(2, 2)"),
+        ({"world_size": 2.0}, "2.0"),
+        ({"parameters": (), "program": ()}, "at least one parameter"),
         ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
         ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
         ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
@@ -154,3 +163,15 @@ def test_options_that_come_together_in_the_course_of_a_program_are_taken() -> No
     assert Scenario(2, (ONE,), program).program == program
     with pytest.raises(ValueError, match="nesterov"):  # weights alone: the optimizer begins afresh, without momentum
         Scenario(2, (ONE,), (SetHyperparameters(momentum), SaveAndLoad(False), SetHyperparameters(nesterov), *BATCH))
+
+
+def test_an_infinite_norm_comes_back_from_its_repr() -> None:
+    scenario = Scenario(2, (ONE,), (*BATCH, Clip(1.0, float("inf"))))
+    assert eval(repr(scenario), dict(NAMES)) == scenario
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"world_size": 2, "parameters": [], "program": [{"event": "Foo"}]}'])
+def test_json_that_is_no_scenario_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a scenario has|an event is one of .* not 'Foo'") as refusal:
+        Scenario.from_json(text)
+    assert "\n" not in str(refusal.value)

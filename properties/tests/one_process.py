@@ -112,7 +112,7 @@ class OneProcess:
             tensor = self.tensors[index]
             c = torch.tensor(self.numbers[rank][batch][index], dtype=tensor.dtype)
             c = torch.full_like(c, torch.inf) if overflow else c
-            loss = loss + (c * (tensor if self.scenario.probe == "linear" else tensor * tensor / 2)).sum()
+            loss = loss + (c * (tensor if self.scenario.probe == "linear" else tensor.square() / 2)).sum()
         tensors = [self.tensors[index] for index in used]
         mine = self.local[rank]
         if self.scenario.loss_scale:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracle import lattice
 from oracle.clipping import clip
 from oracle.formats import FORMATS
-from oracle.intervals import Interval
+from oracle.state import told_value
 from properties.judge import holds
 from properties.probes import to_numpy
 
@@ -36,6 +36,6 @@ def test_clip_grad_norm_does_what_clipping_says(
     assert total.dtype == getattr(torch, form)
     assert norm.contains(float(total))
     for tensor, value in zip(tensors, clipped, strict=True):
-        told = value if isinstance(value, Interval) else lattice.to_float(value).astype(FORMATS[dtype].numpy)
+        told = told_value(value, dtype, (len(tensor),))
         seen = to_numpy(tensor.grad)
         assert holds(seen, told)

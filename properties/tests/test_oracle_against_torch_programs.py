@@ -22,6 +22,7 @@ from oracle.program import (
     Backward,
     Buffer,
     Clip,
+    Event,
     Finish,
     Freeze,
     Hyperparameters,
@@ -184,3 +185,77 @@ def test_freezing_saving_and_loading_on_the_ranks(sim: World, frozen: tuple[int,
     assert expected.exact
     for number, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
         assert disagreements(seen, expected, number) == []
+
+
+WINDOW = (Backward(((0,),)), Finish())
+TWICE = (*WINDOW, Step(), ZeroGrad(), *WINDOW)
+# What came out wrong once, each on one rank.
+ROUNDS: dict[str, Scenario] = {
+    "a tied parameter's parts, each of one product": Scenario(
+        1,
+        (Parameter((3,)), Parameter((2,), "bfloat16"), *[Parameter((2,), "bfloat16", tied=1)] * 2),
+        (Backward(((3, 1, 2),)), Finish()),
+        "quadratic",
+    ),
+    "a product that is subnormal in float16": Scenario(
+        1,
+        (Parameter((1,), "float16"),),
+        TWICE,
+        "quadratic",
+        hyperparameters=Hyperparameters(learning_rate=0.9999831108103354),
+        masters=True,
+    ),
+    "a coefficient that is rounded twice in float16": Scenario(
+        1, (Parameter((3,), "float16"),), (*WINDOW, Clip(2.9, INF))
+    ),
+    "a coefficient that is rounded twice in bfloat16": Scenario(
+        1, (Parameter((6,), "bfloat16"),), (*WINDOW, Clip(6.7, INF))
+    ),
+    "1e-6 in bfloat16": Scenario(1, (Parameter((2,), "bfloat16"),), (*WINDOW, Clip(1e-6, 3.0), Clip(1e-6, 3.0))),
+    "a coefficient of zero": Scenario(
+        1,
+        (Parameter((1,), "float16"),),
+        (*TWICE, Clip(1e-9, INF)),
+        "quadratic",
+        hyperparameters=Hyperparameters(learning_rate=2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ROUNDS)
+def test_what_torch_rounds_in_its_own_way_is_as_told(what: str) -> None:
+    scenario = ROUNDS[what]
+    assert disagreements(OneProcess(scenario, AVERAGINGS[0], [0]).run(), interpret(scenario)) == []
+
+
+def steep(rate: float, *events: Event, sparse: tuple[int, int] = (0, 1)) -> Scenario:
+    """A step so long that weights become negative, and perhaps large."""
+    far = Hyperparameters(learning_rate=rate)
+    return Scenario(1, (Parameter((2,)),), (*TWICE, *events), "quadratic", sparse=sparse, hyperparameters=far)
+
+
+ONE = Parameter((1,))
+UNCERTAIN: dict[str, Scenario] = {
+    "cubes that overflow": steep(1e12, Clip(1.0, 3.0)),
+    "squares that overflow": steep(1e20, Clip(1.0)),
+    "a zero of either sign": steep(2.0, sparse=(1, 2)),
+    "initial weights that bfloat16 does not hold": Scenario(
+        1, (Parameter((256,)), Parameter((1,), "bfloat16")), (Backward(((1,),)), Finish(), Step()), masters=True
+    ),
+    "a loss scale that float16 does not hold": Scenario(
+        1,
+        (ONE, Parameter((1,), "float16")),
+        (Backward(((0, 1),)), Finish()),
+        only=(0, 0, 0, 0),
+        loss_scale=LossScale(65536.0),
+    ),
+    "a divisor that may be zero": Scenario(
+        1, (ONE,), (*WINDOW, ZeroGrad(False), Step()), optimizer="Adam", hyperparameters=Hyperparameters(eps=0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNCERTAIN)
+def test_what_cannot_be_told_is_refused(what: str) -> None:
+    with pytest.raises(Inexact):
+        interpret(UNCERTAIN[what])

@@ -149,3 +149,11 @@ def test_a_rich_program_is_told_in_words() -> None:
         "step: AdamW",
         "zero_grad: gradients become None",
     ]
+
+
+def test_a_value_of_another_dtype_is_no_member_of_an_interval_and_is_told(sim: World) -> None:
+    run = rich_run(sim)
+    state = run.observations[0]["states"][3][1]
+    state["exp_avg"] = state["exp_avg"].astype(np.float64)
+    with pytest.raises(SilentlyWrong, match=r"\(float64 of shape \(1,\)\) where .* \(float32 of shape \(1,\)\)"):
+        values_equal(run, interpret(RICH), "All values are right.")
