@@ -1,0 +1,94 @@
+"""The torchrun world, on real jobs of this machine: rank 0 drives, and a job that has lost a rank ends and says so."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from worlds.tests.outcomes import gone
+from worlds.tests.users import marked
+
+ROOT = Path(__file__).parents[2]
+SLEEPS = """
+    import time
+    from pathlib import Path
+
+    def implementation(module):
+        Path(__file__).with_name("begun").touch()
+        time.sleep(1000)
+"""
+
+
+@contextlib.contextmanager
+def torchrun(folder: Path, ranks: int, implementation: str) -> Iterator[subprocess.Popen[str]]:
+    """A job that holds the law of the mean against an implementation. Leaves no process of it behind."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py")]
+    command += ["--world", "torchrun", "--impl", implementation, "--hypothesis-profile", "dev"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "LOCKSTEP_TEST": str(folder), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as job:
+        try:
+            yield job
+        finally:
+            for pid in [*marked(f"LOCKSTEP_TEST={folder}"), job.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_laws_hold_on_the_ranks_of_a_job(tmp_path: Path) -> None:
+    with torchrun(tmp_path, 2, "impls.naive:NaiveDataParallel") as job:
+        output, _ = job.communicate(timeout=240)
+        assert job.returncode == 0, output
+        assert "gradients equal the mean over ranks" in output
+        assert "holds on torchrun" in output
+        assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
+
+
+def test_a_job_that_has_lost_a_rank_ends_and_names_it(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(textwrap.dedent(SLEEPS))
+    with torchrun(tmp_path, 2, "sleeps.py:implementation") as job:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline and job.poll() is None:
+            time.sleep(0.02)
+        assert (tmp_path / "begun").exists()
+        (agent,) = [pid for pid in marked(f"LOCKSTEP_TEST={tmp_path}") if is_agent(pid)]
+        os.kill(agent, signal.SIGKILL)
+        output, _ = job.communicate(timeout=120)
+        assert job.returncode != 0
+        assert "rank 1 on " in output
+        assert "has gone, so this torchrun job ends here" in output
+        assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
+
+
+def is_agent(pid: int) -> bool:
+    """Whether the process is the one that torchrun started as rank 1, and none that it started in turn."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        above = Path(f"/proc/{parent}/cmdline").read_bytes()
+        return b"RANK=1" in environment and b"torch.distributed.run" in above
+    return False
+
+
+@pytest.mark.parametrize("missing", ["RANK", "MASTER_ADDR"])
+def test_without_a_job_one_line_says_how_to_start_one(missing: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != missing}
+    command = [sys.executable, "-m", "pytest", "properties/test_mean.py", "--world", "torchrun"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("ERROR")]
+    assert "start pytest with torchrun" in line
+    assert missing in line
