@@ -141,3 +141,11 @@ def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
     assert "runs" not in text.splitlines()[0]
     assert "Seen:" not in text
     assert "Came from" in text
+
+
+def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: World, gloo: World) -> None:
+    under_test = trial("properties.tests.unsteady:WithStateOfTheClass", sim, sim, confirm_on=lambda: gloo)
+    records: dict[str, Any] = {}
+    with pytest.warns(UserWarning, match="fails on the simulated world, passes on gloo"):
+        hold(MEAN, under_test, records.__setitem__)
+    assert records["lockstep"]["verdict"] == "sim only, no failure"

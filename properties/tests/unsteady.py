@@ -32,3 +32,18 @@ class WrongInProcessesOfTheirOwn(NaiveDataParallel):
         dist.all_gather(pids, torch.tensor([os.getpid()]))
         if any(pid != pids[0] for pid in pids):
             _spoil(self)
+
+
+class WithStateOfTheClass(NaiveDataParallel):
+    """Right wherever each rank is a process: what it keeps in its class is one rank's there."""
+
+    owner: object = None
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        WithStateOfTheClass.owner = self
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        if WithStateOfTheClass.owner is not self:
+            _spoil(self)
