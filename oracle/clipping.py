@@ -118,8 +118,6 @@ def _norm_of_points(values: Sequence[Enclosure], form: str, p: float) -> Enclosu
     if p == 2:
         return bounds.norm_of_norms(values, form, SQRT_ULPS)
     u = FORMATS[form].unit_roundoff
-    if (total := sum((x**3 for x in highs), Fraction(0))) > FORMATS[form].largest:
-        raise Inexact(f"cubes that add up to {float(total):g} may overflow {form}")
     # Each cube errs by POW_ULPS floats of at most 2 u, or by underflow; the sum by (n - 1) u of itself.
     slack = (1 + 2 * POW_ULPS * u) * (1 + len(values) * u) - 1
     lost = len(values) * FORMATS[form].least_normal
@@ -127,6 +125,8 @@ def _norm_of_points(values: Sequence[Enclosure], form: str, p: float) -> Enclosu
         max(sum((x**3 for x in lows), Fraction(0)) * (1 - slack) - lost, Fraction(0)),
         sum((x**3 for x in highs), Fraction(0)) * (1 + slack) + (lost if any(highs) else 0),
     )
+    if cubes.high > FORMATS[form].largest:
+        raise Inexact(f"cubes that add up to {float(cubes.high):g} may overflow {form}")
     return Enclosure(_cube_root(cubes.low, form, -1), _cube_root(cubes.high, form, 1))
 
 

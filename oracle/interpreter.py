@@ -36,7 +36,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from oracle.state import Flat, Inside, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
+from oracle.state import Inside, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
 from oracle.stepping import step
 
 __all__ = ["Expectation", "Values", "interpret", "is_exact"]
@@ -224,7 +224,7 @@ def _clip(state: State, event: Clip) -> Told:
     if state.infinite.any():
         raise Inexact("infinite gradients have no norm: let Unscale find them, and clip without an overflow")
     tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
-    values = [_on_rank_zero(state.gradients, tensor) for tensor in tensors]
+    values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
     try:
         norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type)
@@ -237,11 +237,6 @@ def _clip(state: State, event: Clip) -> Told:
         else:
             state.gradients.put(tensor, np.tile(value, (ranks, 1)))
     return _told_norm(norm, form)
-
-
-def _on_rank_zero(flat: Flat, tensor: int) -> Lattice | Interval:
-    value = flat.get(tensor)
-    return Interval(value.low[0], value.high[0]) if isinstance(value, Interval) else value[0]
 
 
 def _told_norm(norm: Enclosure, form: str) -> Told:

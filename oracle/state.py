@@ -47,6 +47,11 @@ class Flat:
         inside = self.enclosed.get(parameter)
         return self.exact[..., self.slices[parameter]] if inside is None else inside
 
+    def on_rank_zero(self, parameter: int) -> Value:
+        """One parameter's value where each rank has its own."""
+        value = self.get(parameter)
+        return Interval(value.low[0], value.high[0]) if isinstance(value, Interval) else value[0]
+
     def put(self, parameter: int, value: Value) -> None:
         """Replaces one parameter's value. Inexact where it may have overflowed: whether it has is then open."""
         if isinstance(value, Interval):

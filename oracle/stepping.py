@@ -4,6 +4,8 @@ What can be exact must be: SGD whose hyper-parameters are short sums of powers o
 not stay exact. What no data makes exact (Adam, a momentum of 0.9) gives intervals, and so does what began as one.
 """
 
+from copy import copy
+
 from oracle import lattice, mixed_precision
 from oracle.enclosures import as_interval
 from oracle.formats import FORMATS
@@ -21,11 +23,8 @@ def step(state: State, implementations: str) -> None:
             continue
         if state.infinite[0, parameter]:
             raise Inexact(f"parameter {parameter} takes a step with an infinite gradient")
-        all_ranks = state.gradients.get(parameter)
         # A copy: a momentum buffer begins as the gradient, which ZeroGrad then overwrites.
-        gradient: Value = (
-            Interval(all_ranks.low[0], all_ranks.high[0]) if isinstance(all_ranks, Interval) else all_ranks[0].copy()
-        )
+        gradient = copy(state.gradients.on_rank_zero(parameter))
         mixed = parameter in state.masters
         form = (
             lattice.formats((mixed_precision.MASTER,), (gradient_size(gradient),)) if mixed else state.forms[parameter]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oracle import collectives
-from oracle.collectives import Array
+from oracle.collectives import OPERATIONS, Array
 from oracle.fingerprint import numbers, odd_part
 from oracle.formats import FORMATS, Format
 from oracle.lattice import reciprocal_error
@@ -26,12 +26,13 @@ from oracle.reduction_order import (
     reveal,
     show,
 )
+from properties.implementations import Unusable
 from properties.judge import same_bits
+from properties.where import WORLDS, decide
 from worlds.contract import Job, World
 
 FUNCTION = "properties.collective_rank:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
-REDUCTIONS = ("sum", "average", "min", "max", "product")
 ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
 
 Call = dict[str, Any]
@@ -113,11 +114,11 @@ def _meanings(size: int, predicted: bool) -> Iterator[tuple[Call, list[list[Arra
         listed = [array.tolist() for array in arrays]
         # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
         safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
-        for reduction in (each for each in REDUCTIONS if safe or each != "average"):
+        for reduction in (each for each in OPERATIONS if safe or each != "average"):
             mine = factors if reduction == "product" else arrays
             reduced, numbers_ = collectives.all_reduce(mine, reduction), [array.tolist() for array in mine]
             yield _call("all_reduce", name, numbers_, reduction), [[array] for array in reduced]
-            root = REDUCTIONS.index(reduction) % size
+            root = OPERATIONS.index(reduction) % size
             at_root = [[array] if rank == root else [] for rank, array in enumerate(reduced)]
             yield _call("reduce", name, numbers_, reduction, root), at_root
             scattered = [[array] for array in collectives.reduce_scatter_tensor(mine, reduction)]
@@ -164,19 +165,19 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
 
 def main() -> None:
     """Prints the order in which a world's all-reduce adds."""
-    from worlds.gloo import GlooWorld
-    from worlds.sim.world import SimWorld
-
-    worlds: dict[str, Callable[[], World]] = {"sim": SimWorld, "gloo": GlooWorld}
+    worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--world", choices=sorted(worlds), default="gloo")
+    parser.add_argument("--world", choices=worlds, default="gloo")
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32")
     asked = parser.parse_args()
     if asked.ranks < 1 or asked.elements < 1:
         parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")
-    world = worlds[asked.world]()
+    try:
+        world = decide([asked.world], None, False, 1, False).start(asked.world)
+    except Unusable as error:
+        parser.error(str(error))
     try:
         print(show(order_of(world, asked.ranks, asked.dtype, asked.elements)))
     finally:

@@ -9,14 +9,7 @@ import torch
 import torch.distributed as dist
 
 from oracle.collectives import Array
-
-REDUCTIONS = {
-    "sum": dist.ReduceOp.SUM,
-    "average": dist.ReduceOp.AVG,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
+from properties.collective_rank import REDUCTIONS
 
 
 def floats(rank: int, elements: int, dtype: str) -> Array:

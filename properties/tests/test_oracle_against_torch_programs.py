@@ -156,10 +156,19 @@ def test_an_enclosure_is_narrow_enough_to_see_a_wrong_mean() -> None:
     doubled.numbers[1] = [[2 * values for values in batch] for batch in doubled.numbers[1]]
     kinds = Counter(line.split()[0] for line in disagreements(doubled.run(), expected))
     assert kinds.keys() >= {"gradient", "norm", "exp_avg", "exp_avg_sq"}
-    for place, values in expected.parameters.items():
-        for value in values:
-            assert isinstance(value, Interval)
-            assert (value.high - value.low <= 1e-5 * np.abs(value.high)).all(), place
+
+
+def test_an_enclosure_of_parameters_is_narrow_enough_to_see_wrong_hyperparameters() -> None:
+    """A gradient of the wrong scale hides in Adam's parameters; these do not: every element is outside."""
+    right = interpret(BIG)
+    longer = replace(BIG.hyperparameters, learning_rate=0.1 * (1 + 2.0**-16))
+    for wrong in (replace(BIG, optimizer="Adam"), replace(BIG, hyperparameters=longer)):  # coupled decay; longer steps
+        seen = OneProcess(wrong, AVERAGINGS[0], [0, 1]).run()["parameters"]
+        assert seen.keys() == right.parameters.keys()
+        for place, values in right.parameters.items():
+            for value, other in zip(values, seen[place], strict=True):
+                assert isinstance(value, Interval)
+                assert not value.contains(other).any(), place
 
 
 @pytest.mark.parametrize("where", ["no_sync", "forward", "backward", "hook"])

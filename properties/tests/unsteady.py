@@ -1,4 +1,4 @@
-"""Implementations that do not do the same every time."""
+"""Implementations whose results depend on chance, or on whether each rank has a process of its own."""
 
 import os
 
