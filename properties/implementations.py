@@ -1,8 +1,9 @@
 """What ships with Lockstep to be held against the laws, and how any implementation is looked up by name."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from properties.claims import Claims, read_claims
 from worlds.contract import Job, World
@@ -55,10 +56,14 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
             assert report.error is not None
             message = report.error.message.removeprefix("NotFound: ")
             raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
-        told = report.result
         try:
-            claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
+            found.append(described(name, report.result))
         except (TypeError, ValueError) as error:
             raise Unusable(f"--impl {name}: {error}") from None
-        found.append(Implementation(name, claims, told["known_fault"], told["finish"], told["cap"]))
     return found
+
+
+def described(name: str, told: Mapping[str, Any]) -> Implementation:
+    """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
+    claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
+    return Implementation(name, claims, told["known_fault"], told["finish"], told["cap"])

@@ -59,8 +59,11 @@ def search(
     only: type[LawBroken] = LawBroken,
     database: ExampleDatabase | None = None,
     derandomize: bool = False,
+    shrink: bool = True,
 ) -> Search:
     """Draws examples, checks the law on each, and shrinks what fails; ``only`` failures of that kind count.
+
+    Without ``shrink`` the first failure ends it.
 
     What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too.
     """
@@ -104,7 +107,7 @@ def search(
         deadline=None,
         verbosity=Verbosity.quiet,
         print_blob=False,
-        phases=(Phase.reuse, Phase.generate, Phase.shrink),
+        phases=(Phase.reuse, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
     )(given(law.draws(trial.claims))(examine))
     if seed_value is not None:

@@ -49,7 +49,7 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
     "P8",
     exact_scenarios,
     needs=lambda claims: claims.hook_order,
-    witnesses={"hooks fired in different orders on different ranks": TWO_ORDERS},
+    witnesses={"hooks fired in different orders on different ranks": TWO_ORDERS, "ranks communicated": TWO_ORDERS},
 )
 def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Trial, scenario: Scenario) -> None:
     """The same program with every backward in registration order gives the same bits.

@@ -66,6 +66,7 @@ class Trial:
         self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
         self.witnessed["ran to its end"] += 1
+        self.witnessed["ranks communicated"] += len(outcome) > 1 and all(report.collectives for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired

@@ -1,0 +1,49 @@
+"""Every law, fault and twin that there is, found by walking the packages: nothing is registered anywhere."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from properties.law import Law
+
+
+def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
+    """The modules directly in a package whose names begin so; none where there is no such package."""
+    folders = importlib.import_module(package).__path__ if find_spec(package) else ()
+    for found in sorted(pkgutil.iter_modules(folders), key=lambda each: each.name):
+        if found.name.startswith(prefix) and not found.ispkg:
+            yield importlib.import_module(f"{package}.{found.name}")
+
+
+@cache
+def every_law() -> dict[str, Law]:
+    """The laws of data parallelism by the names of their tests, in the order of their numbers."""
+    tests = [test for module in _modules("properties", "test_") for test in vars(module).values()]
+    laws = {test.law.name: test.law for test in tests if isinstance(getattr(test, "law", None), Law)}
+    return dict(sorted(laws.items(), key=lambda pair: int(pair[1].number[1:])))
+
+
+@cache
+def every_fault() -> dict[str, Any]:
+    """What in `impls` says by which laws it is killed, by the name that ``--impl`` takes."""
+    return _declaring("killed_by")
+
+
+@cache
+def every_twin() -> dict[str, Any]:
+    """What in `impls` says what is odd about it, though it is correct; by the name that ``--impl`` takes."""
+    return _declaring("odd")
+
+
+def _declaring(attribute: str) -> dict[str, Any]:
+    return {
+        f"{module.__name__}:{name}": found
+        for package in ("impls", "impls.faults", "impls.twins")
+        for module in _modules(package)
+        for name, found in vars(module).items()
+        if getattr(found, "__module__", None) == module.__name__ and attribute in getattr(found, "__dict__", ())
+    }

@@ -1,0 +1,76 @@
+"""The laws have teeth, and bite nobody else: known faults are found by the laws named for them, and odd but correct
+twins pass. Which laws, faults and twins there are is read from the packages (`properties.catalogue`).
+"""
+
+import pytest
+
+from properties import adapter
+from properties.catalogue import every_fault, every_law, every_twin
+from properties.hold import unwitnessed
+from properties.implementations import Implementation, described
+from properties.search import search
+from properties.tests.idle import IDLE
+from properties.trial import Trial
+from properties.verdict import LawBroken
+from worlds.contract import World
+
+LAWS = every_law()
+FAULTS = {name: described(name, adapter.describe(name)) for name in every_fault()}
+TWINS = {name: described(name, adapter.describe(name)) for name in every_twin()}
+KILLS = [(fault, law) for fault, found in every_fault().items() for law in found.killed_by]
+SPARES = [(twin, law) for twin in TWINS for law in LAWS if LAWS[law].needs(TWINS[twin].claims)]
+FAULTS_OF_A_LAW = 3
+# Laws that do not have their three faults and their twin yet.
+LACKING = frozenset[str](LAWS)
+
+
+def short(name: str) -> str:
+    return name.rpartition(":")[2].removeprefix("test_")
+
+
+@pytest.mark.parametrize(("fault", "law"), KILLS, ids=short)
+def test_a_known_fault_is_found_by_each_law_that_is_named_for_it(sim: World, fault: str, law: str) -> None:
+    """Within 300 examples. The seed is fixed, so that this holds always or never."""
+    assert law in LAWS, f"{fault} is killed by {law}, and there is no such law"
+    assert LAWS[law].needs(FAULTS[fault].claims), f"{fault} does not claim what {law} needs"
+    found = search(LAWS[law], Trial(FAULTS[fault], sim), 300, seed_value=0, shrink=False)
+    assert found.failures, f"{found.examples} examples, refused: {found.refusals[:1]}"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=short)
+def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None:
+    """In an entry of the catalogue whose cause is known, or in a recipe."""
+    entry = every_fault()[fault].source.split()
+    assert FAULTS[fault].known_fault
+    assert every_fault()[fault].killed_by
+    assert entry[0] == "recipe" or (entry[1] in ("V", "D", "S") and entry[2].startswith("https://"))
+
+
+@pytest.mark.parametrize(("twin", "law"), SPARES, ids=short)
+def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twin: str, law: str) -> None:
+    """100 examples, and not vacuously."""
+    trial = Trial(TWINS[twin], sim)
+    found = search(LAWS[law], trial, 100, seed_value=0)
+    assert found.failures == []
+    assert trial.witnessed["ran to its end"], found.refusals[:1]
+    assert unwitnessed(LAWS[law], trial) == []
+
+
+@pytest.mark.parametrize("law", sorted({law for _, law in KILLS} & set(LAWS)), ids=short)
+def test_an_implementation_that_does_nothing_keeps_no_law(sim: World, law: str) -> None:
+    """It fails, or what the law is about never takes place: "ranks communicated" is what such a law has to witness.
+
+    It claims what a fault of that law claims.
+    """
+    claims = next(FAULTS[fault].claims for fault, killer in KILLS if killer == law)
+    trial = Trial(Implementation(IDLE, claims), sim)
+    try:
+        vacuous = unwitnessed(LAWS[law], trial)
+    except LawBroken:
+        return
+    assert vacuous or search(LAWS[law], trial, 300, seed_value=0, shrink=False).failures
+
+
+def test_every_law_kills_three_faults_and_spares_a_twin() -> None:
+    killed, spared = [law for _, law in KILLS], {law for _, law in SPARES}
+    assert {law for law in LAWS if killed.count(law) < FAULTS_OF_A_LAW or law not in spared} == LACKING
