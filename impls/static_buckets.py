@@ -1,4 +1,4 @@
-"""Bucketed data parallelism with buckets fixed at construction.
+"""Bucketed data parallelism with buckets that are fixed as long as the same parameters are trained.
 
 Parameters go into buckets in reverse registration order, roughly the order in which backward reaches them, one dtype to
 a bucket, up to a cap. Each bucket is one contiguous buffer, and gradients are views of it. A bucket goes out when all
@@ -70,26 +70,42 @@ def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.P
 
 
 class StaticBuckets(DataParallel):
-    """Buckets fixed at construction and sent in one order. ``kernels``: see `impls.average`."""
+    """Fixed buckets, sent in one order. ``kernels``: see `impls.average`."""
 
     claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module)
-        self._kernels = kernels
+        self._cap, self._kernels = bucket_cap_mb * 2**20, kernels
         self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
         self._in_flight: list[dist.Work] = []  # one for each bucket sent, in order
-        self._buckets = [Bucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)]
+        self._hooked: set[nn.Parameter] = set()
+        self._assign(self.trained)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        """Makes the buckets anew, and hooks the parameters that have none yet."""
+        self._assigned = trained
+        self._buckets = [Bucket(members) for members in assign_buckets(trained[::-1], self._cap)]
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
-        for parameter in self.trained:
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        for parameter in trained:
+            if parameter not in self._hooked:
+                self._hooked.add(parameter)
+                parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward; one that synchronizes starts afresh, also after a backward cut short."""
-        if self.synchronize:
+        """The wrapped module's forward; one that synchronizes starts afresh, also after a backward cut short.
+
+        Where other parameters are trained than before, frozen since or replaced, on every rank alike, buckets follow.
+        """
+        trained = self.trained
+        others = list(map(id, trained)) != list(map(id, self._assigned))
+        if self.synchronize or others:
             for work in self._in_flight:
                 work.wait()
             self._in_flight.clear()
+        if others:
+            self._assign(trained)
+        if self.synchronize:
             for bucket in self._buckets:
                 bucket.waiting_for = set(bucket.views)
             self._begun = True

@@ -16,8 +16,12 @@ class DataParallel(nn.Module):
         super().__init__()
         self.module = module
         self.synchronize = True
-        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         broadcast_from_rank_zero(module)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that the module now has and trains, each tensor once: a caller may freeze and replace some."""
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""

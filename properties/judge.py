@@ -58,9 +58,9 @@ def replicas_equal(run: Run, headline: str) -> None:
 
 
 def runs_equal(run: Run, reference: Run, headline: str) -> None:
-    """Both runs gave the same gradients and parameters on each rank; a reference of one rank stands for every rank."""
+    """Every rank of the run has the gradients and parameters of the reference's rank 0: they are the same on all."""
+    other: Mapping[str, Any] = reference.observations[0]
     for rank, seen in enumerate(run.observations):
-        other: Mapping[str, Any] = reference.observations[rank % len(reference.observations)]
         for quantity, key in (("gradient", "gradients"), ("parameter", "parameters")):
             for place in seen[key]:
                 compare(run, headline, quantity, place, rank, seen[key][place], other[key][place])

@@ -1,0 +1,196 @@
+"""Synchronizers that count a micro-batch other than once, or lose track of `no_sync` (P3)."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+
+COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
+BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
+AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_of_the_callers"
+NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
+ZEROED = "test_zeroed_gradients_do_not_come_back"
+_PICOTRON = "https://github.com/huggingface/picotron (data_parallel/data_parallel.py)"
+
+
+class NoSyncIsNotExceptionSafe(StaticBuckets):
+    """`no_sync` without try and finally."""
+
+    known_fault = "an error inside no_sync leaves it switched on for good"
+    source = f"B07 S {_PICOTRON}"
+    killed_by = (AFTER_AN_ERROR,)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """An error does not get as far as the last line."""
+        before, self.synchronize = self.synchronize, False
+        yield
+        self.synchronize = before
+
+
+class NoSyncDoesNotNest(StaticBuckets):
+    """`no_sync` ends by switching synchronization on, whatever was before."""
+
+    known_fault = "leaving an inner no_sync ends the outer one"
+    source = f"B07 S {_PICOTRON}"
+    killed_by = (NESTED,)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Restores True."""
+        self.synchronize = False
+        try:
+            yield
+        finally:
+            self.synchronize = True
+
+
+class ReducesTheIncomingGradient(NaiveAccumulation):
+    """A hook that fires before accumulation averages what comes in; what has accumulated stays local."""
+
+    known_fault = "only the last micro-batch is averaged, those inside no_sync stay local"
+    source = f"B06 S {_PICOTRON}"
+    claims = {**NaiveAccumulation.claims, "hook_order": False}
+    killed_by = (COUNTS_ONCE, BIG_BATCH)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for parameter in self.trained:
+            parameter.register_hook(self._average)
+
+    def _average(self, incoming: torch.Tensor) -> torch.Tensor:
+        if self.synchronize:
+            incoming = incoming.clone()
+            dist.all_reduce(incoming)
+            incoming /= dist.get_world_size()
+        return incoming
+
+    def finish_gradient_synchronization(self) -> None:
+        """The hooks have done everything."""
+
+
+class ReducesWhatWasReduced(NaiveAccumulation):
+    """Divides what comes in and sums what has accumulated: what was there since the last mean is summed again."""
+
+    known_fault = "a second backward without zero_grad sums the first one's mean over ranks once more"
+    source = "A19 V https://github.com/PaddlePaddle/Paddle/issues/29920"
+    claims = {**NaiveAccumulation.claims, "averaging": "divide then sum"}
+    killed_by = ("test_gradients_equal_the_mean_over_ranks", "test_how_many_ranks_share_the_samples_does_not_matter")
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for parameter in self.trained:
+            parameter.register_hook(lambda incoming: incoming / dist.get_world_size())
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right as long as every gradient is zeroed in between."""
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class NoSyncDoesNothing(NaiveAccumulation):
+    """An inherited `no_sync` that changes nothing: each backward is taken for the last, and the next one clears."""
+
+    known_fault = "only the last micro-batch survives"
+    source = "B08 V https://github.com/NVIDIA/Megatron-LM/pull/7186"
+    killed_by = (COUNTS_ONCE, BIG_BATCH)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Drops what an earlier micro-batch of the same window left."""
+        if not self.synchronize or self._accumulating:
+            for parameter in self.trained:
+                parameter.grad = None
+        self._accumulating = not self.synchronize
+        return super().forward(*inputs, **named)
+
+    _accumulating = False
+
+
+class OneRankOverwrites(NaiveAccumulation):
+    """A shortcut for a group of one copies the gradient to where the others add it."""
+
+    known_fault = "on one rank only the last micro-batch survives"
+    source = "A02 V https://github.com/ServiceNow/Fast-LLM/issues/550"
+    killed_by = (COUNTS_ONCE, BIG_BATCH)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What is there already is written over."""
+        if dist.get_world_size() == 1:
+            for parameter in self.trained:
+                parameter.grad = None
+        return super().forward(*inputs, **named)
+
+
+class SendsInsideNoSync(NaiveAccumulation):
+    """A wrapper inside the wrapper reduces although the outer one was told not to."""
+
+    known_fault = "communicates inside no_sync: right values at the full cost"
+    source = "B16 V https://github.com/pytorch/torchrec/pull/4121"
+    claims = {**NaiveAccumulation.claims, "hook_order": False}
+    killed_by = (COUNTS_ONCE,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._reduce)
+
+    def _reduce(self, parameter: nn.Parameter) -> None:
+        if not self.synchronize and parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+class UsedCountsOnlyWhenSynchronizing(StaticBuckets):
+    """Notes which parameters were used only in backwards that synchronize."""
+
+    known_fault = "what was used only inside no_sync is taken for unused and keeps its local gradient"
+    source = "B02 V https://github.com/pytorch/pytorch/issues/69031"
+    killed_by = (COUNTS_ONCE, BIG_BATCH, "test_what_was_used_only_inside_no_sync_is_synchronized")
+
+    def finish_gradient_synchronization(self) -> None:
+        """Hides the gradients of parameters whose hooks have not fired since the last synchronizing forward."""
+        hidden = {p: p.grad for bucket in self._buckets for p in bucket.waiting_for if p.grad is not None}
+        hidden = {parameter: gradient.clone() for parameter, gradient in hidden.items()}
+        for parameter in hidden:
+            parameter.grad = None
+        super().finish_gradient_synchronization()
+        for parameter, gradient in hidden.items():
+            if parameter.grad is None:
+                parameter.grad = gradient
+
+
+class ZeroedBufferComesBack(StaticBuckets):
+    """Keeps the last means and starts from them, unless gradients were dropped; zeroing the gradient zeroes a copy."""
+
+    known_fault = "gradients that were zeroed in place come back with the next backward"
+    source = "systems: zeroing in place what aliases another buffer"
+    killed_by = (ZEROED,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._means: dict[nn.Parameter, torch.Tensor] = {}
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Takes up the means where a gradient is there."""
+        for parameter, mean in self._means.items():
+            if parameter.grad is not None:
+                parameter.grad = mean
+        self._means.clear()
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Hands out copies."""
+        super().finish_gradient_synchronization()
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                self._means[parameter], parameter.grad = parameter.grad, parameter.grad.clone()

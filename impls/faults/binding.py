@@ -1,0 +1,143 @@
+"""Synchronizers bound to the wrong parameters: those of construction, or each name of a tensor by itself (P15)."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+
+MEAN = "test_gradients_equal_the_mean_over_ranks"
+FREEZING = "test_what_is_frozen_or_trained_again_is_followed"
+REPLACED = "test_parameters_that_are_replaced_are_synchronized"
+TIED = "test_a_tensor_of_two_names_is_one"
+FROZEN = "test_frozen_parameters_stay_as_they_are"
+
+
+class KeepsTheParametersOfConstruction(NaiveAccumulation):
+    """Lists the parameters once, when it wraps the module."""
+
+    known_fault = "parameters that the caller replaces are never synchronized"
+    source = "L02 V https://github.com/pytorch/pytorch/issues/12603"
+    killed_by = (REPLACED,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._parameters_then = list(module.parameters())
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """Of those, the ones that are trained now."""
+        return [parameter for parameter in self._parameters_then if parameter.requires_grad]
+
+
+class KeepsTheBucketsOfConstruction(StaticBuckets):
+    """Assigns buckets and hooks once."""
+
+    known_fault = "what was not trained when the module was wrapped, or not there, has no hook and no bucket"
+    source = "L01 V https://github.com/pytorch/pytorch/issues/104336"
+    killed_by = (REPLACED,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._then = self.trained
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Looks at what was there then."""
+        self._assigned = self.trained  # so that nothing seems to have changed
+        return super().forward(*inputs, **named)
+
+
+class WaitsForEveryName(StaticBuckets):
+    """Counts the members of a bucket by name, and a tensor of two names fires one hook."""
+
+    known_fault = "a bucket with a tied parameter waits for a hook that never fires, and is not sent"
+    source = "F12 V https://github.com/NVIDIA/Megatron-LM/pull/6164"
+    claims = {**StaticBuckets.claims, "unused": None}
+    killed_by = (TIED,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The gradients of the first bucket with such a parameter, and of all later ones, stay local."""
+        names = [id(parameter) for _, parameter in self.module.named_parameters(remove_duplicate=False)]
+        twice = {name for name in names if names.count(name) > 1}
+        local = {
+            parameter: None if parameter.grad is None else parameter.grad.clone()
+            for bucket in self._buckets
+            if any(id(member) in twice for member in bucket.views)
+            for parameter in bucket.views
+        }
+        super().finish_gradient_synchronization()
+        for parameter, gradient in local.items():
+            parameter.grad = gradient
+
+
+class HooksEveryName(NaiveAccumulation):
+    """Goes through the parameters name by name."""
+
+    known_fault = "a tied parameter is listed under each of its names, and summed over ranks that often"
+    source = "F11 V https://github.com/pytorch/pytorch/pull/51929"
+    killed_by = (TIED,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sums by name; divides by tensor."""
+        for _, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+
+
+class SlotForEveryName(NaiveAccumulation):
+    """One flat buffer with a slot for each name, added back into the gradients."""
+
+    known_fault = "a tied parameter has a slot for each of its names, and gets its mean that often"
+    source = "F12 V https://github.com/NVIDIA/Megatron-LM/pull/6164"
+    claims = {**NaiveAccumulation.claims, "several_dtypes": False}
+    killed_by = (TIED,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Adds up slots."""
+        named = self.module.named_parameters(remove_duplicate=False)
+        gradients = [parameter.grad for _, parameter in named if parameter.grad is not None]
+        if not gradients:
+            return
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient in gradients:
+            gradient.zero_()
+        for gradient, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            gradient += mean.view_as(gradient)
+
+
+class DropsWhatIsTrainedAgain(StaticBuckets):
+    """Takes frozen parameters off its list, and puts none on it."""
+
+    known_fault = "a parameter that was frozen and is trained again is never synchronized"
+    source = "recipe: requires_grad flipped"
+    killed_by = (FREEZING,)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """What has always been trained."""
+        now = super().trained
+        self._always = now if self._always is None else [each for each in now if any(each is one for one in self._always)]
+        return self._always
+
+    _always: list[nn.Parameter] | None = None
+
+
+class TrainsWhatIsFrozen(StaticBuckets):
+    """Registers every parameter anew while it wraps the module, and a new parameter is trained."""
+
+    known_fault = "frozen parameters lose requires_grad=False"
+    source = "L07 V https://github.com/pytorch/torchtitan/issues/3885"
+    killed_by = (FROZEN,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        for parameter in module.parameters():
+            parameter.requires_grad_(True)
+        super().__init__(module, bucket_cap_mb)

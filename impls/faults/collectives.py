@@ -1,0 +1,70 @@
+"""Synchronizers whose ranks do not say the same things in the same order (P4, P5)."""
+
+import torch.distributed as dist
+from torch import nn
+
+from impls.hook_order_buckets import HookOrderBuckets
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+
+SAME_COLLECTIVES = "test_every_rank_issues_the_same_collectives"
+MEAN = "test_gradients_equal_the_mean_over_ranks"
+REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
+
+
+class BucketsInReadyOrder(HookOrderBuckets):
+    """As `impls.hook_order_buckets`, one parameter to a bucket."""
+
+    known_fault = "buckets go out in the order in which they are ready on a rank"
+    source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
+    killed_by = (MEAN, "test_the_result_does_not_depend_on_the_order_in_which_hooks_fire")
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module, bucket_cap_mb=0)
+
+
+class KeepsParametersInASet(NaiveAccumulation):
+    """Reduces in the order in which a set gives its members, another one in each process."""
+
+    known_fault = "parameters are reduced in the order of a set, which differs from rank to rank"
+    source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
+    killed_by = (MEAN, SAME_COLLECTIVES)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The rank stands for what seeds the hashes of a process."""
+        parameters = self.trained
+        start = dist.get_rank() % max(len(parameters), 1)
+        for parameter in parameters[start:] + parameters[:start]:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+
+class SynchronizesEverySecondTime(NaiveAccumulation):
+    """Is used only sometimes: every second synchronization is left out."""
+
+    known_fault = "the second synchronization, the fourth and so on do not take place"
+    source = "L05 V https://github.com/OrderLab/TrainCheck-Evaluation-Workloads"
+    killed_by = (MEAN, REPLICAS)
+
+    _done = 0
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right in the first step."""
+        self._done += 1
+        if self._done % 2:
+            super().finish_gradient_synchronization()
+
+
+class OneRankSaysMore(StaticBuckets):
+    """The last rank logs, and meets the others to do it; nobody else comes."""
+
+    known_fault = "a collective inside a branch that only one rank takes"
+    source = "recipe: C07, C12, local control flow around a collective"
+    killed_by = (SAME_COLLECTIVES,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Launches one more all-reduce there, and waits for nothing."""
+        super().finish_gradient_synchronization()
+        if 0 < dist.get_rank() == dist.get_world_size() - 1:
+            dist.all_reduce(self._buckets[0].flags.clone(), async_op=True)

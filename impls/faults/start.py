@@ -1,0 +1,82 @@
+"""Synchronizers whose ranks do not start alike (P4, P16)."""
+
+import torch.distributed as dist
+from torch import nn
+
+from impls.static_buckets import StaticBuckets
+
+START = "test_every_rank_starts_with_rank_zeros_parameters"
+BUFFERS = "test_buffers_are_rank_zeros_when_it_is_claimed"
+REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
+
+
+class NoBroadcast(StaticBuckets):
+    """Leaves it to the caller to start all ranks alike."""
+
+    known_fault = "the initial broadcast is missing"
+    source = "recipe"
+    killed_by = (START, REPLICAS)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        kept = [tensor.detach().clone() for tensor in module.parameters()]
+        super().__init__(module, bucket_cap_mb)
+        for parameter, own in zip(module.parameters(), kept, strict=True):
+            parameter.data.copy_(own)
+
+
+class FrozenNotBroadcast(StaticBuckets):
+    """Broadcasts what it is going to train."""
+
+    known_fault = "frozen parameters are left out of the initial broadcast"
+    source = "M03 V https://github.com/speechbrain/speechbrain/pull/2814"
+    killed_by = (START, REPLICAS)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        kept = {tensor: tensor.detach().clone() for tensor in module.parameters() if not tensor.requires_grad}
+        super().__init__(module, bucket_cap_mb)
+        for parameter, own in kept.items():
+            parameter.data.copy_(own)
+
+
+class BroadcastsFromTheLastRank(StaticBuckets):
+    """Its root is the last rank."""
+
+    known_fault = "the initial broadcast comes from another rank than 0"
+    source = "I05 V https://github.com/horovod/horovod/pull/2685"
+    killed_by = (START,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        last = dist.get_world_size() - 1
+        for tensor in (*module.parameters(), *module.buffers()):
+            dist.broadcast(tensor.data, src=last)
+        super().__init__(module, bucket_cap_mb)
+
+
+class BuffersNotBroadcast(StaticBuckets):
+    """Broadcasts parameters and forgets that there are buffers."""
+
+    known_fault = "buffers are left out of the initial broadcast"
+    source = "recipe"
+    killed_by = (BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        kept = [buffer.clone() for buffer in module.buffers()]
+        super().__init__(module, bucket_cap_mb)
+        for buffer, own in zip(module.buffers(), kept, strict=True):
+            buffer.copy_(own)
+
+
+class OnlyTheFirstBufferBroadcast(StaticBuckets):
+    """Stops after one buffer."""
+
+    known_fault = "only the first buffer is broadcast at the start"
+    source = "recipe: buffers not broadcast"
+    killed_by = (BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        kept = [buffer.clone() for buffer in module.buffers()]
+        super().__init__(module, bucket_cap_mb)
+        for buffer, own in list(zip(module.buffers(), kept, strict=True))[1:]:
+            buffer.copy_(own)
+
+

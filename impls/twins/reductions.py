@@ -1,0 +1,115 @@
+"""Twins that take the mean over ranks in unusual ways: other collectives, another order, another place for the division.
+
+Each agrees, parameter by parameter, on how many ranks have a gradient; one that no rank used keeps its own untouched.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.wrapper import DataParallel
+
+
+class PerParameter(DataParallel):
+    """After backward each parameter's mean, in registration order. The twins change one step of it each."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
+
+    def finish_gradient_synchronization(self) -> None:
+        """Agrees on who has a gradient, then takes the mean of those, a missing one counting as zero."""
+        parameters = self.in_order()
+        used = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
+        dist.all_reduce(used)
+        for parameter, ranks in zip(parameters, used.tolist(), strict=True):
+            if ranks:
+                local = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = self.mean(local.flatten()).view_as(parameter)
+
+    def in_order(self) -> list[nn.Parameter]:
+        """The parameters in the order in which their gradients are sent."""
+        return self.trained
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """The mean over ranks of a flat gradient, which stays as it is."""
+        total = local.clone()
+        dist.all_reduce(total)
+        return total / dist.get_world_size()
+
+
+class ReversedOrder(PerParameter):
+    """Sends the parameter that was registered last first."""
+
+    odd = "per-parameter all-reduces after backward, in reversed order"
+
+    def in_order(self) -> list[nn.Parameter]:
+        """Backwards."""
+        return self.trained[::-1]
+
+
+class DivideBeforeSum(PerParameter):
+    """Divides what is sent instead of what arrives."""
+
+    odd = "divides before the sum"
+    claims = {**PerParameter.claims, "averaging": "divide then sum"}
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """The sum of quotients."""
+        quotient = local / dist.get_world_size()
+        dist.all_reduce(quotient)
+        return quotient
+
+
+class ScatterThenGather(PerParameter):
+    """All-reduces by a reduce-scatter of padded chunks and an all-gather of their means."""
+
+    odd = "a reduce-scatter and an all-gather in place of the all-reduce, with padding to a multiple of the ranks"
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Each rank divides one chunk."""
+        ranks = dist.get_world_size()
+        padded = local.new_zeros(-(-local.numel() // ranks) * ranks)
+        padded[: local.numel()] = local
+        chunk = padded.new_empty(padded.numel() // ranks)
+        dist.reduce_scatter_tensor(chunk, padded)
+        chunk /= ranks
+        dist.all_gather_into_tensor(padded, chunk)
+        return padded[: local.numel()]
+
+
+class SumInRankOrder(PerParameter):
+    """Gathers all gradients everywhere; rank 0 adds them up in rank order, divides, and broadcasts the mean."""
+
+    odd = "rank 0 adds up gathered gradients in rank order and broadcasts the mean"
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Rank 0's."""
+        parts = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, local.contiguous())
+        mean = torch.zeros_like(local)
+        if dist.get_rank() == 0:
+            for part in parts:
+                mean += part
+            mean /= len(parts)
+        dist.broadcast(mean, src=0)
+        return mean
+
+
+class EverythingInFloat64(DataParallel):
+    """One all-reduce for all gradients and flags, whatever their dtypes, in float64."""
+
+    odd = "one float64 buffer for everything, each mean rounded to its parameter's dtype"
+    claims = PerParameter.claims
+
+    def finish_gradient_synchronization(self) -> None:
+        """One collective for each synchronization."""
+        parameters = self.trained
+        if not parameters:
+            return
+        parts = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in parameters]
+        used = parts[0].new_tensor([parameter.grad is not None for parameter in parameters])
+        everything = torch.cat([*parts, used])
+        dist.all_reduce(everything)
+        *means, counts = everything.split([*(part.numel() for part in parts), len(parts)])
+        for parameter, mean, ranks in zip(parameters, means, counts.tolist(), strict=True):
+            if ranks:
+                parameter.grad = (mean / dist.get_world_size()).to(parameter.dtype).view_as(parameter)

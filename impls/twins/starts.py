@@ -1,0 +1,63 @@
+"""Twins that bring ranks to one start, and keep track of `no_sync`, in unusual ways."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.static_buckets import StaticBuckets
+
+
+class SumsOfZeros(StaticBuckets):
+    """Starts with a sum over ranks to which all but rank 0 give zeros."""
+
+    odd = "the initial broadcast is an all-reduce of rank 0's values and zeros"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        with torch.no_grad():
+            for tensor in (*module.buffers(), *module.parameters()):
+                if dist.get_rank():
+                    tensor.zero_()
+                whole = tensor.clone(memory_format=torch.contiguous_format)
+                dist.all_reduce(whole)
+                tensor.copy_(whole)
+        super().__init__(module, bucket_cap_mb)
+
+
+class GathersEveryStart(StaticBuckets):
+    """Gathers every rank's initial values and takes the first."""
+
+    odd = "the initial broadcast is an all-gather of which rank 0's part is kept"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        with torch.no_grad():
+            for tensor in (*module.parameters(), *module.buffers()):
+                flat = tensor.flatten()
+                parts = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+                dist.all_gather(parts, flat)
+                tensor.copy_(parts[0].view_as(tensor))
+        super().__init__(module, bucket_cap_mb)
+
+
+class CountsDepth(StaticBuckets):
+    """Counts how deep inside `no_sync` it is; ``synchronize`` follows from that."""
+
+    odd = "no_sync is a counter"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """One deeper inside."""
+        self._depth += 1
+        self.synchronize = False
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self.synchronize = self._depth == 0
+
