@@ -11,7 +11,7 @@ from hypothesis import settings
 from properties.implementations import CORRECT, KERNELS, Implementation, Unusable, look_up
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
-from properties.law import sentence
+from properties.law import concerns, sentence
 from properties.matrix import matrix
 from properties.soundness import Unsound, check
 from properties.strategies import MOST_RANKS
@@ -69,7 +69,8 @@ class Bench:
         self._names, self.where, self._worlds = names, where, dict[str, World]()
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}
-        self.unclaimed: set[tuple[str, str, str]] = set()  # implementation, law's number, law
+        # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
+        self.left_out: set[tuple[str, str, str, str]] = set()
 
     def world(self, name: str) -> World:
         """The world of that name; always the same one."""
@@ -177,19 +178,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A law that an implementation does not claim is not run; the matrix says so."""
+    """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
     kept, left_out = [], []
     for item in items:
         law = getattr(getattr(item, "function", None), "law", None)
-        implementation = item.callspec.params["trial"][0] if law else None
-        unclaimed = law is not None and (implementation.claims.kernels or not law.needs(implementation.claims))
+        implementation, world = item.callspec.params["trial"] if law else (None, "")
+        unclaimed = law is not None and not concerns(law, implementation.claims)
+        impossible = law is not None and bool(law.only_on) and world not in law.only_on
         # A law of kernels where none are under test has been given nothing to run on.
         nothing = hasattr(getattr(item, "function", None), "kernel_law") and not isinstance(
             item.callspec.params["kernels"], str
         )
-        (left_out if unclaimed or nothing else kept).append(item)
-        if unclaimed:
-            config.stash[_BENCH].unclaimed.add((implementation.name, law.number, sentence(law)))
+        (left_out if unclaimed or impossible or nothing else kept).append(item)
+        if unclaimed or impossible:
+            told = (implementation.name, law.number, sentence(law), "" if unclaimed else world)
+            config.stash[_BENCH].left_out.add(told)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
@@ -237,19 +240,19 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """pytest-xdist: what a worker left out is known to it alone."""
-    node.config.stash[_BENCH].unclaimed |= {tuple(each) for each in node.workeroutput.get("unclaimed", ())}
+    node.config.stash[_BENCH].left_out |= {tuple(each) for each in node.workeroutput.get("left_out", ())}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hands what this worker left out to the process that prints the summary."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["unclaimed"] = sorted(session.config.stash[_BENCH].unclaimed)
+        session.config.workeroutput["left_out"] = sorted(session.config.stash[_BENCH].left_out)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The verdict of every law, for every implementation and world."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    lines = matrix(reports, config.stash[_BENCH].unclaimed)
+    lines = matrix(reports, config.stash[_BENCH].left_out)
     if lines:
         terminalreporter.section("verdicts")
         for line in lines:

@@ -21,6 +21,7 @@ class Claims:
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
+    collectives: bool = False  # a namespace of wrappers of collectives: P14 and nothing else
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
     def __post_init__(self) -> None:

@@ -30,12 +30,13 @@ class Share:
     expected: Fraction
 
 
-def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Share] | None:
+def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Share] | None:
     """The shares of a wrong gradient's element that are or must be there.
 
     None where linearity does not tell: for anything but gradients, under the quadratic probe, after clipping or an
     overflow, and where more runs would be needed than are worth it.
     """
+    scenario = broken.scenario
     counts = [parameter.count for parameter in scenario.parameters]
     contributions = [
         (microbatch, sample, parameter, element)
@@ -53,7 +54,7 @@ def decode(trial: Trial, scenario: Scenario, difference: Difference) -> list[Sha
     for contribution in contributions:
         alone = replace(scenario, only=contribution)
         try:
-            seen = trial.run(alone).observations[difference.rank]["gradients"][difference.place]
+            seen = trial.run(alone, **broken.choices).observations[difference.rank]["gradients"][difference.place]
         except (LawBroken, Refused):
             return None
         expected = interpret(alone, trial.claims.averaging, trial.claims.unused or "untouched")

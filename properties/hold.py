@@ -23,6 +23,9 @@ SIM_ONLY = (
 )
 
 
+SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
+
+
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
@@ -99,6 +102,8 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     if again is None:
         return None
     failure, (failed, runs) = again, again.seen
+    if law.only_on and failed == runs:
+        return replace(failure, elsewhere=SIM_CHOOSES)
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)

@@ -4,6 +4,7 @@ None, zero and -0.0 are told apart.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ def replicas_equal(run: Run, headline: str) -> None:
             compare(run, headline, "parameter", place, rank, seen["parameters"][place], first["parameters"][place])
 
 
+def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
+    """No rank used, changed or dropped what a collective in flight reads or writes; see `worlds.contract.Hazard`."""
+    hazards = next((report.hazards for report in run.outcome if report.hazards), ())
+    if hazards:
+        words = f"{headline} {'; '.join(map(str, hazards[:2]))}.".replace(f"{Path.cwd()}/", "")
+        raise SilentlyWrong(words, run.scenario, run.outcome, choices=run.choices)
+
+
 def runs_equal(run: Run, reference: Run, headline: str) -> None:
     """Every rank of the run has the gradients and parameters of the reference's rank 0: they are the same on all."""
     other: Mapping[str, Any] = reference.observations[0]
@@ -85,10 +94,10 @@ def _same_sequence(
     for number, (left, right) in enumerate(zip(theirs, ours, strict=False), 1):
         if left != right:
             words = f"{headline} Collective {number} is {left} on {first} and {right} on {second}."
-            raise Crashes(words, run.scenario, run.outcome)
+            raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
     if len(theirs) != len(ours):
         words = f"{headline} There are {len(theirs)} collectives on {first} and {len(ours)} on {second}."
-        raise Crashes(words, run.scenario, run.outcome)
+        raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
 
 
 def compare(
@@ -105,7 +114,8 @@ def compare(
         element = _first_difference(seen, wanted)
         if element is not None:
             difference = Difference(quantity, place, rank, parameter, element, seen, wanted)
-            raise SilentlyWrong(f"{headline} {_words(difference)}", run.scenario, run.outcome, difference)
+            words = f"{headline} {_words(difference)}"
+            raise SilentlyWrong(words, run.scenario, run.outcome, difference, run.choices)
 
 
 def same_bits(seen: Any, wanted: Any) -> bool:

@@ -15,6 +15,7 @@ class Law:
     """``check(trial, drawn)`` raises a LawBroken where the law does not hold.
 
     ``witnesses``: what must take place in some example, or the law has shown nothing; with an example of each.
+    ``only_on``: the worlds that let one choose what the law is about; empty where any world will do.
     """
 
     number: str
@@ -24,6 +25,7 @@ class Law:
     check: Callable[[Trial, Any], None]
     needs: Callable[[Claims], bool]
     witnesses: Mapping[str, Any]
+    only_on: tuple[str, ...] = ()
 
 
 def law(
@@ -31,14 +33,15 @@ def law(
     draws: Callable[[Claims], st.SearchStrategy[Any]],
     needs: Callable[[Claims], bool] = lambda claims: True,
     witnesses: Mapping[str, Any] | None = None,
+    only_on: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. It runs for each implementation and world that `conftest` gives it.
 
-    ``number``: of the law in the catalogue; ``needs``: which claims it is tied to; ``witnesses``: see `Law`.
+    ``number``: of the law in the catalogue; ``needs``: which claims it is tied to; the rest: see `Law`.
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
-        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {})
+        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on)
 
         def test(trial: Trial, record_property: Callable[[str, Any], None]) -> None:
             from properties.hold import hold  # it builds on what is defined here
@@ -56,6 +59,13 @@ def law_of(test: Callable[..., None]) -> Law:
     """The law that a test made by `law` holds."""
     found: Law = test.law  # type: ignore[attr-defined]
     return found
+
+
+def concerns(law: Law, claims: Claims) -> bool:
+    """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
+    if claims.kernels or claims.collectives != (law.number == "P14"):
+        return False
+    return law.needs(claims)
 
 
 def sentence(law: Law) -> str:

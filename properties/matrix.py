@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
+IMPOSSIBLE = "cannot be chosen"  # when collectives read and write, or in which order they reduce, on a real backend
 
 
-def matrix(reports: Iterable[Any], unclaimed: Iterable[tuple[str, str, str]] = ()) -> list[str]:
+def matrix(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[str]:
     """Lines to print, a block for each implementation: a law a line, then its verdict on each world.
 
-    ``unclaimed``: implementation, number and name of the laws that did not run because they are not claimed.
+    ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
+    not claimed.
     """
     verdicts: dict[str, dict[str, dict[str, str]]] = {}
     for report in reports:
@@ -17,9 +19,10 @@ def matrix(reports: Iterable[Any], unclaimed: Iterable[tuple[str, str, str]] = (
             if key == PROPERTY and report.when == "call":
                 rows = verdicts.setdefault(filed["implementation"], {})
                 rows.setdefault(f"{filed['number']:4}{filed['law']}", {})[filed["world"]] = filed["verdict"]
-    for name, number, law in unclaimed:
+    for name, number, law, world in left_out:
         if name in verdicts:
-            verdicts[name][f"{number:4}{law}"] = {}
+            row = verdicts[name].setdefault(f"{number:4}{law}", {})
+            row |= {world: IMPOSSIBLE} if world else {}
     lines = []
     for implementation, rows in sorted(verdicts.items()):
         lines.append(implementation)

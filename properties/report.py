@@ -55,7 +55,7 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
     broken = failure.broken
     if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
         return broken.outcome
-    return trial.world.run(job(trial.implementation.name, broken.scenario, contents=True))
+    return trial.world.run(job(trial.implementation.name, broken.scenario, True, broken.choices))
 
 
 def _entry(title: str, text: str) -> list[str]:
@@ -68,7 +68,7 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     difference, words = broken.difference, []
     assert difference is not None
     try:
-        shares = decode(trial, broken.scenario, difference)
+        shares = decode(trial, broken, difference)
         if shares is not None:
             words += _entry("Came from", explain(broken.scenario, difference, shares))
         expected = interpret(broken.scenario, trial.claims.averaging, trial.claims.unused or "untouched")

@@ -2,15 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
-from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
-from worlds.contract import Collective, Job, Outcome, RankError, World, most_ranks
+from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
+from worlds.contract import Asynchrony, Collective, Job, OrderOf, Outcome, RankError, World, most_ranks
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -18,10 +18,14 @@ REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after c
 
 @dataclass(frozen=True)
 class Run:
-    """A program that every rank ran to its end: the observations, and the collectives, by rank."""
+    """A program that every rank ran to its end: the observations, and the collectives, by rank.
+
+    ``choices``: the fields of its `Job` that only the simulated world heeds, where they were chosen.
+    """
 
     scenario: Scenario
     outcome: Outcome
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def observations(self) -> list[Any]:
@@ -59,25 +63,41 @@ class Trial:
         claims, most = self.implementation.claims, most_ranks(self.world)
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
-    def run(self, scenario: Scenario, contents: bool = False) -> Run:
-        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
-        wanted = job(self.implementation.name, scenario, contents=contents)
+    def run(
+        self,
+        scenario: Scenario,
+        contents: bool = False,
+        asynchrony: Asynchrony | None = None,
+        order: OrderOf | None = None,
+    ) -> Run:
+        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
+
+        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them.
+        """
+        choices = {name: value for name, value in (("asynchrony", asynchrony), ("order", order)) if value is not None}
+        wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
-        judge_errors(scenario, outcome)
+        try:
+            judge_errors(scenario, outcome)
+        except LawBroken as broken:
+            broken.choices = choices
+            raise
         self.witnessed["ran to its end"] += 1
         self.witnessed["ranks communicated"] += len(outcome) > 1 and all(report.collectives for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
         )
-        return Run(scenario, outcome)
+        return Run(scenario, outcome, choices)
 
 
-def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
+def job(
+    implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
+) -> Job:
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    return Job(FUNCTION, payload, scenario.world_size, contents)
+    return Job(FUNCTION, payload, scenario.world_size, contents, **(choices or {}))
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:

@@ -5,6 +5,7 @@
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +33,16 @@ class Difference:
 
 @dataclass(eq=False)  # an exception is equal to itself alone
 class LawBroken(AssertionError):
-    """An implementation failed a law on a scenario. ``headline``: the law broken, in words."""
+    """An implementation failed a law on a scenario. ``headline``: the law broken, in words.
+
+    ``choices``: how the simulated world was told to run it, see `properties.trial.Run`.
+    """
 
     headline: str
     scenario: Scenario
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     verdict = ""
 

@@ -1,0 +1,159 @@
+"""Collectives in flight whose handles or tensors are misused, in one way each; a synchronous backend hides them all.
+
+Over one correct algorithm: a bucket for each parameter, sent when its gradient is final and every earlier one was sent.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.average import average_
+from impls.static_buckets import Bucket, StaticBuckets
+
+LAW = ("test_collectives_may_read_and_write_at_any_time",)
+
+
+class NeverWaits(StaticBuckets):
+    """Averages without having waited for the all-reduces."""
+
+    known_fault = "work is launched and never waited for"
+    source = "recipe"
+    killed_by = LAW
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends the rest and averages at once."""
+        if self._begun:
+            for bucket in self._buckets[len(self._in_flight) :]:
+                self._in_flight.append(bucket.all_reduce())
+            for bucket in self._buckets:
+                bucket.average(None)
+            self._begun = False
+
+
+class ReadsBeforeWaiting(StaticBuckets):
+    """Divides each bucket before it waits for it."""
+
+    known_fault = "the sum is divided in place before the wait"
+    source = "recipe"
+    killed_by = LAW
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends the rest; divides; waits."""
+        if self._begun:
+            for bucket in self._buckets[len(self._in_flight) :]:
+                self._in_flight.append(bucket.all_reduce())
+            for work, bucket in zip(self._in_flight, self._buckets, strict=True):
+                bucket.average(None)
+                work.wait()
+            self._in_flight.clear()
+            self._begun = False
+
+
+class WaitsForTheLast(StaticBuckets):
+    """Waits for the last all-reduce only, as if those before it had to be done by then."""
+
+    known_fault = "of several collectives in flight only the last is waited for"
+    source = "recipe"
+    killed_by = LAW
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends the rest; waits once."""
+        if self._begun:
+            for bucket in self._buckets[len(self._in_flight) :]:
+                self._in_flight.append(bucket.all_reduce())
+            self._in_flight[-1].wait()
+            for bucket in self._buckets:
+                bucket.average(None)
+            self._in_flight.clear()
+            self._begun = False
+
+
+class DropsHandles(StaticBuckets):
+    """Keeps no handle, so nobody can wait; what is in flight may be freed, and is read too early."""
+
+    known_fault = "the handle of a collective in flight is dropped"
+    source = "E06 V https://github.com/karpathy/nanochat/pull/843"
+    killed_by = LAW
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for bucket in self._buckets:
+            bucket.__class__ = _Forgetful
+
+
+class _Forgetful(Bucket):
+    def all_reduce(self) -> Any:
+        super().all_reduce()
+        return _Done()
+
+
+class _Done:
+    """What is kept in place of a handle."""
+
+    def wait(self) -> None:
+        """Waits for nothing."""
+
+
+class ClearsInFlight(StaticBuckets):
+    """Zeroes what the next micro-batch will be added to as soon as a bucket was launched."""
+
+    known_fault = "gradients are zeroed while their all-reduce is in flight"
+    source = "E08 V https://github.com/horovod/horovod/pull/1116"
+    killed_by = LAW
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for bucket in self._buckets:
+            bucket.__class__ = _Cleared
+
+
+class _Cleared(Bucket):
+    def all_reduce(self) -> dist.Work:
+        work = super().all_reduce()
+        self.elements.zero_()
+        return work
+
+
+class OneStagingBuffer(StaticBuckets):
+    """Sends every bucket of a dtype from one staging buffer, to save memory."""
+
+    known_fault = "the input buffer of a collective in flight is filled again for the next"
+    source = "recipe"
+    killed_by = LAW
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        largest: dict[torch.dtype, int] = {}
+        for bucket in self._buckets:
+            largest[bucket.buffer.dtype] = max(largest.get(bucket.buffer.dtype, 0), bucket.buffer.numel())
+            bucket.__class__ = _Staged
+        stages = {dtype: torch.zeros(size, dtype=dtype) for dtype, size in largest.items()}
+        for bucket in self._buckets:
+            bucket.stage = stages[bucket.buffer.dtype][: bucket.buffer.numel()]  # type: ignore[attr-defined]
+
+
+class _Staged(Bucket):
+    stage: torch.Tensor
+
+    def all_reduce(self) -> dist.Work:
+        whole, self.buffer = self.buffer, self.stage
+        whole_flags, self.flags = self.flags, self.stage[-len(self.views) :]
+        for parameter, view in self.views.items():
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                self.adopt(parameter)
+        self.buffer[: len(self.elements)] = self.elements
+        self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
+        work: dist.Work = dist.all_reduce(self.buffer, async_op=True)
+        self.buffer, self.flags = whole, whole_flags
+        return work
+
+    def average(self, kernels: bool | None) -> None:
+        self.buffer.copy_(self.stage)
+        average_(self.elements, dist.get_world_size(), kernels)
+        for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist(), strict=True):
+            if ranks:
+                parameter.grad = view

@@ -1,0 +1,70 @@
+"""P7: when collectives read and write, and in which order they add, is not for the implementation to know."""
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import interpret
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
+from properties.trial import Trial
+from worlds.contract import Asynchrony
+
+SMALLEST = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Finish()))
+
+
+def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
+    """A scenario, and when its collectives read and write."""
+    return st.tuples(exact_scenarios(claims), ASYNCHRONIES)
+
+
+def with_an_order(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str | tuple[int, ...]]]:
+    """A scenario, and the order in which its reductions add."""
+    return st.tuples(exact_scenarios(claims), DRAWN_ORDERS)
+
+
+@law(
+    "P7",
+    with_asynchrony,
+    witnesses={"a collective was in flight": (SMALLEST, WAIT)},
+    only_on=("sim",),
+)
+def test_collectives_may_read_and_write_at_any_time(trial: Trial, drawn: tuple[Scenario, Asynchrony]) -> None:
+    """Whenever collectives read and write, the result is the mean, and what is in flight is neither used nor changed.
+
+    Why: a backend may read until a collective is done and write until it is waited for; that it was early is luck. So
+    every handle is kept and waited for, and until then nobody reads, writes or frees its tensors. Broken by handles
+    dropped, and by clipping, dividing or zeroing in flight: karpathy/nanochat#843, horovod/horovod#1116,
+    determined-ai/determined#602.
+    """
+    scenario, asynchrony = drawn
+    run = trial.run(scenario, asynchrony=asynchrony)
+    trial.witnessed["a collective was in flight"] += any(run.collectives)
+    judge.nothing_in_flight_is_touched(run, "A collective in flight is touched:")
+    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    judge.values_equal(run, expected, f"Gradients are wrong where {asynchrony_words(asynchrony)}.")
+
+
+@law(
+    "P7",
+    with_an_order,
+    witnesses={"three ranks or more added up": (THREE_RANKS, "reversed")},
+    only_on=("sim",),
+)
+def test_exact_sums_do_not_depend_on_the_order_of_reduction(
+    trial: Trial, drawn: tuple[Scenario, str | tuple[int, ...]]
+) -> None:
+    """In rank order, reversed, on a tree, on a ring or in any other order, exact data has one mean, bit for bit.
+
+    Why: the backend chooses the order, by size, topology and version. Where all partial sums are exact in the
+    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients cast
+    to 16 bits to be reduced: pytorch/pytorch#194628.
+    """
+    scenario, order = drawn
+    run = trial.run(scenario, order=order_of(order))
+    trial.witnessed["three ranks or more added up"] += scenario.world_size > 2
+    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    judge.values_equal(run, expected, f"Gradients are wrong in {order_words(order)} of reduction.")
