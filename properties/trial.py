@@ -10,7 +10,18 @@ from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
-from worlds.contract import Asynchrony, Collective, Job, OrderOf, Outcome, RankError, World, most_ranks
+from worlds.contract import (
+    MESSAGES,
+    Asynchrony,
+    Collective,
+    Job,
+    OrderOf,
+    Outcome,
+    RankError,
+    RankReport,
+    World,
+    most_ranks,
+)
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -83,6 +94,7 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
+        outcome = tuple(without_looks(report) for report in outcome)
         self.witnessed["ran to its end"] += 1
         self.witnessed["ranks communicated"] += len(outcome) > 1 and all(report.collectives for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
@@ -98,6 +110,17 @@ def job(
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
     return Job(FUNCTION, payload, scenario.world_size, contents, **(choices or {}))
+
+
+def without_looks(report: RankReport) -> RankReport:
+    """The report without the collectives that only served the suite, to look at what is held in shards."""
+    if report.result is None or not report.result["looks"]:
+        return report
+    served = {place for begin, end in report.result["looks"] for place in range(begin, end)}
+    kept = tuple(call for place, call in enumerate(report.collectives) if place not in served)
+    timed = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
+    passages = zip(report.timeline, timed, strict=False)
+    return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ from properties import adapter
 from properties.catalogue import every_fault, every_law, every_twin
 from properties.hold import unwitnessed
 from properties.implementations import Implementation, described
+from properties.law import concerns
 from properties.search import search
 from properties.tests.idle import IDLE
 from properties.trial import Trial
@@ -18,7 +19,7 @@ LAWS = every_law()
 FAULTS = {name: described(name, adapter.describe(name)) for name in every_fault()}
 TWINS = {name: described(name, adapter.describe(name)) for name in every_twin()}
 KILLS = [(fault, law) for fault, found in every_fault().items() for law in found.killed_by]
-SPARES = [(twin, law) for twin in TWINS for law in LAWS if LAWS[law].needs(TWINS[twin].claims)]
+SPARES = [(twin, law) for twin in TWINS for law in LAWS if concerns(LAWS[law], TWINS[twin].claims)]
 FAULTS_OF_A_LAW = 3
 # Laws that do not have their three faults and their twin yet.
 LACKING = frozenset[str](LAWS)
@@ -32,7 +33,7 @@ def short(name: str) -> str:
 def test_a_known_fault_is_found_by_each_law_that_is_named_for_it(sim: World, fault: str, law: str) -> None:
     """Within 300 examples. The seed is fixed, so that this holds always or never."""
     assert law in LAWS, f"{fault} is killed by {law}, and there is no such law"
-    assert LAWS[law].needs(FAULTS[fault].claims), f"{fault} does not claim what {law} needs"
+    assert concerns(LAWS[law], FAULTS[fault].claims), f"{fault} does not claim what {law} needs"
     found = search(LAWS[law], Trial(FAULTS[fault], sim), 300, seed_value=0, shrink=False)
     assert found.failures, f"{found.examples} examples, refused: {found.refusals[:1]}"
 

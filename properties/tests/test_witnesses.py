@@ -5,6 +5,7 @@ import pytest
 from properties.catalogue import every_law
 from properties.hold import unwitnessed
 from properties.implementations import CORRECT, look_up
+from properties.law import concerns
 from properties.trial import Trial
 from worlds.contract import World
 
@@ -15,5 +16,5 @@ LAWS = every_law().values()
 def test_every_law_shows_something_on_every_correct_implementation(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
     for law in LAWS:
-        if law.needs(implementation.claims):
+        if concerns(law, implementation.claims):
             assert unwitnessed(law, Trial(implementation, sim)) == []
