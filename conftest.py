@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, KERNELS, Implementation, Unusable, look_up
+from properties.implementations import CORRECT, KERNELS, WRAPPERS, Implementation, Unusable, look_up
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
 from properties.law import concerns, sentence
@@ -132,7 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     if "torchrun" in where.worlds:
         torchrun.report_the_end()
-    bench = config.stash[_BENCH] = Bench(names or list(CORRECT), where)
+    bench = config.stash[_BENCH] = Bench(names or [*CORRECT, *WRAPPERS], where)
     if names and not config.option.help and not hasattr(config, "workerinput"):
         try:
             bench.implementations  # noqa: B018, looked up for its errors

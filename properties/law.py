@@ -63,7 +63,7 @@ def law_of(test: Callable[..., None]) -> Law:
 
 def concerns(law: Law, claims: Claims) -> bool:
     """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
-    if claims.kernels or claims.collectives != (law.number == "P14"):
+    if claims.kernels or bool(claims.collectives) != (law.number == "P14"):
         return False
     return law.needs(claims)
 
