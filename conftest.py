@@ -1,6 +1,7 @@
-"""pytest's options, Hypothesis' profiles, and what the laws run on."""
+"""pytest's side of Lockstep: which laws run against what, where, and what is told at the end. Each hook is a few lines
+over a module of `properties`.
+"""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,103 +9,32 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, KERNELS, Implementation, Unusable, look_up
+from properties import profiles
+from properties.bench import Bench
+from properties.budget import Budget
+from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
-from properties.law import concerns, sentence
-from properties.matrix import matrix
-from properties.soundness import Unsound, check
-from properties.strategies import MOST_RANKS
+from properties.matrix import matrix, verdicts
+from properties.options import add_options
+from properties.record import Record
+from properties.selection import pairs, part, runs
 from properties.trial import Trial
-from properties.where import DEFAULT, WORLDS, Where, decide
+from properties.where import decide
 from worlds import torchrun
-from worlds.contract import World, most_ranks
-from worlds.devices import DEVICES
+from worlds.contract import World
 
 LAWS = Path(__file__).parent / "properties"
+_BENCH = pytest.StashKey[Bench]()
+_RECORD = pytest.StashKey[Record | None]()
+SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
 
-settings.register_profile("dev", max_examples=100)
-settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
-settings.register_profile("nightly", max_examples=5000)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+profiles.register()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options that Lockstep adds."""
-    group = parser.getgroup("lockstep", "Lockstep: the laws of data-parallel training")
-    group.addoption(
-        "--impl",
-        action="append",
-        default=[],
-        metavar="MODULE:NAME",
-        help="hold the laws against this class or factory, which takes the module to wrap (a module's name, or a path "
-        "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
-    )
-    group.addoption(
-        "--world",
-        action="append",
-        default=[],
-        choices=WORLDS,
-        help="where ranks run: sim, one process that simulates them; gloo, one process per rank; nccl, one GPU per "
-        "rank; torchrun, the ranks of the torchrun job that started pytest; may be given several times "
-        f"(default: {' and '.join(DEFAULT)})",
-    )
-    group.addoption("--device", choices=DEVICES, help="where ranks put tensors (default: cuda for nccl, else cpu)")
-    group.addoption(
-        "--in-process", action="store_true", help="run the simulated world in pytest's own process, for a debugger"
-    )
-    group.addoption(
-        "--ranks-per-gpu",
-        type=int,
-        default=1,
-        metavar="N",
-        help="nccl: let N ranks share a GPU; they talk as if on different hosts (default: 1)",
-    )
-
-
-class Bench:
-    """What one pytest process runs laws on: its worlds, started when first used, and the implementations."""
-
-    def __init__(self, names: list[str], where: Where) -> None:
-        self._names, self.where, self._worlds = names, where, dict[str, World]()
-        self._implementations: list[Implementation] | None = None
-        self._faults: dict[str, str] = {}
-        # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
-        self.left_out: set[tuple[str, str, str, str]] = set()
-
-    def world(self, name: str) -> World:
-        """The world of that name; always the same one."""
-        if name not in self._worlds:
-            self._worlds[name] = self.where.start(name)
-        return self._worlds[name]
-
-    def fault(self, name: str) -> str:
-        """What is wrong with that world itself, looked at once; empty if nothing is."""
-        if name not in self._faults:
-            self._faults[name] = ""
-            world = self.world(name)
-            try:
-                check(world, range(1, min(most_ranks(world) or MOST_RANKS, MOST_RANKS) + 1))
-            except Unsound as unsound:
-                self._faults[name] = str(unsound)
-        return self._faults[name]
-
-    @property
-    def implementations(self) -> list[Implementation]:
-        """What is under test. Raises Unusable."""
-        if self._implementations is None:
-            self._implementations = look_up(self._names, self.world("sim"))
-        return self._implementations
-
-    def close(self) -> None:
-        """Ends every process that was started."""
-        for world in self._worlds.values():
-            getattr(world, "end", world.close)()  # of torchrun: lets the other ranks of the job go as well
-        if "torchrun" in self.where.worlds and "torchrun" not in self._worlds:
-            torchrun.dismiss()
-
-
-_BENCH = pytest.StashKey[Bench]()
+    add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -115,25 +45,33 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis' plugin reads the seed
 def pytest_configure(config: pytest.Config) -> None:
     """A wrong --impl, or a world that cannot be, is one clear line, before anything is collected."""
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
     device.choose()
-    names = config.getoption("--impl")
-    option = config.getoption
+    option, is_worker = config.getoption, hasattr(config, "workerinput")
+    names = option("--impl")
     try:
         workers = bool(getattr(config.option, "numprocesses", None))
         where = decide(
             option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"), workers
         )
+        part(option("--shard"), [])
+        record = config.stash[_RECORD] = Record(Path(option("--record"))) if option("--record") else None
+        if is_worker:
+            setattr(config.option, SEED, config.workerinput[SEED])
+        elif not config.option.help:
+            profile = option("--hypothesis-profile") or settings.get_current_profile_name()
+            setattr(config.option, SEED, profiles.run_seed(option(SEED), profile, record))
     except Unusable as error:
         raise pytest.UsageError(str(error)) from None
     if "torchrun" in where.worlds:
         torchrun.report_the_end()
-    bench = config.stash[_BENCH] = Bench(names or list(CORRECT), where)
-    if names and not config.option.help and not hasattr(config, "workerinput"):
+    bench = config.stash[_BENCH] = Bench(names or [*CORRECT, *WRAPPERS], where)
+    if names and not config.option.help and not is_worker:
         try:
             bench.implementations  # noqa: B018, looked up for its errors
         except Unusable as error:
@@ -147,6 +85,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_BENCH].close()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist: every worker has the seed of the run."""
+    node.workerinput[SEED] = node.config.getoption(SEED)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --impl only the laws run: the suite's own tests say nothing about somebody's implementation."""
     if config.getoption("--impl") and collection_path.suffix == ".py" and collection_path.parent != LAWS:
@@ -156,45 +100,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each law meets each implementation on each world, and each law of kernels all kernels."""
+    bench = metafunc.config.stash[_BENCH]
     if hasattr(metafunc.function, "kernel_law"):
         names = list(KERNELS)
         if metafunc.config.getoption("--impl"):
-            names = [one.name for one in metafunc.config.stash[_BENCH].implementations if one.claims.kernels]
+            names = [one.name for one in bench.implementations if one.claims.kernels]
         metafunc.parametrize("kernels", names, indirect=True)
-    if not hasattr(metafunc.function, "law"):
-        return
-    bench = metafunc.config.stash[_BENCH]
-    skipped = {world: pytest.mark.skip(reason=reason) for world, reason in bench.where.impossible.items()}
-    pairs = [
-        pytest.param(
-            (implementation, world),
-            id=f"{implementation.short}-{world}",
-            marks=[skipped[world]] if world in skipped else [],
-        )
-        for implementation in bench.implementations
-        for world in bench.where.worlds
-    ]
-    metafunc.parametrize("trial", pairs, indirect=True)
+    if hasattr(metafunc.function, "law"):
+        metafunc.parametrize("trial", pairs(bench), indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
-    kept, left_out = [], []
-    for item in items:
-        law = getattr(getattr(item, "function", None), "law", None)
-        implementation, world = item.callspec.params["trial"] if law else (None, "")
-        unclaimed = law is not None and not concerns(law, implementation.claims)
-        impossible = law is not None and bool(law.only_on) and world not in law.only_on
-        # A law of kernels where none are under test has been given nothing to run on.
-        nothing = hasattr(getattr(item, "function", None), "kernel_law") and not isinstance(
-            item.callspec.params["kernels"], str
-        )
-        (left_out if unclaimed or impossible or nothing else kept).append(item)
-        if unclaimed or impossible:
-            told = (implementation.name, law.number, sentence(law), "" if unclaimed else world)
-            config.stash[_BENCH].left_out.add(told)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+    kept = part(config.getoption("--shard"), [item for item in items if runs(config.stash[_BENCH], item)])
+    if len(kept) < len(items):
+        chosen = set(map(id, kept))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = kept
 
 
@@ -205,6 +126,19 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     bench = request.config.stash[_BENCH]
     gloo, sim = lambda: bench.world("gloo"), lambda: bench.world("sim")
     return Trial(implementation, bench.world(world), gloo, sim, world_fault=bench.fault(world))
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Budget:
+    """What a law may spend, and where it tells how far it is: past pytest's capture, so that a log has it at once."""
+    config = request.config
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n{line}", file=sys.stderr, flush=True)
+
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say)
 
 
 @pytest.fixture
@@ -226,13 +160,15 @@ def gloo(request: pytest.FixtureRequest) -> World:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Which implementations, worlds, profile and versions a run is about."""
+    """Which implementations, worlds, profile, seed and versions a run is about."""
     from importlib.metadata import version
 
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
+    seed = config.getoption(SEED)
     return [
         f"lockstep: {', '.join(names)}; {settings().max_examples} examples a law; {versions}",
+        *([f"lockstep: seed {seed}; --hypothesis-seed={seed} repeats the run"] if seed is not None else []),
         *config.stash[_BENCH].where.words(),
     ]
 
@@ -250,10 +186,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The verdict of every law, for every implementation and world."""
+    """The verdict of every law, for every implementation and world; kept as well where a record is."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    lines = matrix(reports, config.stash[_BENCH].left_out)
-    if lines:
+    filed = verdicts(reports, config.stash[_BENCH].left_out)
+    if lines := matrix(filed):
         terminalreporter.section("verdicts")
         for line in lines:
             terminalreporter.write_line(line)
+        if record := config.stash[_RECORD]:
+            record.keep_summary([*pytest_report_header(config), "", *lines], filed)

@@ -13,7 +13,7 @@ class AsyncHookDataParallel(DataParallel):
     claims = {"accumulation": True}
     known_fault = "hooks that fire in different orders on different ranks pair up different parameters"
     source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
-    killed_by = (
+    killed_by: tuple[str, ...] = (
         "test_gradients_equal_the_mean_over_ranks",
         "test_every_rank_issues_the_same_collectives",
         "test_the_result_does_not_depend_on_the_order_in_which_hooks_fire",

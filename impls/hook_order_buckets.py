@@ -17,7 +17,7 @@ class HookOrderBuckets(DataParallel):
     claims = {"accumulation": True}
     known_fault = "hooks that fire in different orders on different ranks fill the buckets with different parameters"
     source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
-    killed_by = (
+    killed_by: tuple[str, ...] = (
         "test_gradients_equal_the_mean_over_ranks",
         "test_every_rank_issues_the_same_collectives",
         "test_the_result_does_not_depend_on_the_order_in_which_hooks_fire",

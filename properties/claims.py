@@ -6,6 +6,8 @@ from typing import Any
 
 from oracle.program import AVERAGINGS, UNUSED
 
+COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
+
 
 @dataclass(frozen=True)
 class Claims:
@@ -21,12 +23,18 @@ class Claims:
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
-    collectives: bool = False  # a namespace of wrappers of collectives: P14 and nothing else
+    collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
+    differentiable: bool = False  # and backward goes through them
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
     def __post_init__(self) -> None:
         if self.averaging not in AVERAGINGS:
             raise ValueError(f"claims: averaging is one of {', '.join(map(repr, AVERAGINGS))}, not {self.averaging!r}")
+        for name in self.collectives:
+            if name not in COLLECTIVES:
+                raise ValueError(f"claims: collectives are of {', '.join(map(repr, COLLECTIVES))}, not {name!r}")
+        if self.differentiable and not self.collectives:
+            raise ValueError("claims: differentiable goes with collectives")
         if self.most_ranks < 1:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.unused not in (None, *UNUSED):

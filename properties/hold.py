@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
+from properties.budget import Budget
 from properties.law import Law, sentence
 from properties.matrix import PROPERTY
-from properties.search import Failure, repeat, rerun, search, took_the_clock
+from properties.search import Failure, repeat, rerun, took_the_clock
 from properties.trial import Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
@@ -26,8 +26,9 @@ SIM_ONLY = (
 SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
 
 
-def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
+def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget | None = None) -> None:
     """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
+    budget = budget or Budget()
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
     if trial.world_fault:
@@ -35,15 +36,12 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
     trial.witnessed.clear()
     trial.left.clear()
-    profile = settings()
-    examples = profile.max_examples if trial.world.name == "sim" else max(1, profile.max_examples // 10)
-    options: Any = {"database": profile.database, "derandomize": profile.derandomize}
-    found = search(law, trial, examples, **options)
+    found = budget.spend(law, trial)
     failures = found.failures
     loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
     if failures and len(loud) == len(failures) and not any(map(took_the_clock, loud)):
         # Silent corruption is the worst there is: look for it behind the failures that announce themselves.
-        failures = failures + search(law, trial, examples, only=SilentlyWrong, **options).failures
+        failures = failures + budget.look_behind(law, trial).failures
     failures = [confirmed for failure in failures if (confirmed := confirm(law, trial, failure)) is not None]
     unseen: list[str] = []
     if not found.failures and trial.witnessed["ran to its end"]:
@@ -73,7 +71,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
-    record(PROPERTY, {**filed, "verdict": verdict})
+    record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples})
     if message:
         pytest.fail(message, pytrace=False)
     if verdict == "not runnable here":

@@ -16,6 +16,7 @@ CORRECT = (
     "impls.frameworks.torch_ddp:TorchDDPFindUnused",
     "impls.frameworks.torch_ddp:TorchDDPBucketView",
 )
+WRAPPERS = ("impls.collectives:Collectives",)
 KERNELS = ("impls.kernels.suite:Kernels",)
 WRONG = (
     "impls.hook:HookDataParallel",

@@ -43,10 +43,10 @@ def law(
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
         made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on)
 
-        def test(trial: Trial, record_property: Callable[[str, Any], None]) -> None:
+        def test(trial: Trial, record_property: Callable[[str, Any], None], budget: Any) -> None:
             from properties.hold import hold  # it builds on what is defined here
 
-            hold(made, trial, record_property)
+            hold(made, trial, record_property, budget)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         test.law = made  # type: ignore[attr-defined]  # read by conftest
@@ -63,7 +63,7 @@ def law_of(test: Callable[..., None]) -> Law:
 
 def concerns(law: Law, claims: Claims) -> bool:
     """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
-    if claims.kernels or claims.collectives != (law.number == "P14"):
+    if claims.kernels or bool(claims.collectives) != (law.number == "P14"):
         return False
     return law.needs(claims)
 

@@ -1,34 +1,60 @@
 """The conformance matrix at the end of a run: which law ended how, for which implementation, on which world."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
 IMPOSSIBLE = "cannot be chosen"  # when collectives read and write, or in which order they reduce, on a real backend
 
 
-def matrix(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[str]:
-    """Lines to print, a block for each implementation: a law a line, then its verdict on each world.
+def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
+    """What the tests have filed: implementation, number, law, world, verdict, and the examples where it is known.
 
     ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
     not claimed.
     """
-    verdicts: dict[str, dict[str, dict[str, str]]] = {}
-    for report in reports:
-        for key, filed in getattr(report, "user_properties", ()):
-            if key == PROPERTY and report.when == "call":
-                rows = verdicts.setdefault(filed["implementation"], {})
-                rows.setdefault(f"{filed['number']:4}{filed['law']}", {})[filed["world"]] = filed["verdict"]
+    filed = [
+        each
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for key, each in report.user_properties
+        if key == PROPERTY
+    ]
+    told = {each["implementation"] for each in filed}
     for name, number, law, world in left_out:
-        if name in verdicts:
-            row = verdicts[name].setdefault(f"{number:4}{law}", {})
-            row |= {world: IMPOSSIBLE} if world else {}
+        if name in told:
+            verdict = IMPOSSIBLE if world else "not claimed"
+            row = {"implementation": name, "number": number, "law": law, "world": world, "verdict": verdict}
+            filed.append(row)
+    return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))
+
+
+def matrix(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world."""
+    rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for each in filed:
+        row = f"{each['number']:4}{each['law']}"
+        rows.setdefault(each["implementation"], {}).setdefault(row, []).append(each)
     lines = []
-    for implementation, rows in sorted(verdicts.items()):
+    for implementation, laws in rows.items():
         lines.append(implementation)
-        for law, by_world in sorted(rows.items()):
-            ended = "; ".join(f"{verdict} on {world}" for world, verdict in sorted(by_world.items(), reverse=True))
-            if len(set(by_world.values())) == 1:
-                ended = f"{next(iter(by_world.values()))} on {' and '.join(sorted(by_world, reverse=True))}"
-            lines.append(f"  {law:80} {ended or 'not claimed'}")
-    return lines
+        lines += [f"  {law:80} {_ended(by_world)}" for law, by_world in laws.items()]
+    return [*lines, *_totals(filed)] if lines else []
+
+
+def _ended(by_world: list[Mapping[str, Any]]) -> str:
+    """A law's verdicts, the worlds with the same one together."""
+    places: dict[str, list[str]] = {}
+    for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
+        count = f" ({each['examples']})" if "examples" in each else ""
+        places.setdefault(each["verdict"], []).append(f"{each['world']}{count}")
+    ended = [f"{verdict} on {' and '.join(worlds)}" for verdict, worlds in places.items() if worlds != [""]]
+    return "; ".join(ended) or next(iter(places))
+
+
+def _totals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+    """All examples and all verdicts, counted."""
+    examples = sum(each.get("examples", 0) for each in filed)
+    ends = Counter(each["verdict"] for each in filed).most_common()
+    return [f"{examples} examples; {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
+from properties.calls import Call
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Law, sentence
@@ -30,6 +31,10 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     words += _entry("Broken by", broken.headline)
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
+    if isinstance(scenario, Call):
+        words += ["", f"The smallest call that shows it: {scenario.words()}."]
+        words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        return "\n".join([*words, *_entry("Call", repr(scenario))])
     words += ["", f"The smallest program that shows it: {model_words(scenario)}."]
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)

@@ -50,6 +50,12 @@ class Search:
     examples: int = 0
     refusals: list[Refused] = field(default_factory=list)
 
+    def add(self, more: "Search") -> None:
+        """Takes in what became of further examples."""
+        self.failures += more.failures
+        self.examples += more.examples
+        self.refusals += more.refusals
+
 
 def search(
     law: Law,

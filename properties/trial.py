@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oracle.program import Scenario, Step
+from properties.calls import Call
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
@@ -123,7 +124,7 @@ def without_looks(report: RankReport) -> RankReport:
     return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
 
 
-def judge_errors(scenario: Scenario, outcome: Outcome) -> None:
+def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
     errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
     if not errors:

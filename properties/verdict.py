@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oracle.program import Scenario
 from worlds.contract import Outcome
 
 
@@ -39,7 +38,7 @@ class LawBroken(AssertionError):
     """
 
     headline: str
-    scenario: Scenario
+    scenario: Any  # a Scenario; of P14, a `properties.calls.Call`
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -1,0 +1,172 @@
+"""Wrappers of collectives with one known fault each: in what they return, or in what backward makes of it."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from impls.collectives import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Collectives,
+    Group,
+    ReduceScatter,
+    flat_copy,
+    ring_all_reduce,
+    ring_reduce_scatter,
+)
+
+MEANING = ("test_wrappers_return_what_their_collective_means",)
+ADJOINT = ("test_backward_through_a_wrapper_is_the_transpose_of_its_collective",)
+
+
+class ReturnsWhatItWasGiven(Collectives):
+    """all_reduce in place on ``x.contiguous()``, then ``return x``."""
+
+    known_fault = "a contiguous copy is reduced, and the tensor that was given is returned"
+    source = "K01 V https://github.com/NVIDIA/Megatron-LM/issues/5337"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for contiguous tensors."""
+        reduced = values.contiguous()
+        reduced.data.copy_(ring_all_reduce(reduced, reduction, group))
+        return values
+
+
+class BroadcastsMemory(Collectives):
+    """Sends as many elements as the tensor has, as they lie in memory, not as it is indexed."""
+
+    known_fault = "strides are ignored: what lies in memory is broadcast"
+    source = "K02 V https://github.com/pytorch/pytorch/issues/192920"
+    killed_by = MEANING
+
+    @staticmethod
+    def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
+        """Right for contiguous tensors."""
+        memory = values.detach().as_strided((values.numel(),), (1,)).clone()
+        return Broadcast.apply(memory.view(values.shape), root, group)
+
+
+class ScattersMemory(Collectives):
+    """Cuts the tensor into the members' shares in the order of memory."""
+
+    known_fault = "strides are ignored: shares are cut out of memory"
+    source = "K03 V https://github.com/pytorch/pytorch/issues/128066"
+    killed_by = MEANING
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for contiguous tensors."""
+        memory = values.detach().as_strided((values.numel(),), (1,)).clone()
+        return ReduceScatter.apply(memory.view(values.shape), reduction, group)
+
+
+class RootInTheGroup(Collectives):
+    """Takes the root, a global rank, for a rank in the group where there is such a rank."""
+
+    known_fault = "a global rank is taken for a rank in the group"
+    source = "recipe"
+    killed_by = MEANING
+
+    @staticmethod
+    def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
+        """Right in the default group."""
+        members = dist.get_process_group_ranks(group)
+        return Collectives.broadcast(values, members[root % len(members)], group)
+
+
+class ChunkAfterPhaseOne(Collectives):
+    """Takes the usual ring's schedule for a reduce-scatter, which ends with the next member's chunk."""
+
+    known_fault = "after phase one of the ring, rank r is thought to own chunk r; it owns chunk r + 1"
+    source = "recipe"
+    killed_by = MEANING
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for one member."""
+        members = dist.get_process_group_ranks(group)
+        rows = len(values) // len(members)
+        return Collectives.reduce_scatter(values.roll(-rows, 0), reduction, group)
+
+
+class _SumBackward(AllReduce):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        return ring_all_reduce(gradient, "sum", context.group), None, None
+
+
+class AdjointForgetsTheReduction(Collectives):
+    """The backward of an averaging all-reduce adds up."""
+
+    known_fault = "the reduction is not handed on to the backward of all_reduce"
+    source = "A11 V https://github.com/horovod/horovod/pull/2116"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right forward."""
+        return _SumBackward.apply(values, reduction, group)
+
+
+class _AverageBackward(AllGather):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        return ring_reduce_scatter(gradient, "average", context.group), None
+
+
+class AdjointOfGatherAverages(Collectives):
+    """The backward of an all-gather averages where it must add up."""
+
+    known_fault = "the backward of all_gather uses the reduction that is the default, which is another"
+    source = "A12 V https://github.com/horovod/horovod/issues/2654"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right forward."""
+        return _AverageBackward.apply(values, group)
+
+
+class _GroupRankBackward(Broadcast):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        total = ring_all_reduce(gradient, "sum", context.group)
+        mine = dist.get_rank(context.group) == context.root
+        return total if mine else torch.zeros_like(total), None, None
+
+
+class AdjointComparesRanksOfTwoKinds(Collectives):
+    """The backward of a broadcast looks for the root, a global rank, among the ranks in the group."""
+
+    known_fault = "the backward of broadcast compares the rank in the group with the global rank of the root"
+    source = "K04 V https://github.com/pytorch/pytorch/issues/130515"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
+        """Right forward, and in the default group."""
+        return _GroupRankBackward.apply(values, root, group)
+
+
+class _DetachedScatter(ReduceScatter):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        ranks = dist.get_world_size(context.group)
+        return flat_copy(gradient).view(gradient.shape).repeat(ranks, 1), None, None
+
+
+class AdjointStaysLocal(Collectives):
+    """The backward of a reduce-scatter repeats the member's own gradient, and asks nobody for theirs."""
+
+    known_fault = "the backward of reduce_scatter communicates nothing"
+    source = "recipe"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right forward."""
+        return _DetachedScatter.apply(values, reduction, group)

@@ -1,0 +1,56 @@
+"""Wrappers of collectives that are right in unusual ways."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from impls.collectives import Collectives, Group
+
+
+class _Exchange(torch.autograd.Function):
+    """All-to-all of rows, whose transpose it is itself."""
+
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor, group: Group) -> torch.Tensor:
+        context.group = group
+        values = values.contiguous()
+        result = torch.empty_like(values)
+        dist.all_to_all_single(result, values, group=group)
+        return result
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        return _Exchange.apply(gradient, context.group), None
+
+
+class ByAllToAll(Collectives):
+    """Everything as one exchange of rows and what autograd knows by itself; nothing is reduced on the way."""
+
+    odd = "every collective is an all-to-all, and backward is what autograd makes of it"
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Every member sends everything to everybody."""
+        ranks = dist.get_world_size(group)
+        result: torch.Tensor = _Exchange.apply(values.repeat(ranks, *(1,) * (values.dim() - 1)), group)
+        return result
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Every member adds up what it is sent, from the last member to the first."""
+        ranks = dist.get_world_size(group)
+        shares: torch.Tensor = _Exchange.apply(values, group).unflatten(0, (ranks, -1))
+        return shares.flip(0).mean(0) if reduction == "average" else shares.flip(0).sum(0)
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Gathers, then adds up."""
+        shares = ByAllToAll.all_gather(values, group).unflatten(0, (dist.get_world_size(group), -1))
+        return shares.mean(0) if reduction == "average" else shares.sum(0)
+
+    @staticmethod
+    def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
+        """Gathers, then picks the root's."""
+        members = dist.get_process_group_ranks(group)
+        return ByAllToAll.all_gather(values, group).unflatten(0, (len(members), -1))[members.index(root)]

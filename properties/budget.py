@@ -1,0 +1,89 @@
+"""What a run spends on a law: examples in portions, each from a seed of its own, told and kept as they pass."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import settings
+
+from properties.law import Law, sentence
+from properties.profiles import PORTION, examples_on, seed_of
+from properties.record import Record
+from properties.search import Search, search
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+
+TELL_EVERY = 30.0  # seconds
+
+
+def _say_nothing(line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
+    passes now is kept. ``say`` is given a line now and then while a law takes long.
+    """
+
+    seed: str | None = None
+    record: Record | None = None
+    say: Callable[[str], None] = _say_nothing
+
+    def spend(self, law: Law, trial: Trial) -> Search:
+        """Searches portion by portion, and stops at the first that fails."""
+        profile, examples = settings(), examples_on(trial.world.name)
+        of = f"{law.name} {trial.implementation.name} {trial.world.name}"
+        told = Told(law, trial, examples, self.say)
+        whole, size = Search(), PORTION if self.seed is not None else examples
+        for portion, begin in enumerate(range(0, examples, size)):
+            wanted = min(size, examples - begin)
+            kept = self.record.done(of, portion) if self.record else {}
+            if kept.get("wanted") == wanted:
+                trial.witnessed.update(kept["witnessed"])
+                whole.examples += kept["examples"]
+                told.examples += kept["examples"]
+                continue
+            before = Counter(trial.witnessed)
+            found = search(
+                told.law,
+                trial,
+                wanted,
+                None if self.seed is None else seed_of(self.seed, of, portion),
+                database=profile.database if portion == 0 else None,
+                derandomize=profile.derandomize,
+            )
+            whole.add(found)
+            if found.failures:
+                break
+            if self.record and trial.witnessed["ran to its end"]:
+                witnessed = dict(trial.witnessed - before)
+                self.record.keep(of, portion, {"wanted": wanted, "examples": found.examples, "witnessed": witnessed})
+        return whole
+
+    def look_behind(self, law: Law, trial: Trial) -> Search:
+        """Searches again, for silent corruption alone."""
+        profile, examples = settings(), examples_on(trial.world.name)
+        seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
+        options: Any = {"database": profile.database, "derandomize": profile.derandomize}
+        return search(law, trial, examples, seed, only=SilentlyWrong, **options)
+
+
+class Told:
+    """Counts how often a law is checked, and says so every half minute."""
+
+    def __init__(self, law: Law, trial: Trial, total: int, say: Callable[[str], None]) -> None:
+        self.law = replace(law, check=self._check)
+        self.examples = 0
+        self._check_it, self._total, self._say = law.check, total, say
+        self._what = f"{law.number} {sentence(law)}: {trial.implementation.short} on {trial.world.name}"
+        self._since = self._last = time.monotonic()
+
+    def _check(self, trial: Trial, drawn: Any) -> None:
+        now = time.monotonic()
+        if now - self._last >= TELL_EVERY:
+            self._last = now
+            self._say(f"{self._what}: {self.examples} of {self._total} examples, {now - self._since:.0f} s")
+        self.examples += 1
+        self._check_it(trial, drawn)

@@ -1,0 +1,125 @@
+"""One call of a wrapper of a collective: what P14 draws, what ranks put in, and what must come out."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oracle import collectives
+from oracle.collectives import Array, on_group
+from properties.claims import Claims
+
+LAYOUTS = ("contiguous", "transposed", "columns")
+MOST_RANKS = 5
+AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
+
+
+@dataclass(frozen=True)
+class Call:
+    """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
+
+    ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
+    """
+
+    operation: str
+    world_size: int
+    group: tuple[int, ...]
+    rows: int = 1
+    columns: int = 1
+    layout: str = LAYOUTS[0]
+    reduction: str = "sum"
+    root: int = 0
+
+    program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.trial.judge_errors` looks for it
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of what each member puts in."""
+        return (self.rows * len(self.group) if self.operation == "reduce_scatter" else self.rows, self.columns)
+
+    def to_json(self, implementation: str, adjoint: bool) -> str:
+        """What the ranks are handed."""
+        return json.dumps({"implementation": implementation, "adjoint": adjoint, "call": asdict(self)})
+
+    def words(self) -> str:
+        """The call, for people."""
+        of = {"broadcast": f" from rank {self.root}", "all_gather": ""}.get(self.operation, f" ({self.reduction})")
+        whom = "all of them" if len(self.group) == self.world_size else f"the group {self.group}"
+        shape = "x".join(map(str, self.shape))
+        layout = {"columns": ", every other column of a larger one"}.get(self.layout, f", {self.layout}")
+        return f"{self.world_size} ranks; {self.operation}{of} in {whom}, of a {shape} tensor{layout}"
+
+
+@st.composite
+def calls(draw: st.DrawFn, claims: Claims) -> Call:
+    """Calls of what is offered, in any group; more ranks, odd strides and large sizes only if it must be."""
+    operation = draw(st.sampled_from(claims.collectives))
+    size = min(draw(st.integers(2, MOST_RANKS) | st.just(1)), claims.most_ranks)
+    group = tuple(rank for rank in range(size) if draw(st.sampled_from((True, True, False)))) or (size - 1,)
+    return Call(
+        operation,
+        size,
+        group,
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from(LAYOUTS)),
+        draw(st.sampled_from(("sum", "average"))) if operation in ("all_reduce", "reduce_scatter") else "sum",
+        draw(st.sampled_from(group)) if operation == "broadcast" else 0,
+    )
+
+
+def inputs(call: Call, start: int, shape: tuple[int, int]) -> list[Array]:
+    """By global rank: different integers everywhere, multiples of the group's size, so that averages are integers."""
+    count = shape[0] * shape[1]
+    return [
+        len(call.group) * np.arange(start + rank * count, start + (rank + 1) * count, dtype=np.float32).reshape(shape)
+        for rank in range(call.world_size)
+    ]
+
+
+def results(call: Call) -> list[Array]:
+    """By global rank: what the call returns; of ranks outside the group, what they have."""
+    return on_group(lambda values: _results(call, values), inputs(call, 1, call.shape), call.group)
+
+
+def _results(call: Call, values: list[Array]) -> list[Array]:
+    match call.operation:
+        case "all_reduce":
+            return collectives.all_reduce(values, call.reduction)
+        case "broadcast":
+            return collectives.broadcast(values, call.group.index(call.root))
+        case "reduce_scatter":
+            return collectives.reduce_scatter_tensor(values, call.reduction)
+        case "all_gather":
+            return collectives.all_gather_tensor(values)
+        case unknown:
+            raise ValueError(f"unknown operation {unknown!r}")
+
+
+def weights(call: Call) -> list[Array]:
+    """By global rank: the loss is the sum of these times the result, so they are what backward begins with."""
+    shape = results(call)[call.group[0]].shape
+    return inputs(call, 1000, (shape[0], shape[1]))
+
+
+def adjoints(call: Call) -> list[Array]:
+    """By global rank: the gradient of the ranks' losses together with regard to what each of them put in."""
+    return on_group(lambda values: _adjoints(call, values), weights(call), call.group)
+
+
+def _adjoints(call: Call, values: list[Array]) -> list[Array]:
+    match call.operation:
+        case "all_reduce":
+            return collectives.all_reduce(values, call.reduction)
+        case "broadcast":
+            total = collectives.reduction(values)
+            return [total if rank == call.root else np.zeros_like(total) for rank in call.group]
+        case "reduce_scatter":
+            gathered = collectives.all_gather_tensor(values)
+            return [collectives.finish(call.reduction, total, len(values)) for total in gathered]
+        case "all_gather":
+            return collectives.reduce_scatter_tensor(values)
+        case unknown:
+            raise ValueError(f"unknown operation {unknown!r}")

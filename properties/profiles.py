@@ -1,0 +1,53 @@
+"""Hypothesis' profiles: how many examples a law gets, and whether they are new ones in every run.
+
+dev      a few, new ones each time; what once failed is tried again first
+ci       more, the same each time
+nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
+"""
+
+import os
+import random
+
+from hypothesis import settings
+
+from properties.record import Record
+
+# Real processes take so many times longer than simulated ranks, and show less: they confirm.
+SHARE_OF_REAL_WORLDS = 10
+# Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
+PORTION = 500
+
+
+def register() -> None:
+    """Registers the profiles, and chooses one where no option does."""
+    settings.register_profile("dev", max_examples=100)
+    settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
+    settings.register_profile("nightly", max_examples=5000)
+    settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def examples_on(world: str) -> int:
+    """How many examples the chosen profile gives a law on that world."""
+    most = settings().max_examples
+    return most if world == "sim" else max(1, most // SHARE_OF_REAL_WORLDS)
+
+
+def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:
+    """The seed of a run: the user's, else that of the record, else a new one for every nightly run and every record.
+
+    None leaves it to Hypothesis, which then also tries again what once failed. Begins the record. Raises Unusable.
+    """
+    chosen = given
+    if chosen is None and record is not None:
+        chosen = record.seed
+    derandomized = settings.get_profile(profile).derandomize
+    if chosen is None and not derandomized and (profile == "nightly" or record is not None):
+        chosen = str(random.SystemRandom().randrange(2**32))
+    if record is not None:
+        record.begin(chosen)
+    return chosen
+
+
+def seed_of(*what: object) -> int:
+    """The seed of one part of a run, from that of the whole and what tells the parts from one another."""
+    return random.Random(" ".join(map(str, what))).getrandbits(64)

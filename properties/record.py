@@ -1,0 +1,64 @@
+"""A record of a run, kept in a folder: the seed, and which examples of which law have passed. A run that was stopped
+goes on from there.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from properties.implementations import Unusable
+
+
+class Record:
+    """A file of one JSON object a line, to which every process of a run appends.
+
+    The first line holds what the whole run has in common, each other line a portion of examples that a law has passed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._file = folder, folder / "record.jsonl"
+        self._done: dict[tuple[str, int], Any] = {}
+        self.seed: str | None = None
+        text = self._file.read_text() if self._file.is_file() else ""
+        self._whole = text[: text.rfind("\n") + 1]  # the last line of a run that was killed may be cut off
+        for number, line in enumerate(self._whole.splitlines(), 1):
+            try:
+                entry = json.loads(line)
+                if number == 1:
+                    self.seed = entry["seed"]
+                else:
+                    self._done[entry["of"], entry["portion"]] = entry
+            except (ValueError, KeyError, TypeError):
+                words = f"line {number} of {self._file.name} is no record of Lockstep's: {line[:60]!r}"
+                raise Unusable(f"--record {folder}: {words}; name a folder of its own for each run") from None
+
+    def begin(self, seed: str | None) -> None:
+        """Begins the record, or goes on with it; called before any process appends. Raises Unusable for another seed
+        than that of the record.
+        """
+        if self._whole and seed != self.seed:
+            raise Unusable(f"--record {self.folder}: its run has the seed {self.seed}, not {seed}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(self._whole)
+        if not self._whole:
+            self._append({"seed": seed})
+
+    def done(self, of: str, portion: int) -> Mapping[str, Any]:
+        """What was kept of a portion that has passed; empty where it has not."""
+        kept: Mapping[str, Any] = self._done.get((of, portion), {})
+        return kept
+
+    def keep(self, of: str, portion: int, what: Mapping[str, Any]) -> None:
+        """Says that a portion has passed."""
+        self._append({"of": of, "portion": portion, **what})
+
+    def keep_summary(self, lines: Sequence[str], filed: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the end of the run, for people and as data."""
+        (self.folder / "summary.txt").write_text("\n".join(lines) + "\n")
+        (self.folder / "summary.json").write_text(json.dumps({"seed": self.seed, "verdicts": filed}, indent=1) + "\n")
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        # One write of one short line at the end of the file: those of several processes do not mix.
+        with self._file.open("a") as file:
+            file.write(json.dumps(entry) + "\n")

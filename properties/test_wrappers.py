@@ -1,0 +1,65 @@
+"""P14: a wrapper of a collective gives what the collective means, and backward goes through it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from properties.calls import AROUND, Call, adjoints, calls, results
+from properties.judge import holds
+from properties.law import law
+from properties.trial import Trial, judge_errors
+from properties.verdict import SilentlyWrong
+from worlds.contract import Job, Outcome
+
+SUBGROUP = Call("all_reduce", 3, (1, 2), 2, 2, "transposed")
+
+
+@law("P14", calls, needs=lambda claims: bool(claims.collectives))
+def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
+    """Whatever the strides and the group, every member gets the reduction, broadcast or gathering of all members'.
+
+    Why: callers do not know how a tensor lies in memory, and a root or a share goes by one numbering of ranks. Broken
+    by reducing a contiguous copy and returning the original, by memory taken for values, and by a rank in the group
+    taken for a global one: NVIDIA/Megatron-LM#5337, pytorch/pytorch#192920, pytorch/pytorch#128066.
+    """
+    outcome = run(trial, call, adjoint=False)
+    compare(call, outcome, "result", results(call), "The result is not what the collective means.")
+    between = np.full((call.rows, call.columns), AROUND, dtype=np.float32)
+    for rank in call.group if call.layout == "columns" else ():
+        seen: Any = outcome[rank].result
+        if not holds(seen["around"], np.broadcast_to(between[:1], seen["around"].shape)):
+            raise SilentlyWrong(f"On rank {rank} memory between the tensor's elements was written.", call, outcome)
+
+
+@law("P14", calls, needs=lambda claims: claims.differentiable)
+def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Trial, call: Call) -> None:
+    """For y = A x over all members, with the ranks' losses added up, the gradient of x is the transpose of A times y's.
+
+    Why: that is the chain rule, whoever holds the pieces: sums go to sums and averages to averages, a gathering to a
+    scattered sum, a broadcast to a sum at its root. Broken by a backward that forgets the reduction, and by roots that
+    are compared with ranks of another numbering: horovod/horovod#2116, horovod/horovod#2654, pytorch/pytorch#130515.
+    """
+    outcome = run(trial, call, adjoint=True)
+    compare(call, outcome, "gradient", adjoints(call), "Backward is not the transpose of forward.")
+
+
+def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
+    """Runs the call on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
+    payload = call.to_json(trial.implementation.name, adjoint)
+    job = Job("properties.wrapper_rank:run_call", payload, call.world_size, at_once=trial.at_once, limit=trial.limit)
+    outcome = trial.world.run(job)
+    trial.left.update(each for report in outcome for each in report.left)
+    judge_errors(call, outcome)
+    trial.witnessed["ran to its end"] += 1
+    return outcome
+
+
+def compare(call: Call, outcome: Outcome, what: str, expected: Sequence[Any], headline: str) -> None:
+    """Raises SilentlyWrong unless every member has what is expected, bit for bit."""
+    for rank in call.group:
+        seen: Any = outcome[rank].result
+        if not holds(seen[what], expected[rank]):
+            told = [None if each is None else each.tolist() for each in (seen[what], expected[rank])]
+            words = f"{headline} On rank {rank} the {what} is {told[0]} where it must be {told[1]}."
+            raise SilentlyWrong(words, call, outcome)
