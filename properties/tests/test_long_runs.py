@@ -1,0 +1,145 @@
+"""A long run says how far it is, is split into parts, and goes on where it was stopped."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from oracle.program import Scenario
+from properties import budget as budgets
+from properties import test_mean
+from properties.budget import Budget
+from properties.implementations import Unusable, look_up
+from properties.law import Law, law_of
+from properties.profiles import run_seed
+from properties.record import Record
+from properties.selection import part
+from properties.trial import Trial
+from worlds.contract import World
+
+MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+PORTION = 20
+
+
+class Stopped(BaseException):
+    """Somebody has pressed Ctrl-C."""
+
+
+@pytest.fixture
+def naive(sim: World, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """An implementation, and a profile of 50 examples in portions of 20."""
+    monkeypatch.setattr(budgets, "PORTION", PORTION)
+    monkeypatch.setattr(budgets, "settings", lambda: settings(max_examples=50, database=None))
+    monkeypatch.setattr(budgets, "examples_on", lambda world: 50)
+    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    return Trial(implementation, sim)
+
+
+def checking(seen: list[Scenario], most: int = 10**6) -> Law:
+    """The law of the mean, which notes on what it is checked, and is stopped after so many examples."""
+
+    def check(trial: Trial, drawn: Any) -> None:
+        if len(seen) == most:
+            raise Stopped
+        seen.append(drawn)
+        MEAN.check(trial, drawn)
+
+    return replace(MEAN, check=check)
+
+
+def record(folder: Path, seed: str = "7") -> Record:
+    kept = Record(folder)
+    kept.begin(seed)
+    return kept
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(naive: Trial, tmp_path: Path) -> None:
+    """All in all it checks what one run checks that was never stopped, and what has passed only once."""
+    whole, first, rest = list[Scenario](), list[Scenario](), list[Scenario]()
+    expected = Budget("7").spend(checking(whole), naive)
+    with pytest.raises(Stopped):
+        Budget("7", record(tmp_path)).spend(checking(first, most=len(whole) - 3), naive)
+    naive.witnessed.clear()
+    found = Budget("7", record(tmp_path)).spend(checking(rest), naive)
+    passed = whole[: len(whole) - len(rest)]
+    assert first[: len(passed)] == passed
+    assert passed
+    assert rest == whole[len(passed) :]
+    assert found.examples == expected.examples == naive.witnessed["ran to its end"] == len(whole)
+
+
+def test_what_has_passed_to_its_end_is_not_run_again(naive: Trial, tmp_path: Path) -> None:
+    seen: list[Scenario] = []
+    for _ in range(2):
+        Budget("7", record(tmp_path)).spend(checking(seen), naive)
+    assert max(Counter(map(repr, seen)).values()) <= 3  # the smallest ones may come in each of the three portions
+
+
+def test_what_fails_is_not_kept_and_fails_again(sim: World, naive: Trial, tmp_path: Path) -> None:
+    (wrong,) = look_up(["impls.hook:HookDataParallel"], sim)
+    for _ in range(2):
+        assert Budget("7", record(tmp_path)).spend(MEAN, Trial(wrong, sim)).failures
+    kept = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
+    assert len(kept) == len({(line.get("of"), line.get("portion")) for line in kept})
+
+
+def test_a_line_cut_off_by_the_end_of_a_process_is_run_again(tmp_path: Path) -> None:
+    record(tmp_path).keep("a law", 0, {"wanted": 1})
+    file = tmp_path / "record.jsonl"
+    file.write_text(file.read_text() + '{"of": "a law", "por')
+    again = record(tmp_path)
+    assert again.done("a law", 0)
+    again.keep("a law", 1, {"wanted": 1})
+    assert record(tmp_path).done("a law", 1)
+
+
+def test_a_record_has_one_seed_and_is_lockstep_s_own(tmp_path: Path) -> None:
+    assert run_seed("7", "nightly", Record(tmp_path)) == "7"
+    assert run_seed(None, "nightly", Record(tmp_path)) == "7"
+    with pytest.raises(Unusable, match="its run has the seed 7, not 8"):
+        run_seed("8", "nightly", Record(tmp_path))
+    (tmp_path / "record.jsonl").write_text("notes\n")
+    with pytest.raises(Unusable, match=r"line 1 of record.jsonl is no record of Lockstep's: 'notes'"):
+        Record(tmp_path)
+
+
+def test_only_nightly_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:
+    assert run_seed(None, "dev", None) is None
+    assert run_seed(None, "ci", Record(tmp_path)) is None
+    assert run_seed(None, "nightly", None) not in (None, run_seed(None, "nightly", None))
+
+
+def test_a_long_law_says_how_far_it_is(naive: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "TELL_EVERY", 0.0)
+    told: list[str] = []
+    Budget("7", say=told.append).spend(MEAN, naive)
+    assert told[9] == "P1 gradients equal the mean over ranks: NaiveAccumulation on sim: 9 of 50 examples, 0 s"
+
+
+class Item:
+    """A test of pytest's, as far as it matters here."""
+
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+
+
+ITEMS: list[Any] = [Item(f"test_{law}[Naive-{world}]") for law in range(7) for world in ("sim", "gloo")]
+
+
+@pytest.mark.parametrize("parts", range(1, 9))
+def test_the_parts_of_a_run_are_all_of_it_and_even_on_every_world(parts: int) -> None:
+    shards = [part(f"{each}/{parts}", ITEMS) for each in range(1, parts + 1)]
+    assert sorted((item for shard in shards for item in shard), key=ITEMS.index) == ITEMS
+    for world in ("sim", "gloo"):
+        sizes = [sum(world in item.nodeid for item in shard) for shard in shards]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/0"])
+def test_a_part_that_there_is_not_is_refused_in_one_line(shard: str) -> None:
+    with pytest.raises(Unusable, match=f"--shard {shard}: write I/N"):
+        part(shard, ITEMS)
