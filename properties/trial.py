@@ -11,7 +11,18 @@ from properties.calls import Call
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
-from worlds.contract import Asynchrony, Collective, Job, OrderOf, Outcome, RankError, World, most_ranks
+from worlds.contract import (
+    MESSAGES,
+    Asynchrony,
+    Collective,
+    Job,
+    OrderOf,
+    Outcome,
+    RankError,
+    RankReport,
+    World,
+    most_ranks,
+)
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -84,6 +95,7 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
+        outcome = tuple(without_looks(report) for report in outcome)
         self.witnessed["ran to its end"] += 1
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
@@ -98,6 +110,17 @@ def job(
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
     return Job(FUNCTION, payload, scenario.world_size, contents, **(choices or {}))
+
+
+def without_looks(report: RankReport) -> RankReport:
+    """The report without the collectives that only served the suite, to look at what is held in shards."""
+    if report.result is None or not report.result["looks"]:
+        return report
+    served = {place for begin, end in report.result["looks"] for place in range(begin, end)}
+    kept = tuple(call for place, call in enumerate(report.collectives) if place not in served)
+    timed = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
+    passages = zip(report.timeline, timed, strict=False)
+    return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
 
 
 def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:

@@ -47,7 +47,7 @@ class BroadcastsMemory(Collectives):
     def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
         """Right for contiguous tensors."""
         memory = values.detach().as_strided((values.numel(),), (1,)).clone()
-        return Broadcast.apply(memory.view(values.shape), root, group)  # type: ignore[no-any-return]
+        return Broadcast.apply(memory.view(values.shape), root, group)
 
 
 class ScattersMemory(Collectives):
@@ -61,7 +61,7 @@ class ScattersMemory(Collectives):
     def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right for contiguous tensors."""
         memory = values.detach().as_strided((values.numel(),), (1,)).clone()
-        return ReduceScatter.apply(memory.view(values.shape), reduction, group)  # type: ignore[no-any-return]
+        return ReduceScatter.apply(memory.view(values.shape), reduction, group)
 
 
 class RootInTheGroup(Collectives):
@@ -109,7 +109,7 @@ class AdjointForgetsTheReduction(Collectives):
     @staticmethod
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right forward."""
-        return _SumBackward.apply(values, reduction, group)  # type: ignore[no-any-return]
+        return _SumBackward.apply(values, reduction, group)
 
 
 class _AverageBackward(AllGather):
@@ -128,7 +128,7 @@ class AdjointOfGatherAverages(Collectives):
     @staticmethod
     def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
         """Right forward."""
-        return _AverageBackward.apply(values, group)  # type: ignore[no-any-return]
+        return _AverageBackward.apply(values, group)
 
 
 class _GroupRankBackward(Broadcast):
@@ -149,7 +149,7 @@ class AdjointComparesRanksOfTwoKinds(Collectives):
     @staticmethod
     def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
         """Right forward, and in the default group."""
-        return _GroupRankBackward.apply(values, root, group)  # type: ignore[no-any-return]
+        return _GroupRankBackward.apply(values, root, group)
 
 
 class _DetachedScatter(ReduceScatter):
@@ -169,4 +169,4 @@ class AdjointStaysLocal(Collectives):
     @staticmethod
     def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right forward."""
-        return _DetachedScatter.apply(values, reduction, group)  # type: ignore[no-any-return]
+        return _DetachedScatter.apply(values, reduction, group)
