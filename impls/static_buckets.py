@@ -37,14 +37,18 @@ class Bucket:
             view.copy_(parameter.grad)
             parameter.grad = view
 
-    def all_reduce(self) -> dist.Work:
-        """Sends the buffer; members without a gradient count as zeros."""
+    def fill(self) -> None:
+        """Puts all that is sent into the buffer; members without a gradient count as zeros."""
         for parameter, view in self.views.items():
             if parameter.grad is None:
                 view.zero_()
             else:
                 self.adopt(parameter)
         self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
+
+    def all_reduce(self) -> dist.Work:
+        """Sends the buffer."""
+        self.fill()
         return dist.all_reduce(self.buffer, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
@@ -74,12 +78,16 @@ class StaticBuckets(DataParallel):
 
     claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
 
+    bucket_class = Bucket
+
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module)
         self._kernels = kernels
         self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
         self._in_flight: list[dist.Work] = []  # one for each bucket sent, in order
-        self._buckets = [Bucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)]
+        self._buckets = [
+            self.bucket_class(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)
+        ]
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
         for parameter in self.trained:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)
