@@ -17,7 +17,6 @@ from properties.trial import Run
 from properties.verdict import Crashes, Difference, SilentlyWrong
 from worlds.contract import Collective
 
-
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
 
