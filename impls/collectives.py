@@ -5,12 +5,12 @@ rings on send and receive (Patarasuk & Yuan, JPDC 2009), but for the broadcast. 
 sum of the ranks' losses, so the adjoint of y = A x is the transpose of A as a matrix over all members.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
-Group = dist.ProcessGroup | None
+Group: TypeAlias = dist.ProcessGroup | None
 
 
 class Ring:

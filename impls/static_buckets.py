@@ -37,14 +37,18 @@ class Bucket:
             view.copy_(parameter.grad)
             parameter.grad = view
 
-    def all_reduce(self) -> dist.Work:
-        """Sends the buffer; members without a gradient count as zeros."""
+    def fill(self) -> None:
+        """Puts all that is sent into the buffer; members without a gradient count as zeros."""
         for parameter, view in self.views.items():
             if parameter.grad is None:
                 view.zero_()
             else:
                 self.adopt(parameter)
         self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
+
+    def all_reduce(self) -> dist.Work:
+        """Sends the buffer."""
+        self.fill()
         return dist.all_reduce(self.buffer, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
@@ -74,6 +78,8 @@ class StaticBuckets(DataParallel):
 
     claims = {**ROBUST, "accumulation": True, "unused": "untouched"}
 
+    bucket_class = Bucket
+
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module)
         self._cap, self._kernels = bucket_cap_mb * 2**20, kernels
@@ -85,7 +91,7 @@ class StaticBuckets(DataParallel):
     def _assign(self, trained: list[nn.Parameter]) -> None:
         """Makes the buckets anew, and hooks the parameters that have none yet."""
         self._assigned = trained
-        self._buckets = [Bucket(members) for members in assign_buckets(trained[::-1], self._cap)]
+        self._buckets = [self.bucket_class(members) for members in assign_buckets(trained[::-1], self._cap)]
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
         for parameter in trained:
             if parameter not in self._hooked:

@@ -3,7 +3,7 @@
 None, zero and -0.0 are told apart.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,20 @@ from properties.trial import Run
 from properties.verdict import Crashes, Difference, SilentlyWrong
 from worlds.contract import Collective
 
+# What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
+QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
 
-def values_equal(run: Run, expected: Expectation, headline: str) -> None:
-    """Every rank holds, after construction and after each event, whatever the expectation says of that moment."""
+
+def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = ()) -> None:
+    """Every rank holds, after construction and after each event, whatever the expectation says of that moment.
+
+    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all.
+    """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
             for quantity, actual, wanted in pairs(seen, expected, place, rank):
-                compare(run, headline, quantity, place, rank, actual, wanted)
+                if not of or (quantity if quantity in QUANTITIES else "state") in of:
+                    compare(run, headline, quantity, place, rank, actual, wanted)
 
 
 def pairs(
@@ -64,6 +71,17 @@ def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
     if hazards:
         words = f"{headline} {'; '.join(map(str, hazards[:2]))}.".replace(f"{Path.cwd()}/", "")
         raise SilentlyWrong(words, run.scenario, run.outcome, choices=run.choices)
+
+
+def states_equal(run: Run, headline: str) -> None:
+    """Every rank holds, bit for bit, the optimizer state that rank 0 holds, after each Step."""
+    first, *others = run.observations
+    for place, mine in first["states"].items():
+        for rank, seen in enumerate(others, 1):
+            theirs = seen["states"][place]
+            for name in dict.fromkeys(name for state in (*mine, *theirs) for name in state):
+                actual, wanted = ([state.get(name) for state in states] for states in (theirs, mine))
+                compare(run, headline, name, place, rank, actual, wanted)
 
 
 def runs_equal(run: Run, reference: Run, headline: str) -> None:

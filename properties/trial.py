@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oracle.interpreter import Expectation, interpret
 from oracle.program import Scenario, Step
 from properties.calls import Call
 from properties.claims import Claims
@@ -74,6 +75,10 @@ class Trial:
         """What is held against the implementation, as far as the world has ranks for it."""
         claims, most = self.implementation.claims, most_ranks(self.world)
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
+
+    def expected(self, scenario: Scenario) -> Expectation:
+        """What every rank must hold, with the choices that the implementation claims."""
+        return interpret(scenario, self.claims.averaging, self.claims.unused or "untouched")
 
     def run(
         self,

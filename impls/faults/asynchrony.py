@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.average import average_
 from impls.static_buckets import Bucket, StaticBuckets
 
 LAW = ("test_collectives_may_read_and_write_at_any_time",)
@@ -70,17 +69,11 @@ class WaitsForTheLast(StaticBuckets):
             self._begun = False
 
 
-class DropsHandles(StaticBuckets):
-    """Keeps no handle, so nobody can wait; what is in flight may be freed, and is read too early."""
+class _Done:
+    """What is kept in place of a handle."""
 
-    known_fault = "the handle of a collective in flight is dropped"
-    source = "E06 V https://github.com/karpathy/nanochat/pull/843"
-    killed_by = LAW
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        for bucket in self._buckets:
-            bucket.__class__ = _Forgetful
+    def wait(self) -> None:
+        """Waits for nothing."""
 
 
 class _Forgetful(Bucket):
@@ -89,24 +82,13 @@ class _Forgetful(Bucket):
         return _Done()
 
 
-class _Done:
-    """What is kept in place of a handle."""
+class DropsHandles(StaticBuckets):
+    """Keeps no handle, so nobody can wait; what is in flight may be freed, and is read too early."""
 
-    def wait(self) -> None:
-        """Waits for nothing."""
-
-
-class ClearsInFlight(StaticBuckets):
-    """Zeroes what the next micro-batch will be added to as soon as a bucket was launched."""
-
-    known_fault = "gradients are zeroed while their all-reduce is in flight"
-    source = "E08 V https://github.com/horovod/horovod/pull/1116"
+    known_fault = "the handle of a collective in flight is dropped"
+    source = "E06 V https://github.com/karpathy/nanochat/pull/843"
     killed_by = LAW
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        for bucket in self._buckets:
-            bucket.__class__ = _Cleared
+    bucket_class = _Forgetful
 
 
 class _Cleared(Bucket):
@@ -116,22 +98,13 @@ class _Cleared(Bucket):
         return work
 
 
-class OneStagingBuffer(StaticBuckets):
-    """Sends every bucket of a dtype from one staging buffer, to save memory."""
+class ClearsInFlight(StaticBuckets):
+    """Zeroes what the next micro-batch will be added to as soon as a bucket was launched."""
 
-    known_fault = "the input buffer of a collective in flight is filled again for the next"
-    source = "recipe"
+    known_fault = "gradients are zeroed while their all-reduce is in flight"
+    source = "E08 V https://github.com/horovod/horovod/pull/1116"
     killed_by = LAW
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        largest: dict[torch.dtype, int] = {}
-        for bucket in self._buckets:
-            largest[bucket.buffer.dtype] = max(largest.get(bucket.buffer.dtype, 0), bucket.buffer.numel())
-            bucket.__class__ = _Staged
-        stages = {dtype: torch.zeros(size, dtype=dtype) for dtype, size in largest.items()}
-        for bucket in self._buckets:
-            bucket.stage = stages[bucket.buffer.dtype][: bucket.buffer.numel()]  # type: ignore[attr-defined]
+    bucket_class = _Cleared
 
 
 class _Staged(Bucket):
@@ -140,20 +113,31 @@ class _Staged(Bucket):
     def all_reduce(self) -> dist.Work:
         whole, self.buffer = self.buffer, self.stage
         whole_flags, self.flags = self.flags, self.stage[-len(self.views) :]
-        for parameter, view in self.views.items():
-            if parameter.grad is None:
-                view.zero_()
-            else:
-                self.adopt(parameter)
+        self.fill()
         self.buffer[: len(self.elements)] = self.elements
-        self.flags.copy_(torch.tensor([parameter.grad is not None for parameter in self.views]))
         work: dist.Work = dist.all_reduce(self.buffer, async_op=True)
         self.buffer, self.flags = whole, whole_flags
         return work
 
     def average(self, kernels: bool | None) -> None:
         self.buffer.copy_(self.stage)
-        average_(self.elements, dist.get_world_size(), kernels)
-        for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist(), strict=True):
-            if ranks:
-                parameter.grad = view
+        super().average(kernels)
+
+
+class OneStagingBuffer(StaticBuckets):
+    """Sends every bucket of a dtype from one staging buffer, to save memory."""
+
+    known_fault = "the input buffer of a collective in flight is filled again for the next"
+    source = "recipe"
+    killed_by = LAW
+    bucket_class = _Staged
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        largest: dict[torch.dtype, int] = {}
+        for bucket in self._buckets:
+            largest[bucket.buffer.dtype] = max(largest.get(bucket.buffer.dtype, 0), bucket.buffer.numel())
+        stages = {dtype: torch.zeros(size, dtype=dtype) for dtype, size in largest.items()}
+        for bucket in self._buckets:
+            assert isinstance(bucket, _Staged)
+            bucket.stage = stages[bucket.buffer.dtype][: bucket.buffer.numel()]

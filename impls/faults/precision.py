@@ -1,0 +1,220 @@
+"""Digits lost on the way to the mean, in one known way each."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.static_buckets import Bucket, StaticBuckets
+
+WIRE = ("test_gradients_travel_in_their_own_dtype_or_a_wider_one",)
+ORDER = ("test_exact_sums_do_not_depend_on_the_order_of_reduction",)
+SHORT = ("test_sixteen_bit_gradients_are_exact_where_their_sums_are",)
+MANY = ("test_the_error_does_not_grow_with_the_number_of_micro_batches",)
+MEAN = ("test_no_sum_overflows_where_the_mean_is_representable",)
+
+
+class _Sent:
+    """An all-reduce of a copy in another dtype."""
+
+    def __init__(self, whole: torch.Tensor, wire: torch.dtype) -> None:
+        self.whole, self.sent = whole, whole.to(wire)
+        self.work = dist.all_reduce(self.sent, async_op=True)
+
+    def wait(self) -> None:
+        """Waits, and puts the sum back."""
+        self.work.wait()
+        self.whole.copy_(self.sent)
+
+
+class _InBfloat16(Bucket):
+    def wire(self) -> torch.dtype:
+        """In which dtype it is sent."""
+        return torch.bfloat16
+
+    def all_reduce(self) -> Any:
+        self.fill()
+        return _Sent(self.buffer, self.wire())
+
+
+class _InFloat16(_InBfloat16):
+    def wire(self) -> torch.dtype:
+        return torch.float16
+
+
+class _InFloat32(_InBfloat16):
+    def wire(self) -> torch.dtype:
+        return torch.float32 if self.buffer.dtype is torch.float64 else self.buffer.dtype
+
+
+class ReducesInBfloat16(StaticBuckets):
+    """Casts every bucket to bfloat16 for the reduction, and promises nothing of the kind."""
+
+    known_fault = "gradients are reduced in bfloat16 whatever their dtype"
+    source = "J04 V https://github.com/pytorch/pytorch/issues/186998"
+    killed_by = WIRE + ORDER
+    bucket_class = _InBfloat16
+
+
+class ReducesInFloat16(StaticBuckets):
+    """The same in float16, which overflows as well."""
+
+    known_fault = "gradients are reduced in float16 whatever their dtype"
+    source = "recipe"
+    killed_by = WIRE + ORDER
+    bucket_class = _InFloat16
+
+
+class ReducesInFloat32(StaticBuckets):
+    """Nothing wider than float32 is sent."""
+
+    known_fault = "float64 gradients are reduced in float32"
+    source = "recipe"
+    killed_by = WIRE
+    bucket_class = _InFloat32
+
+
+class _Rounded(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        self.elements.copy_(self.elements.to(torch.bfloat16))
+        super().average(kernels)
+
+
+class RoundsSums(StaticBuckets):
+    """Takes sums through bfloat16 when they have arrived."""
+
+    known_fault = "sums pass through bfloat16 before they are divided"
+    source = "recipe"
+    killed_by = ORDER
+    bucket_class = _Rounded
+
+
+class _MistakenFormat(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        if self.buffer.dtype is torch.float16:
+            self.elements.copy_(self.elements.to(torch.bfloat16))
+        super().average(kernels)
+
+
+class MistakesTheFormat(StaticBuckets):
+    """Takes every 16-bit format for bfloat16."""
+
+    known_fault = "float16 gradients pass through bfloat16, which has three bits less"
+    source = "recipe"
+    killed_by = SHORT
+    bucket_class = _MistakenFormat
+
+
+class _EightBits(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        if self.buffer.dtype.itemsize == 2:
+            self.elements.copy_(self.elements.to(torch.float8_e5m2))
+        super().average(kernels)
+
+
+class CompressesToEightBits(StaticBuckets):
+    """Takes 16-bit sums through 8 bits."""
+
+    known_fault = "16-bit sums pass through 8 bits"
+    source = "recipe"
+    killed_by = SHORT
+    bucket_class = _EightBits
+
+
+class _ShortReciprocal(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        if self.buffer.dtype.itemsize == 2:
+            ranks = dist.get_world_size()
+            reciprocal = torch.tensor(1 / ranks).to(self.buffer.dtype)
+            self.elements.mul_(reciprocal.to(torch.float64) * ranks)
+        super().average(kernels)
+
+
+class ShortReciprocal(StaticBuckets):
+    """Multiplies 16-bit sums by 1 / N rounded to 16 bits."""
+
+    known_fault = "the mean of 16-bit gradients is taken by a reciprocal of 16 bits, and is biased"
+    source = "recipe"
+    killed_by = SHORT
+    bucket_class = _ShortReciprocal
+
+
+class AccumulatesInBfloat16(StaticBuckets):
+    """Keeps what is accumulated under `no_sync` in bfloat16, to save memory."""
+
+    known_fault = "partial sums of micro-batches are held in the dtype of the wire, bfloat16"
+    source = "B24 V https://github.com/pytorch/pytorch/pull/194628"
+    killed_by = MANY
+    held = torch.bfloat16
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        if not self.synchronize:
+            parameter.grad.copy_(parameter.grad.to(self.held))
+        super()._on_gradient(parameter)
+
+
+class AccumulatesInFloat16(AccumulatesInBfloat16):
+    """The same in float16."""
+
+    known_fault = "partial sums of micro-batches are held in float16"
+    source = "recipe"
+    killed_by = MANY
+    held = torch.float16
+
+
+class RoundsEachMicroBatch(StaticBuckets):
+    """Rounds each micro-batch before it is added."""
+
+    known_fault = "each micro-batch is rounded to bfloat16 before it is added"
+    source = "recipe"
+    killed_by = MANY
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for parameter in self.trained:
+            parameter.register_hook(lambda gradient: gradient.to(torch.bfloat16).to(gradient.dtype))
+
+
+class SumsFirst(StaticBuckets):
+    """Sums and then divides, where it promises to divide first."""
+
+    claims = {**StaticBuckets.claims, "averaging": "divide then sum"}
+    known_fault = "the sum overflows before it is divided"
+    source = "recipe"
+    killed_by = MEAN
+
+
+class _Saturated(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        limits = torch.finfo(self.buffer.dtype)
+        self.elements.clamp_(limits.min, limits.max)
+        super().average(kernels)
+
+
+class Saturates(SumsFirst):
+    """Takes an infinite sum for the largest number there is."""
+
+    known_fault = "a sum that overflows becomes the largest number, and the mean looks sound"
+    bucket_class = _Saturated
+
+
+class _Halved(Bucket):
+    """Divides by the even part of the number of ranks, which is exact, too late."""
+
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.elements /= max(dist.get_world_size() // 2, 1)
+        return dist.all_reduce(self.buffer, async_op=True)
+
+    def average(self, kernels: bool | None) -> None:
+        self.elements *= max(dist.get_world_size() // 2, 1)
+        super().average(kernels)
+
+
+class DividesTwice(SumsFirst):
+    """Divides by half the number of ranks before the sum, and for the rest after it."""
+
+    known_fault = "what was divided before the sum is multiplied back after it"
+    bucket_class = _Halved

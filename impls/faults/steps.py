@@ -1,0 +1,250 @@
+"""Optimizer steps with one known fault each: counters, state, hyper-parameters, and what is skipped."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from impls.trainer import MasterOptimizer, Options, StaticBucketsTrainer
+
+VALUES = ("test_every_step_leaves_the_parameters_and_state_of_one_process",)
+ALIKE = ("test_optimizer_state_is_the_same_on_every_rank",)
+OPTIONS = ("test_hyper_parameters_changed_between_steps_take_effect",)
+
+
+class WithOptimizer(StaticBucketsTrainer):
+    """Right, with the class of optimizer that ``steps_with`` names."""
+
+    steps_with: type[MasterOptimizer] = MasterOptimizer
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Options], masters: bool = False, **defaults: Any
+    ) -> MasterOptimizer:
+        """See `impls.trainer`."""
+        named = dict(self.module.named_parameters())
+        self.optimizer = self.steps_with(kind, named, groups, masters, defaults)
+        return self.optimizer
+
+
+class _Allocating(MasterOptimizer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        trained = [held for held in self.held.values() if held.requires_grad]
+        kept = [held.detach().clone() for held in trained]
+        for held in trained:
+            held.grad = torch.zeros_like(held)
+        self.inner.step()
+        with torch.no_grad():
+            for held, values in zip(trained, kept, strict=True):
+                held.copy_(values)
+                held.grad = None
+
+
+class CountsTheAllocation(WithOptimizer):
+    """Makes the optimizer's state by a step with zero gradients, which is then undone, but for the counter."""
+
+    known_fault = "state is allocated by a step with zero gradients, which counts as a step"
+    source = "H06 V https://github.com/NVIDIA/Megatron-LM/pull/5976"
+    killed_by = VALUES
+    steps_with = _Allocating
+
+
+class _NeverCounting(MasterOptimizer):
+    def step(self) -> None:
+        for state in self.inner.state.values():
+            if "step" in state:
+                state["step"].zero_()
+        super().step()
+
+
+class NeverCounts(WithOptimizer):
+    """Every step is the first."""
+
+    known_fault = "the step counter is never advanced, so bias correction stays that of the first step"
+    source = "H10 V https://github.com/allenai/OLMo-core/pull/317"
+    killed_by = VALUES
+    steps_with = _NeverCounting
+
+
+class _Zeros(MasterOptimizer):
+    def step(self) -> None:
+        missing = [each for each in self.named.values() if each.grad is None and each.requires_grad]
+        for parameter in missing:
+            parameter.grad = torch.zeros_like(parameter)
+        super().step()
+        for parameter in missing:
+            parameter.grad = None
+
+
+class ZerosForMissing(WithOptimizer):
+    """Gives a parameter without a gradient one of zeros for the step."""
+
+    known_fault = "a parameter without a gradient is stepped with zeros: momentum and weight decay move it"
+    source = "C01 V https://github.com/pytorch/pytorch/issues/28294"
+    killed_by = VALUES
+    steps_with = _Zeros
+
+
+class _OneCounter(MasterOptimizer):
+    steps = 0
+
+    def step(self) -> None:
+        for state in self.inner.state.values():
+            if "step" in state:
+                state["step"].fill_(self.steps)
+        self.steps += 1
+        super().step()
+        for state in self.inner.state.values():
+            if "step" in state:
+                state["step"].fill_(self.steps)
+
+
+class OneCounterForAll(WithOptimizer):
+    """Counts steps of the optimizer instead of steps of each parameter."""
+
+    known_fault = "one step counter for all parameters, also for those that took no part in a step"
+    source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
+    killed_by = VALUES
+    steps_with = _OneCounter
+
+
+class _AllOrNothing(MasterOptimizer):
+    def step(self) -> None:
+        if all(each.grad is not None for each in self.named.values() if each.requires_grad):
+            super().step()
+
+
+class AllOrNothing(WithOptimizer):
+    """Leaves the whole step out where one parameter has no gradient."""
+
+    known_fault = "return where it should be continue: one parameter without a gradient, and none is stepped"
+    source = "recipe"
+    killed_by = VALUES
+    steps_with = _AllOrNothing
+
+
+class _Forgetting(MasterOptimizer):
+    def step(self) -> None:
+        for held in self.held.values():
+            if held.grad is None and self.inner.state.get(held, {}).get("momentum_buffer") is not None:
+                self.inner.state[held]["momentum_buffer"] = None
+        super().step()
+
+
+class MomentumForgotten(WithOptimizer):
+    """Drops the momentum of a parameter that sits a step out."""
+
+    known_fault = "momentum is lost where a parameter has no gradient in a step"
+    source = "recipe"
+    killed_by = ()  # found by the same law as its kin above, in many more examples
+    steps_with = _Forgetting
+
+
+class _OnlyOnRankZero(MasterOptimizer):
+    def step(self) -> None:
+        before = {held: {**state} for held, state in self.inner.state.items()}
+        kept = {held: [value.clone() for value in _moments(state)] for held, state in before.items()}
+        super().step()
+        if dist.get_rank():
+            for held, values in kept.items():
+                for moment, value in zip(_moments(self.inner.state[held]), values, strict=True):
+                    moment.copy_(value)
+
+
+def _moments(state: dict[str, Any]) -> list[torch.Tensor]:
+    return [value for name, value in state.items() if name != "step" and isinstance(value, torch.Tensor)]
+
+
+class MomentsOfRankZero(WithOptimizer):
+    """After the first step only rank 0 keeps its moments up to date, since it is the one that saves them."""
+
+    known_fault = "moments are updated on rank 0 only"
+    source = "recipe"
+    killed_by = ALIKE
+    steps_with = _OnlyOnRankZero
+
+
+class _LocalMoments(MasterOptimizer):
+    def step(self) -> None:
+        super().step()
+        with torch.no_grad():
+            for state in self.inner.state.values():
+                for moment in _moments(state):
+                    moment.add_(dist.get_rank())
+
+
+class StateOfItsOwn(WithOptimizer):
+    """Adds noise to its state that differs from rank to rank."""
+
+    known_fault = "optimizer state depends on the rank"
+    source = "recipe"
+    killed_by = ALIKE
+    steps_with = _LocalMoments
+
+
+class StepsWithItsOwn(StaticBucketsTrainer):
+    """Adds this rank's own gradient to the moments: the step is taken before the reduction is finished."""
+
+    known_fault = "the optimizer is handed the gradients of its own rank"
+    source = "recipe"
+    killed_by = ALIKE
+
+    def finish_gradient_synchronization(self) -> None:
+        """Keeps what this rank had."""
+        own = {p: p.grad.clone() for p in self.trained if p.grad is not None}
+        super().finish_gradient_synchronization()
+        for parameter, gradient in own.items():
+            assert parameter.grad is not None
+            parameter.grad.copy_(gradient)
+
+
+class _Copied(MasterOptimizer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.copies = [{**group} for group in self.inner.param_groups]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.copies
+
+
+class OptionsCopied(WithOptimizer):
+    """Shows a copy of the groups, so that a scheduler changes the copy."""
+
+    known_fault = "the inner optimizer has its own copy of the hyper-parameters"
+    source = "H04 V https://github.com/facebookresearch/fairscale/pull/58"
+    killed_by = OPTIONS
+    steps_with = _Copied
+
+
+class _OnlyTheRate(_Copied):
+    def step(self) -> None:
+        for group, shown in zip(self.inner.param_groups, self.copies, strict=True):
+            group["lr"] = shown["lr"]
+        super().step()
+
+
+class OnlyTheRate(WithOptimizer):
+    """Hands on the learning rate, and forgets that there are other options."""
+
+    known_fault = "of the hyper-parameters only the learning rate is handed on"
+    source = "H04 V https://github.com/facebookresearch/fairscale/issues/66"
+    killed_by = OPTIONS
+    steps_with = _OnlyTheRate
+
+
+class _OneGroup(_Copied):
+    def step(self) -> None:
+        for group in self.inner.param_groups:
+            group.update({name: value for name, value in self.copies[0].items() if name != "params"})
+        super().step()
+
+
+class OneGroupForAll(WithOptimizer):
+    """Steps every group with the options of the first."""
+
+    known_fault = "the options of the first group are used for all"
+    source = "recipe"
+    killed_by = OPTIONS
+    steps_with = _OneGroup

@@ -1,0 +1,65 @@
+"""P9: clipping by the norm of the whole averaged gradient."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oracle.interpreter import Expectation
+from oracle.program import Backward, Clip, Finish, Parameter, Scenario
+from oracle.state import Inside
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+_TWO_RANKS = (Backward(((0,), (0,))), Finish())
+ABOVE = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1.0)))
+BELOW = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1024.0)))
+
+
+def clipping(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios that clip, to a norm below, at or above the gradient's."""
+    return exact_scenarios(claims, has=("clip",))
+
+
+def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:
+    """Of the Clip events, whether the norm is certainly larger than it may be."""
+    found = set()
+    for place, norm in expected.norms.items():
+        event, least = scenario.program[place], norm.low if isinstance(norm, Inside) else norm
+        assert isinstance(event, Clip)
+        found.add(bool(np.asarray(least, dtype=np.float64) > event.max_norm))
+    return found
+
+
+@law("P9", clipping, witnesses={"gradients had to become smaller": ABOVE})
+def test_the_reported_norm_is_that_of_the_whole_averaged_gradient(trial: Trial, scenario: Scenario) -> None:
+    """Every rank is told the norm of the mean over ranks, of all that was accumulated, each tensor counted once.
+
+    Why: what is clipped, and logged, is the gradient that is stepped with. Norms 1, 2, 3 and inf. Broken by norms of
+    local gradients, by replicas and tied parameters counted more than once, by partial norms that are not combined:
+    pytorch/pytorch#88955, NVIDIA/Megatron-LM#7227, horovod/horovod#1346.
+    """
+    expected = trial.expected(scenario)
+    trial.witnessed["gradients had to become smaller"] += True in scales_down(scenario, expected)
+    run = trial.run(scenario)
+    judge.values_equal(run, expected, "The norm is not that of the averaged gradient.", of=("norm",))
+
+
+@law(
+    "P9",
+    clipping,
+    witnesses={"gradients had to become smaller": ABOVE, "gradients had to stay as they were": BELOW},
+)
+def test_clipping_scales_every_gradient_by_one_factor(trial: Trial, scenario: Scenario) -> None:
+    """Every gradient, on every rank, is multiplied by min(1, max_norm / (norm + 1e-6)), once, after accumulation.
+
+    Why: a common factor keeps the direction (Pascanu et al., ICML 2013), and different ones would part the replicas. A
+    right norm says nothing of it. Broken where nothing is scaled though the norm is right, and by clipping each
+    micro-batch: areal-project/AReaL#335, huggingface/transformers#46113, tenstorrent/tt-metal#17568.
+    """
+    expected = trial.expected(scenario)
+    down = scales_down(scenario, expected)
+    trial.witnessed["gradients had to become smaller"] += True in down
+    trial.witnessed["gradients had to stay as they were"] += False in down
+    judge.values_equal(trial.run(scenario), expected, "Gradients are not clipped.", of=("gradient", "parameter"))

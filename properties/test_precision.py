@@ -1,0 +1,198 @@
+"""P13: no digit is lost that need not be, and overflows are everybody's."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import interpret
+from oracle.lattice import Inexact
+from oracle.program import (
+    AVERAGINGS,
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    LossScale,
+    Parameter,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+from properties.wire import wide_enough
+
+_WINDOW = (Backward(((0,), (0,))), Finish())
+SUM_OVERFLOWS = Scenario(2, (Parameter((1,), "float16"),), _WINDOW, loss_scale=LossScale(2.0**14))
+SKIPPED = Scenario(
+    2,
+    (Parameter((1,)),),
+    (Backward(((0,), (0,)), overflow=(1,)), Finish(), Step(), ZeroGrad(), *_WINDOW, Step()),
+    loss_scale=LossScale(8.0),
+)
+UNSCALED = Scenario(2, (Parameter((1,)),), (*_WINDOW, Unscale(), Clip(1.0)), loss_scale=LossScale(8.0))
+
+
+def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios that unscale before they clip."""
+
+    def unscaled_first(scenario: Scenario) -> Scenario | None:
+        program: list[Event] = []
+        unscaled = False
+        for event in scenario.program:
+            if not unscaled and isinstance(event, Clip):
+                program.append(Unscale())
+                unscaled = True
+            if not (unscaled and isinstance(event, Unscale)):
+                program.append(event)
+            unscaled = isinstance(event, Unscale) or (unscaled and not isinstance(event, Step | SaveAndLoad))
+        other = replace(scenario, program=tuple(program))
+        return other if knows(other, claims) else None
+
+    return _those_there_are(exact_scenarios(claims, has=("loss scale", "clip")).map(unscaled_first))
+
+
+def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which every micro-batch inside `no_sync` comes several times."""
+
+    def repeated(drawn: tuple[Scenario, int]) -> Scenario | None:
+        scenario, times = drawn
+        program: list[Event] = []
+        for event in scenario.program:
+            program += [event] * (times if isinstance(event, Backward) and not event.synchronize else 1)
+        other = replace(scenario, program=tuple(program))
+        return other if knows(other, claims) else None
+
+    accumulating = exact_scenarios(claims, has=("accumulation",))
+    return _those_there_are(st.tuples(accumulating, st.integers(2, 6)).map(repeated))
+
+
+def knows(scenario: Scenario, claims: Claims, averaging: str = "") -> bool:
+    """Whether the oracle knows what must come out, for one way to take the mean; the one that is claimed."""
+    try:
+        interpret(scenario, averaging or claims.averaging, claims.unused or "untouched")
+    except Inexact:
+        return False
+    return True
+
+
+def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """float16 scenarios with a loss scale that makes sums overflow, and means not."""
+
+    def scaled(scenario: Scenario) -> Scenario | None:
+        model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
+        for power in range(16, 3, -1):
+            other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
+            if knows(other, claims):
+                return None if knows(other, claims, AVERAGINGS[0]) else other
+        return None
+
+    return _those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
+
+
+def _those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStrategy[Scenario]:
+    return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
+
+
+@law("P13", exact_scenarios, needs=lambda claims: claims.most_ranks > 1)
+def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenario: Scenario) -> None:
+    """No gradient is reduced in a dtype that cannot hold all values of its own.
+
+    Why: each hop rounds to the dtype on the wire, and the error grows with the number of ranks. Small test data hides
+    it, for it fits into 8 bits. Broken where a dtype is decided too early: pytorch/pytorch#186998.
+    """
+    wide_enough(trial.run(scenario), "Gradients travel in too narrow a dtype.")
+
+
+@law(
+    "P13",
+    lambda claims: exact_scenarios(claims, has=("16 bits",)),
+    needs=lambda claims: claims.sixteen_bits,
+)
+def test_sixteen_bit_gradients_are_exact_where_their_sums_are(trial: Trial, scenario: Scenario) -> None:
+    """bfloat16 and float16 gradients whose partial sums all fit are the mean, bit for bit.
+
+    Why: then no order of reduction rounds, so a difference is a wrong factor, a wrong format or a lost term, and not
+    round-off. Broken by formats taken for one another and by reciprocals rounded to 16 bits.
+    """
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), "16-bit gradients are not the mean.")
+
+
+@law(
+    "P13",
+    near_the_largest_number,
+    needs=lambda claims: claims.sixteen_bits and claims.averaging != AVERAGINGS[0],
+    witnesses={"the sum over ranks would have overflowed": SUM_OVERFLOWS},
+)
+def test_no_sum_overflows_where_the_mean_is_representable(trial: Trial, scenario: Scenario) -> None:
+    """What divides before it sums gives finite means of float16 gradients whose sum is larger than 65504.
+
+    Why: that is what dividing first is for; a loss scale is chosen so that gradients are as large as they may be.
+    Broken by sums that come first after all, and by infinities that are cut off to look sound.
+    """
+    trial.witnessed["the sum over ranks would have overflowed"] += not knows(scenario, trial.claims, AVERAGINGS[0])
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), "A mean that is representable is wrong.")
+
+
+@law("P13", many_micro_batches, needs=lambda claims: claims.accumulation)
+def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, scenario: Scenario) -> None:
+    """Where all partial sums fit the parameter's dtype, many micro-batches lose nothing.
+
+    Why: whoever accumulates must do so in the dtype of the gradients at least; what is kept in the dtype of the wire
+    rounds once for each micro-batch. Broken by that: pytorch/pytorch#194628.
+    """
+    words = "Digits are lost from micro-batch to micro-batch."
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), words)
+
+
+@law("P13", unscaled_and_clipped, witnesses={"gradients were unscaled and clipped": UNSCALED})
+def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: Scenario) -> None:
+    """The norm that is reported, and that decides, is that of gradients divided by the loss scale, once.
+
+    Why: a largest norm is chosen for the loss, not for its multiple, which changes by powers of two as training goes
+    on. Broken by unscaling that is put off until the step, or done twice.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["gradients were unscaled and clipped"] += bool(run.observations[0]["norms"])
+    words = "Scaled gradients are clipped."
+    judge.values_equal(run, trial.expected(scenario), words, of=("gradient", "norm"))
+
+
+@law(
+    "P13",
+    lambda claims: exact_scenarios(claims, has=("overflow", "step")),
+    witnesses={"a step was skipped": SKIPPED},
+)
+def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: Scenario) -> None:
+    """One infinite gradient on one rank, and every rank skips the step, halves the scale, and keeps its state.
+
+    Why: the mean is infinite for all, so a rank that steps has destroyed its replica, and scales that differ stay
+    different. Broken by ranks that decide by themselves, and by overflows that nobody looks for:
+    NVIDIA/Megatron-LM#5331, deepspeedai/DeepSpeed#8035.
+    """
+    run = trial.run(scenario)
+    scales = list(run.observations[0]["loss_scales"].values())
+    trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)  # type: ignore[union-attr]
+    words = "An overflow is not handled alike everywhere."
+    judge.values_equal(run, trial.expected(scenario), words, of=("parameter", "state", "loss scale"))
+
+
+@law(
+    "P13",
+    lambda claims: exact_scenarios(claims, has=("16 bits", "masters", "several steps")),
+    needs=lambda claims: claims.sixteen_bits and (claims.stage is None or claims.masters),
+)
+def test_masters_are_float32(trial: Trial, scenario: Scenario) -> None:
+    """With masters, updates add up in float32, and a parameter is its master rounded to 16 bits after each step.
+
+    Why: most updates are smaller than the gap between two 16-bit numbers and would be lost one by one (Micikevicius et
+    al., ICLR 2018). Broken by masters and moments that are kept in, or pass through, the parameters' dtype:
+    TensorAuto/OpenTau#182, databricks/flashoptim#2.
+    """
+    words = "Masters do not hold what float32 would."
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))

@@ -1,0 +1,107 @@
+"""P12: what a step does to parameters and to the optimizer's state."""
+
+from hypothesis import strategies as st
+
+from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, SetHyperparameters, Step, ZeroGrad
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Run, Trial
+
+_WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
+_PAIR = (Parameter((1,)), Parameter((1,)))
+TWO_STEPS = Scenario(2, _PAIR, _WINDOW * 2, optimizer="Adam")
+_WITHOUT_THE_SECOND = (ZeroGrad(), Backward(((0,), (0,))), Finish(), Step())
+ONE_SITS_OUT = Scenario(2, _PAIR, (*_WINDOW, *_WITHOUT_THE_SECOND), optimizer="Adam")
+NEW_RATE = Scenario(
+    2, _PAIR, (*_WINDOW, SetHyperparameters(Hyperparameters(learning_rate=0.25)), *_WINDOW), learning_rate=0.5
+)
+
+
+def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Several steps of an optimizer that keeps state."""
+    return st.one_of(
+        exact_scenarios(claims, has=("several steps", "adam")),
+        exact_scenarios(claims, has=("several steps", "momentum")),
+    )
+
+
+def with_gaps(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same, where parameters sit micro-batches out."""
+    return st.one_of(
+        exact_scenarios(claims, has=("unused", "zero grad", "several steps", "adam")),
+        exact_scenarios(claims, has=("unused", "zero grad", "several steps", "momentum")),
+    )
+
+
+def sits_out(run: Run) -> bool:
+    """Whether a parameter had no gradient when others were stepped."""
+    gradients = (each for seen in run.observations for each in seen["gradients"].values())
+    return any(
+        any(gradient is None for gradient in each) and any(gradient is not None for gradient in each)
+        for each in gradients
+    )
+
+
+@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS})
+def test_every_step_leaves_the_parameters_and_state_of_one_process(trial: Trial, scenario: Scenario) -> None:
+    """After every step the parameters, moments and step counters are those of one process with the mean gradient.
+
+    Why: bias correction divides by 1 - beta**step, so a counter that is off changes the size of every update, and Adam
+    hides from its parameters what it does not hide from its moments. Broken by state that is allocated by a step, and
+    by counters that stand still: NVIDIA/Megatron-LM#5976, allenai/OLMo-core#317.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["an optimizer kept state"] += any(map(any, run.observations[0]["states"].values()))
+    words = "A step does not leave what one process would have."
+    judge.values_equal(run, trial.expected(scenario), words, of=("parameter", "state"))
+
+
+@law(
+    "P12",
+    with_gaps,
+    needs=lambda claims: claims.unused == "untouched",
+    witnesses={"a parameter had no gradient when others were stepped": ONE_SITS_OUT},
+)
+def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, scenario: Scenario) -> None:
+    """Where no rank has used a parameter since gradients were dropped, its value, moments and counter stay.
+
+    Why: no gradient is not a gradient of zero, with which momentum and weight decay would move it. The others are
+    stepped all the same, each by its own counter. Broken by zeros for what is missing, by one counter for all, and by
+    an early return: pytorch/pytorch#28294, NVIDIA/TransformerEngine#1986.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["a parameter had no gradient when others were stepped"] += sits_out(run)
+    words = "A step touches what has no gradient, or nothing else."
+    judge.values_equal(run, trial.expected(scenario), words, of=("parameter", "state"))
+
+
+@law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS})
+def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scenario) -> None:
+    """Moments, momentum, counters and masters, seen as a whole, are bitwise those of rank 0, after every step.
+
+    Why: they decide all steps to come, and parameters that agree today say nothing of them. Broken by steps, or skips,
+    of single ranks, and by gradients that have not been reduced: NVIDIA/Megatron-LM#5331.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["an optimizer kept state"] += any(map(any, run.observations[0]["states"].values()))
+    judge.states_equal(run, "Optimizer state differs between ranks.")
+
+
+@law(
+    "P12",
+    lambda claims: exact_scenarios(claims, has=("step", "set hyperparameters", "several steps")),
+    witnesses={"hyper-parameters changed between steps": NEW_RATE},
+)
+def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenario: Scenario) -> None:
+    """The next step uses what was written to the optimizer's groups since the last, and its state goes on.
+
+    Why: schedulers write there. A wrapper that keeps options of its own trains on with the old ones, and nobody is
+    told. Broken by options copied, of which at most the learning rate is handed on: facebookresearch/fairscale#58,
+    facebookresearch/fairscale#66.
+    """
+    kinds = [type(event) for event in scenario.program]
+    trial.witnessed["hyper-parameters changed between steps"] += Step in kinds[: kinds.index(SetHyperparameters)]
+    words = "A step does not use the hyper-parameters that were set."
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))
