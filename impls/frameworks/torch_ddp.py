@@ -4,6 +4,7 @@ It multiplies by the rounded 1/N while copying into the bucket, then sums; gradi
 """
 
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 _AVERAGING = "multiply by reciprocal then sum"
@@ -34,3 +35,22 @@ class TorchDDPBucketView(DistributedDataParallel):
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
+
+
+class TorchDDPStaticGraph(DistributedDataParallel):
+    """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, static_graph=True)
+
+
+class TorchDDPHook(DistributedDataParallel):
+    """With a communication hook, the plainest there is: it divides the bucket, then all-reduces it."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": "divide then sum"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+        self.register_comm_hook(None, default_hooks.allreduce_hook)
