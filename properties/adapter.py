@@ -1,4 +1,9 @@
-"""Meets an implementation where it stands: finds it by name, and its methods by the names people give them."""
+"""Meets an implementation where it stands: finds it by name, and its methods by the names people give them.
+
+A gradient synchronizer needs no method at all: it is called like the module that it wraps, and the caller's optimizer
+steps that module's parameters. What holds parameters, gradients or optimizer state in pieces offers methods of
+`Sharded` as well, as many as it has a use for; what it does not offer, the caller does with the module's own parameters.
+"""
 
 import contextlib
 import functools
@@ -6,14 +11,77 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # it is imported where the ranks are
+    import torch
 
 # In the order in which they are looked for. Published classes have both, and the second reduces again.
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+
+
+class ShardedOptimizer(Protocol):
+    """What `Sharded.make_optimizer` returns. ``param_groups``: in the order of the groups; options may be changed."""
+
+    param_groups: list[dict[str, Any]]
+
+    def step(self) -> None:
+        """Updates every parameter that has a gradient. Collective."""
+
+
+class Sharded(Protocol):
+    """What a sharded implementation offers beside forward, `no_sync` and its way to finish; each method is optional.
+
+    Parameters go by the dotted names that they have in the module when it is wrapped, a tied one by its first. Every
+    rank calls every method, so all of them may communicate. "Full" means whole, averaged, in the parameter's own shape
+    and dtype: what training without shards would hold.
+    """
+
+    def make_optimizer(
+        self, kind: "type[torch.optim.Optimizer]", groups: Sequence[Mapping[str, Any]], **defaults: Any
+    ) -> ShardedOptimizer:
+        """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}.
+
+        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters.
+        """
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":
+        """Clips by, and returns, the norm of the whole averaged gradient; the same on every rank."""
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides gradients by the loss scale; whether all are finite then, agreed on by all ranks."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Gradients become None, or zero where there are some. Not called where it is `nn.Module`'s own."""
+
+    def full_parameters(self) -> "Mapping[str, torch.Tensor]":
+        """Every parameter."""
+
+    def full_gradients(self) -> "Mapping[str, torch.Tensor | None]":
+        """Every gradient, None where there is none. Called when gradients are averaged."""
+
+    def full_optimizer_state(self) -> "Mapping[str, Mapping[str, torch.Tensor]]":
+        """The optimizer's state by parameter, under torch's names; none where it was never stepped; and "master".
+
+        It and `load_full` go with `make_optimizer`.
+        """
+
+    def load_full(
+        self,
+        parameters: "Mapping[str, torch.Tensor]",
+        optimizer_state: "Mapping[str, Mapping[str, torch.Tensor]] | None",
+    ) -> None:
+        """Takes up what `full_parameters` and `full_optimizer_state` gave, in a world of any size.
+
+        None: parameters alone; the optimizer begins afresh, masters from the parameters loaded.
+        """
+
+
+_OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 
 
 class NotFound(ValueError):
@@ -81,12 +149,18 @@ def cap_argument(name: str) -> str | None:
     return next((argument for argument in CAP_NAMES if argument in parameters), None)
 
 
-def construct(name: str, module: Any, bucket_cap: int | None) -> Any:
-    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None leaves it to the implementation."""
+def construct(name: str, module: Any, bucket_cap: int | None, replicas: int = 1) -> Any:
+    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None leaves it to the implementation.
+
+    ``replicas``: of the parameters, each sharded over as many ranks as there are for it (HSDP).
+    """
     implementation, argument = find(name), cap_argument(name)
-    if bucket_cap is None or argument is None:
-        return implementation(module)
-    return implementation(module, **{argument: bucket_cap * CAP_NAMES[argument]})
+    options: dict[str, Any] = {}
+    if bucket_cap is not None and argument is not None:
+        options[argument] = bucket_cap * CAP_NAMES[argument]
+    if replicas > 1:
+        options["replicas"] = replicas
+    return implementation(module, **options)
 
 
 def finish(wrapped: Any) -> None:
@@ -105,6 +179,16 @@ def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContext
     """The context in which a micro-batch runs."""
     context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext() if synchronize else wrapped.no_sync()
     return context
+
+
+def offers(wrapped: Any) -> frozenset[str]:
+    """Which methods of `Sharded` an implementation has."""
+    from torch import nn
+
+    found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
+    if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
+        found.discard("zero_grad")
+    return frozenset(found)
 
 
 def describe(name: str) -> Mapping[str, Any]:

@@ -5,11 +5,12 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import (
@@ -42,8 +43,9 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
-    construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final; and
-    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`.
+    construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final;
+    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
+    collectives, from and up to, only served to look at what is held in shards.
     """
     name, scenario = _read(payload)
     ranks_program = Rank(name, scenario, rank)
@@ -65,7 +67,7 @@ class Rank:
     def __init__(self, name: str, scenario: Scenario, rank: int) -> None:
         self.name, self.scenario, self.rank = name, scenario, rank
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
-        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": []}
+        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.batches = iter(enumerate(coefficients(scenario, rank)))
 
@@ -74,8 +76,12 @@ class Rank:
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
         self.watched: set[int] = set()
         self.freeze()
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap)
-        self.training = Training(self.scenario, self.probe)
+        dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
+        names = [dotted[parameter] for parameter in self.probe.in_order()]
+        replicas = getattr(self.scenario, "replicas", 1)
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap, replicas)
+        self.offers = adapter.offers(self.wrapped)
+        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen.setdefault("initial", self.parameters())
 
     def freeze(self) -> None:
@@ -95,7 +101,36 @@ class Rank:
 
     def parameters(self) -> list[Any]:
         """The values of the parameters."""
+        if "full_parameters" in self.offers:
+            full = self.look(self.wrapped.full_parameters)
+            return [to_numpy(full[name]) for name in self.training.names]
         return [to_numpy(parameter) for parameter in self.probe.in_order()]
+
+    def gradients(self) -> list[Any]:
+        """The values of the gradients; None where there is none."""
+        if "full_gradients" in self.offers:
+            full = self.look(self.wrapped.full_gradients)
+            return [to_numpy(full[name]) for name in self.training.names]
+        return [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
+
+    def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What is held in shards, with a note of the collectives that it took to put it together."""
+        world: Any = dist.group.WORLD
+        before = world.recorded()
+        found = full()
+        self.seen["looks"].append((before, world.recorded()))
+        return found
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Gradients become None, or zero where there are some."""
+        if "zero_grad" in self.offers:
+            self.wrapped.zero_grad(set_to_none=set_to_none)
+            return
+        for parameter in self.probe.in_order():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
 
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
@@ -110,35 +145,29 @@ class Rank:
             case Unscale():
                 self.training.unscale()
             case Clip():
-                tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
-                norm = torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
-                seen["norms"][place] = to_numpy(norm)
+                seen["norms"][place] = to_numpy(self.clip(event))
             case Step():
                 self.training.step()
-                seen["states"][place] = self.training.states()
+                full = "full_optimizer_state" in self.offers
+                held = self.look(self.wrapped.full_optimizer_state) if full else None
+                seen["states"][place] = self.training.states(held)
                 if self.training.scale is not None:
                     seen["loss_scales"][place] = self.training.scale
             case ZeroGrad():
-                for parameter in self.probe.in_order():
-                    if event.set_to_none:
-                        parameter.grad = None
-                    elif parameter.grad is not None:
-                        parameter.grad.zero_()
+                self.zero_grad(event.set_to_none)
             case SetHyperparameters():
                 self.training.set(event)
             case Freeze():
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
                 self.freeze()
             case SaveAndLoad():
-                weights, rest = self.probe.state_dict(), self.training.save()
+                weights, rest = self.training.save_weights(), self.training.save()
                 self.construct()
-                self.probe.load_state_dict(weights)
-                if event.optimizer:
-                    self.training.load(rest)
+                self.training.load(weights, rest if event.optimizer else None)
             case Raise():
                 self.fail(event)
         if isinstance(event, (Finish, Unscale, Clip)):
-            seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
+            seen["gradients"][place] = self.gradients()
         elif isinstance(event, (Step, SaveAndLoad)):
             seen["parameters"][place] = self.parameters()
 
@@ -159,6 +188,13 @@ class Rank:
                     pass
             self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.rank))).backward()
 
+    def clip(self, event: Clip) -> torch.Tensor:
+        """Clips the gradients; returns their norm."""
+        if "clip_grad_norm_" in self.offers:
+            return self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
+        tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
+        return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""
         return loss if self.training.scale is None else loss * self.training.scale
@@ -167,7 +203,10 @@ class Rank:
         """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
         parameters = self.probe.in_order()
         if event.rank in (None, self.rank):
-            inputs = [torch.full_like(parameter, torch.nan) for parameter in parameters]
+            inputs = [
+                torch.full(told.shape, torch.nan, dtype=parameter.dtype, device=parameter.device)
+                for told, parameter in zip(self.scenario.parameters, parameters, strict=True)
+            ]
             order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
@@ -181,8 +220,7 @@ class Rank:
             for buffer, values in zip(self.probe.buffers(), saved, strict=True):
                 buffer.copy_(values)
         if event.drops_gradients:
-            for parameter in parameters:
-                parameter.grad = None
+            self.zero_grad(set_to_none=True)
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

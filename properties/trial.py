@@ -10,7 +10,7 @@ from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
-from worlds.contract import Collective, Job, Outcome, RankError, World, most_ranks
+from worlds.contract import MESSAGES, Collective, Job, Outcome, RankError, RankReport, World, most_ranks
 
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
@@ -65,6 +65,7 @@ class Trial:
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
+        outcome = tuple(without_looks(report) for report in outcome)
         self.witnessed["ran to its end"] += 1
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
@@ -77,6 +78,17 @@ def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
     return Job(FUNCTION, payload, scenario.world_size, contents)
+
+
+def without_looks(report: RankReport) -> RankReport:
+    """The report without the collectives that only served the suite, to look at what is held in shards."""
+    if report.result is None or not report.result["looks"]:
+        return report
+    served = {place for begin, end in report.result["looks"] for place in range(begin, end)}
+    kept = tuple(call for place, call in enumerate(report.collectives) if place not in served)
+    timed = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
+    passages = zip(report.timeline, timed, strict=False)
+    return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
 
 
 def judge_errors(scenario: Scenario, outcome: Outcome) -> None:

@@ -100,6 +100,10 @@ class DescribedGroup(dist.ProcessGroup):
         """Starts a send or a receive of one tensor."""
         raise NotImplementedError
 
+    def recorded(self) -> int:
+        """How many collectives, sends and receives this rank has asked for so far, in all groups."""
+        raise NotImplementedError
+
     def _describe(
         self,
         operation: str,

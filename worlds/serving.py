@@ -71,6 +71,9 @@ def serve(connection: Connection, setup: Setup) -> None:
         def getBackendName(self) -> str:  # noqa: N802, c10d's name
             return setup.backend
 
+        def recorded(self) -> int:
+            return len(timeline)
+
         def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
             sent = to_numpy(flatten(inputs)) if contents else None
             timeline.append(replace(call, sent=sent))

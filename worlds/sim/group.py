@@ -41,6 +41,10 @@ class SimGroup(DescribedGroup):
         """What `torch.distributed.get_backend` shows."""
         return "sim"
 
+    def recorded(self) -> int:
+        """See `DescribedGroup`."""
+        return len(self.run.collectives[self.global_rank])
+
     def _get_backend(self, device: Any) -> Any:
         return self  # there is nothing behind it
 
