@@ -47,6 +47,7 @@ class FSDP1(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         device = next(module.parameters()).device
+        self.shapes = {name: parameter.shape for name, parameter in module.named_parameters()}
         options = {"sharding_strategy": self.strategy, "use_orig_params": True, "device_id": device}
         options |= self.placed(device)
         broadcast_from_rank_zero(module)  # sync_module_states is refused on a CPU
@@ -95,21 +96,26 @@ class FSDP1(nn.Module):
         """As of any module."""
         self.module.zero_grad(set_to_none)
 
-    def _summon(self, with_grads: bool = False) -> Any:
-        return FullyShardedDataParallel.summon_full_params(self.module, with_grads=with_grads)
-
     def full_parameters(self) -> dict[str, torch.Tensor]:
         """Every parameter, gathered."""
-        with self._summon():
+        with FullyShardedDataParallel.summon_full_params(self.module):
             return {_name(name): whole.detach().clone() for name, whole in self.module.named_parameters()}
 
     def full_gradients(self) -> dict[str, torch.Tensor | None]:
-        """Every gradient, gathered."""
-        with self._summon(with_grads=True):
-            return {
-                _name(name): None if whole.grad is None else whole.grad.clone()
-                for name, whole in self.module.named_parameters()
-            }
+        """Every gradient, gathered: the parts of one parameter follow one another as the ranks do.
+
+        Not by ``summon_full_params(with_grads=True)``: where a rank owns none of a float64 unit, that gathers float32.
+        """
+        mine = {_name(name): part.grad for name, part in self.module.named_parameters()}
+        if self.strategy is ShardingStrategy.NO_SHARD:
+            return mine
+        shares: list[Any] = [None] * dist.get_world_size(self.module.process_group)
+        dist.all_gather_object(shares, mine, self.module.process_group)
+        found: dict[str, torch.Tensor | None] = {}
+        for name, shape in self.shapes.items():
+            parts = [share[name].flatten() for share in shares if share[name] is not None]
+            found[name] = torch.cat(parts).reshape(shape) if parts else None
+        return found
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """What the optimizer holds of every parameter, gathered."""
@@ -118,15 +124,15 @@ class FSDP1(nn.Module):
 
     @torch.no_grad()
     def load_full(
-        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]]
+        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
     ) -> None:
         """Cuts whole tensors anew, as many ranks as there may be."""
-        with self._summon():
+        with FullyShardedDataParallel.summon_full_params(self.module):
             for name, whole in self.module.named_parameters():
                 whole.copy_(parameters[_name(name)])
         with self._whole_states():
             held = FullyShardedDataParallel.optim_state_dict(self.module, self.optimizer)
-            state = {"state": {name: dict(values) for name, values in optimizer_state.items() if values}}
+            state = {"state": {name: dict(values) for name, values in (optimizer_state or {}).items() if values}}
             cut = FullyShardedDataParallel.optim_state_dict_to_load(
                 self.module, self.optimizer, {**state, "param_groups": held["param_groups"]}
             )

@@ -103,22 +103,22 @@ class FSDP2(nn.Module):
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """What the optimizer holds of every parameter, gathered; a step count is whole on every rank."""
         return {
-            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items()}
+            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items() if value is not None}
             for name, parameter in self.sharded.items()
         }
 
     @torch.no_grad()
     def load_full(
-        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]]
+        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
     ) -> None:
         """Cuts whole tensors anew, as many ranks as there may be."""
         for name, values in parameters.items():
             self.sharded[name].copy_(_like(self.sharded[name], values))
-        for name, state in optimizer_state.items():
+        self.optimizer.state.clear()
+        for name, state in (optimizer_state or {}).items():
             parameter = self.sharded[name]
-            self.optimizer.state[parameter] = {
-                key: value.clone() if key == "step" else _like(parameter, value) for key, value in state.items()
-            }
+            cut = {key: value.clone() if key == "step" else _like(parameter, value) for key, value in state.items()}
+            self.optimizer.state.update({parameter: cut} if cut else {})
 
 
 class FSDP2KeepsParameters(FSDP2):

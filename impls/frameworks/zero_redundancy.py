@@ -58,7 +58,7 @@ class ZeroRedundancy(DistributedDataParallel):
         return {name: states[0].get(place, {}) for name, place in self._places().items()}
 
     def load_full(
-        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]]
+        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
     ) -> None:
         """Each rank keeps of the whole state what it owns."""
         with torch.no_grad():
@@ -69,7 +69,7 @@ class ZeroRedundancy(DistributedDataParallel):
             rest = {key: value for key, value in group.items() if key != "params"}
             groups.append({**rest, "params": list(range(start, start + len(group["params"])))})
             start += len(group["params"])
-        state = {self._places()[name]: dict(values) for name, values in optimizer_state.items() if values}
+        state = {self._places()[name]: dict(values) for name, values in (optimizer_state or {}).items() if values}
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def _places(self) -> dict[str, int]:
