@@ -4,6 +4,7 @@ It multiplies by the rounded 1/N while copying into the bucket, then sums; gradi
 """
 
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 # Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
@@ -48,3 +49,23 @@ class TorchDDPBucketView(DistributedDataParallel):
         super().__init__(
             module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, gradient_as_bucket_view=True
         )
+
+
+class TorchDDPStaticGraph(DistributedDataParallel):
+    """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
+
+    # torch 2.13: a first backward inside no_sync ends in an internal assertion (README, "What it has found").
+    claims = {"accumulation": False, "several_dtypes": True, "averaging": _CLAIMS["averaging"]}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, static_graph=True)
+
+
+class TorchDDPHook(DistributedDataParallel):
+    """With a communication hook, the plainest there is: it divides the bucket, then all-reduces it."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "averaging": "divide then sum"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+        self.register_comm_hook(None, default_hooks.allreduce_hook)

@@ -1,0 +1,180 @@
+"""torch's FSDP1, `FullyShardedDataParallel`, around every submodule and the root, with the parameters kept as they are.
+
+Each unit flattens its parameters into one and cuts that into equal parts, so that a rank may own the end of one
+parameter and the start of the next. It divides before and after the sum; gradients are final when backward returns.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    ShardingStrategy,
+    StateDictType,
+)
+from torch.distributed.fsdp._debug_utils import SimpleProfiler
+
+from impls.wrapper import broadcast_from_rank_zero
+
+_WRAPPER = "_fsdp_wrapped_module."
+
+
+class _OfManyRanks(set[str]):
+    """What FSDP1 is timing now: one set of the process, which raises where simulated ranks of one process share it."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+    remove = set.discard
+
+
+SimpleProfiler.profiling = _OfManyRanks()
+
+
+class FSDP1(nn.Module):
+    """FULL_SHARD. Every rank uses the same parameters."""
+
+    claims: dict[str, Any] = {"accumulation": True, "stage": 3}
+    strategy = ShardingStrategy.FULL_SHARD
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        device = next(module.parameters()).device
+        self.shapes = {name: parameter.shape for name, parameter in module.named_parameters()}
+        options = {"sharding_strategy": self.strategy, "use_orig_params": True, "device_id": device}
+        options |= self.placed(device)
+        broadcast_from_rank_zero(module)  # sync_module_states is refused on a CPU
+        for name, unit in module.named_children():
+            setattr(module, name, FullyShardedDataParallel(unit, **options))
+        self.module = FullyShardedDataParallel(module, **options)
+
+    def placed(self, device: torch.device) -> dict[str, Any]:
+        """Which ranks share what."""
+        return {}
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        return self.module(*inputs, **named)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients accumulate inside, whole and without being reduced."""
+        with self.module.no_sync():
+            yield
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
+    ) -> torch.optim.Optimizer:
+        """An optimizer of the parts that this rank owns."""
+        parts = {name.replace(_WRAPPER, ""): part for name, part in self.module.named_parameters()}
+        given = [{**group, "params": [parts[name] for name in group["names"]]} for group in groups]
+        self.optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
+        return self.optimizer
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """FSDP's own function: torch's would take this rank's parts for the whole."""
+        return self.module.clip_grad_norm_(max_norm, norm_type)
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides each part, and asks all ranks whether what they hold is finite."""
+        finite = torch.ones(())
+        for part in self.module.parameters():
+            if part.grad is not None:
+                part.grad /= scale
+                finite *= part.grad.isfinite().all().cpu()
+        dist.all_reduce(finite, dist.ReduceOp.MIN)
+        return bool(finite)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As of any module."""
+        self.module.zero_grad(set_to_none)
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        """Every parameter, gathered."""
+        with FullyShardedDataParallel.summon_full_params(self.module):
+            return {_name(name): whole.detach().clone() for name, whole in self.module.named_parameters()}
+
+    def full_gradients(self) -> dict[str, torch.Tensor | None]:
+        """Every gradient, gathered: the parts of one parameter follow one another as the ranks do.
+
+        Not by ``summon_full_params(with_grads=True)``: where a rank owns none of a float64 unit, that gathers float32.
+        """
+        mine = {_name(name): part.grad for name, part in self.module.named_parameters()}
+        if self.strategy is ShardingStrategy.NO_SHARD:
+            return mine
+        shares: list[Any] = [None] * dist.get_world_size(self.module.process_group)
+        dist.all_gather_object(shares, mine, self.module.process_group)
+        found: dict[str, torch.Tensor | None] = {}
+        for name, shape in self.shapes.items():
+            parts = [share[name].flatten() for share in shares if share[name] is not None]
+            found[name] = torch.cat(parts).reshape(shape) if parts else None
+        return found
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """What the optimizer holds of every parameter, gathered."""
+        with self._whole_states():
+            return dict(FullyShardedDataParallel.optim_state_dict(self.module, self.optimizer)["state"])
+
+    @torch.no_grad()
+    def load_full(
+        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
+    ) -> None:
+        """Cuts whole tensors anew, as many ranks as there may be."""
+        with FullyShardedDataParallel.summon_full_params(self.module):
+            for name, whole in self.module.named_parameters():
+                whole.copy_(parameters[_name(name)])
+        with self._whole_states():
+            held = FullyShardedDataParallel.optim_state_dict(self.module, self.optimizer)
+            state = {"state": {name: dict(values) for name, values in (optimizer_state or {}).items() if values}}
+            cut = FullyShardedDataParallel.optim_state_dict_to_load(
+                self.module, self.optimizer, {**state, "param_groups": held["param_groups"]}
+            )
+        self.optimizer.load_state_dict(cut)
+
+    def _whole_states(self) -> Any:
+        return FullyShardedDataParallel.state_dict_type(
+            self.module,
+            StateDictType.FULL_STATE_DICT,
+            FullStateDictConfig(rank0_only=False),
+            FullOptimStateDictConfig(rank0_only=False),
+        )
+
+
+class FSDP1ShardsGradients(FSDP1):
+    """SHARD_GRAD_OP: parameters stay gathered from forward to backward."""
+
+    strategy = ShardingStrategy.SHARD_GRAD_OP
+
+
+class FSDP1ShardsNothing(FSDP1):
+    """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
+
+    claims = {**FSDP1.claims, "stage": 0}
+    strategy = ShardingStrategy.NO_SHARD
+
+
+class FSDP1Hybrid(FSDP1):
+    """HYBRID_SHARD: sharded among neighbors, replicated across such groups."""
+
+    claims = {**FSDP1.claims, "replicas": True}
+    strategy = ShardingStrategy.HYBRID_SHARD
+
+    def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        self.replicas = replicas
+        super().__init__(module)
+
+    def placed(self, device: torch.device) -> dict[str, Any]:
+        """A mesh of replicas and shards."""
+        shape = (self.replicas, dist.get_world_size() // self.replicas)
+        return {"device_mesh": init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards"))}
+
+
+def _name(wrapped: str) -> str:
+    return wrapped.replace(_WRAPPER, "")

@@ -1,0 +1,142 @@
+"""torch's FSDP2: `fully_shard` on every submodule and on the root, each parameter cut along its first dimension.
+
+It makes nothing equal at the start, so the caller does; gradients are final when backward returns. A parameter of no
+dimensions is refused. In float32 it averages as the backend does, in float64 it divides before and after the sum.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from impls.wrapper import broadcast_from_rank_zero
+
+
+class FSDP2(nn.Module):
+    """As it comes. Every rank uses the same parameters: those that one has a gradient for and another has not do not
+    pair up. ``replicas``: of how many shard groups the world consists (HSDP).
+    """
+
+    claims = {"accumulation": True, "stage": 3, "replicas": True}
+    options: dict[str, Any] = {}
+
+    def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        super().__init__()
+        broadcast_from_rank_zero(module)
+        shape = (dist.get_world_size(),) if replicas == 1 else (replicas, dist.get_world_size() // replicas)
+        device = next(module.parameters()).device.type
+        mesh = init_device_mesh(device, shape, mesh_dim_names=("replicas", "shards")[-len(shape) :])
+        for unit in module.children():
+            fully_shard(unit, mesh=mesh, **self.options)
+        self.module: Any = fully_shard(module, mesh=mesh, **self.options)
+        self.sharded = dict(module.named_parameters(remove_duplicate=False))
+        self._synchronizes = True
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        return self.module(*inputs, **named)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients accumulate inside, whole and without communication."""
+        before = self._synchronizes
+        self._set_sync(False)
+        try:
+            yield
+        finally:
+            self._set_sync(before)
+
+    def _set_sync(self, synchronizes: bool) -> None:
+        self._synchronizes = synchronizes
+        self.module.set_requires_gradient_sync(synchronizes)
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
+    ) -> torch.optim.Optimizer:
+        """An optimizer of shards."""
+        given = [{**group, "params": [self.sharded[name] for name in group["names"]]} for group in groups]
+        self.optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
+        return self.optimizer
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """torch's own function understands shards; the norm comes back as one of them."""
+        return _whole(nn.utils.clip_grad_norm_(self._distinct(), max_norm, norm_type))
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides each shard, and asks all ranks whether what they hold is finite."""
+        finite = torch.ones(())
+        for parameter in self._distinct():
+            if parameter.grad is not None:
+                shard = parameter.grad.to_local()
+                shard /= scale
+                finite *= shard.isfinite().all().cpu()
+        dist.all_reduce(finite, dist.ReduceOp.MIN)
+        return bool(finite)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops every shard's gradient, or sets it to zero."""
+        for parameter in self._distinct():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def _distinct(self) -> list[nn.Parameter]:
+        return list(dict.fromkeys(self.sharded.values()))
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        """Every parameter, gathered."""
+        return {name: _whole(parameter).detach() for name, parameter in self.sharded.items()}
+
+    def full_gradients(self) -> dict[str, torch.Tensor | None]:
+        """Every gradient, gathered; all ranks have one or none has."""
+        return {
+            name: None if parameter.grad is None else _whole(parameter.grad) for name, parameter in self.sharded.items()
+        }
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """What the optimizer holds of every parameter, gathered; a step count is whole on every rank."""
+        return {
+            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items() if value is not None}
+            for name, parameter in self.sharded.items()
+        }
+
+    @torch.no_grad()
+    def load_full(
+        self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
+    ) -> None:
+        """Cuts whole tensors anew, as many ranks as there may be."""
+        for name, values in parameters.items():
+            self.sharded[name].copy_(_like(self.sharded[name], values))
+        self.optimizer.state.clear()
+        for name, state in (optimizer_state or {}).items():
+            parameter = self.sharded[name]
+            cut = {key: value.clone() if key == "step" else _like(parameter, value) for key, value in state.items()}
+            self.optimizer.state.update({parameter: cut} if cut else {})
+
+
+class FSDP2KeepsParameters(FSDP2):
+    """Parameters stay gathered from forward to backward: those of a ZeRO-3 that gathers once."""
+
+    options = {"reshard_after_forward": False}
+
+
+class FSDP2ReducesInDouble(FSDP2):
+    """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
+
+    options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
+
+
+def _whole(tensor: Any) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _like(parameter: Any, values: torch.Tensor) -> DTensor:
+    """The same tensor is on every rank: nothing has to be sent to cut it."""
+    return distribute_tensor(values, parameter.device_mesh, parameter.placements, src_data_rank=None)
