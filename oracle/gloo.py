@@ -20,6 +20,7 @@ from oracle.collectives import (
     finish,
     split,
 )
+from oracle.ring import Message
 
 SEGMENT_BYTES = 2**20
 
@@ -50,6 +51,24 @@ def accumulation_order(chunk: int, world_size: int) -> tuple[int, ...]:
     if not 0 <= chunk < world_size:
         raise ValueError(f"chunk {chunk} of {world_size} ranks: it must be in 0..{world_size - 1}")
     return tuple((chunk - hop) % world_size for hop in range(1, world_size + 1))
+
+
+def all_reduce_schedule(elements: int, element_bytes: int, world_size: int) -> list[Message]:
+    """The ring, walked downwards: rank r only ever sends to r - 1, modulo N, N - 1 steps in each phase.
+
+        reduce-scatter, step s:   rank r sends chunk (r + 1 + s) mod N, and r - 1 adds it to its own
+        all-gather, step s:       rank r sends chunk (r + s) mod N, which replaces what r - 1 had of it
+
+    So after the first phase rank r owns chunk r. A message is a chunk of `chunk_bounds`; gloo sends it as k segments.
+    """
+    sizes = [hi - lo for lo, hi in chunk_bounds(elements, element_bytes, world_size)]
+    return [
+        Message(phase, step, rank, (rank - 1) % world_size, chunk, sizes[chunk])
+        for phase, ahead in (("reduce-scatter", 1), ("all-gather", 0))
+        for step in range(world_size - 1)
+        for rank in range(world_size)
+        for chunk in [(rank + ahead + step) % world_size]
+    ]
 
 
 def hop(op: str, local: Array, arriving: Array) -> Array:

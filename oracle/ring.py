@@ -1,11 +1,10 @@
 """The ring algorithms, message by message: all-reduce, reduce-scatter and all-gather on nothing but send and receive.
 
-``python -m oracle.ring 4 10`` prints the all-reduce of 10 elements on 4 ranks. The algorithm is Patarasuk & Yuan's
-("Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009). Rank r only ever sends to r + 1,
-modulo N. Real backends cut chunks elsewhere and may walk the other way (`oracle.gloo`): the schedule is the same.
+The algorithm is Patarasuk & Yuan's ("Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC
+2009). Rank r only ever sends to r + 1, modulo N. Real backends cut chunks elsewhere and may walk the other way
+(`oracle.gloo`): the schedule is the same. `oracle.schedules` prints it.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -137,49 +136,3 @@ def ring_all_reduce(arrays: Sequence[Array], op: str = "sum") -> Simulation:
     carry_out(gathering, held, None)
     results = [np.concatenate([mine[chunk] for chunk in range(ranks)]).reshape(arrays[0].shape) for mine in held]
     return Simulation(results, adding + gathering)
-
-
-def show_all_reduce(world_size: int, elements: int) -> str:
-    """The schedule of `ring_all_reduce` as text: a line for each step; ``r0 -(2)-> r1``: r0 sends chunk 2 to r1."""
-    sizes = chunk_sizes(elements, world_size)
-    bounds = enumerate(pairwise(accumulate(sizes, initial=0)))
-    adding, gathering = reduce_scatter_schedule(sizes), all_gather_schedule(sizes)
-    sent = [sum(m.elements for m in adding + gathering if m.sender == rank) for rank in range(world_size)]
-    return "\n".join(
-        [
-            f"ring all-reduce of {elements} elements on {world_size} ranks",
-            "chunks:  " + "  ".join(f"({chunk}) [{lo},{hi})" for chunk, (lo, hi) in bounds),
-            "reduce-scatter: the receiver adds",
-            *_lines(adding),
-            "now owns: " + "  ".join(f"r{rank} ({(rank + 1) % world_size})" for rank in range(world_size)),
-            "all-gather: the receiver overwrites",
-            *_lines(gathering),
-            f"messages sent by each rank: {2 * (world_size - 1)}",
-            "elements sent: " + "  ".join(f"r{rank} {count}" for rank, count in enumerate(sent)),
-        ]
-    )
-
-
-def _lines(messages: Sequence[Message]) -> list[str]:
-    steps: dict[int, list[str]] = {}
-    for message in messages:
-        steps.setdefault(message.step, []).append(f"r{message.sender} -({message.chunk})-> r{message.receiver}")
-    return [f"  step {step}:  " + "   ".join(sends) for step, sends in steps.items()]
-
-
-def main() -> None:
-    """Prints the schedule for the world size and number of elements on the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m oracle.ring", description="Print the schedule of a ring all-reduce."
-    )
-    parser.add_argument("world_size", type=int)
-    parser.add_argument("elements", type=int)
-    arguments = parser.parse_args()
-    try:
-        print(show_all_reduce(arguments.world_size, arguments.elements))
-    except ValueError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

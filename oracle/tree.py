@@ -59,15 +59,3 @@ def tree_all_reduce(arrays: Sequence[Array], op: str = "sum") -> Simulation:
     held[0][0] = finish(op, held[0][0], ranks)
     carry_out(down, held, None)
     return Simulation([mine[0].copy() for mine in held], up + down)
-
-
-def show_all_reduce(world_size: int, elements: int) -> str:
-    """The schedule of `tree_all_reduce` as text, one line for each step."""
-    up, down = reduce_schedule(elements, world_size), broadcast_schedule(elements, world_size)
-    lines = [f"tree all-reduce of {elements} elements on {world_size} ranks"]
-    for title, messages in ("reduce: the receiver adds", up), ("broadcast: the receiver overwrites", down):
-        lines.append(title)
-        for step in range(level(world_size - 1)):
-            sends = [f"r{m.sender} --> r{m.receiver}" for m in messages if m.step == step]
-            lines.append(f"  step {step}:  " + "   ".join(sends))
-    return "\n".join(lines)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle import ring
 from oracle.collectives import OPERATIONS, Array, all_gather_tensor, all_reduce, reduce_scatter_tensor, volume
 from oracle.formats import FORMATS
 from oracle.reduction_order import evaluate_order, reduction_order
@@ -21,7 +20,6 @@ from oracle.ring import (
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
-    show_all_reduce,
 )
 
 WORLDS = range(1, 9)
@@ -179,38 +177,6 @@ def test_inputs_stay_as_they_were_and_results_share_no_memory() -> None:
             for index, result in enumerate(run.results):
                 assert not any(np.shares_memory(result, other) for other in [*arrays, *run.results[:index]])
         assert all(map(np.array_equal, arrays, integers(world_size, (5,))))
-
-
-THREE_RANKS = """\
-ring all-reduce of 4 elements on 3 ranks
-chunks:  (0) [0,2)  (1) [2,3)  (2) [3,4)
-reduce-scatter: the receiver adds
-  step 0:  r0 -(0)-> r1   r1 -(1)-> r2   r2 -(2)-> r0
-  step 1:  r0 -(2)-> r1   r1 -(0)-> r2   r2 -(1)-> r0
-now owns: r0 (1)  r1 (2)  r2 (0)
-all-gather: the receiver overwrites
-  step 0:  r0 -(1)-> r1   r1 -(2)-> r2   r2 -(0)-> r0
-  step 1:  r0 -(0)-> r1   r1 -(1)-> r2   r2 -(2)-> r0
-messages sent by each rank: 4
-elements sent: r0 6  r1 5  r2 5"""
-
-
-def test_the_schedule_can_be_printed_and_seen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert show_all_reduce(3, 4) == THREE_RANKS
-    monkeypatch.setattr("sys.argv", ["oracle.ring", "3", "4"])
-    ring.main()
-    assert capsys.readouterr().out == THREE_RANKS + "\n"
-
-
-def test_the_command_line_refuses_a_world_without_ranks(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["oracle.ring", "0", "4"])
-    with pytest.raises(SystemExit):
-        ring.main()
-    assert "4 elements on 0 ranks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
