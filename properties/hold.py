@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from properties.budget import Budget
-from properties.law import Law, sentence
+from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import Failure, repeat, rerun, took_the_clock
 from properties.trial import Trial
@@ -34,6 +34,12 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.world_fault:
         record(PROPERTY, {**filed, "verdict": "not judged: the backend is at fault"})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
+    if not concerns(law, trial.claims):
+        from properties.probing import probe  # it builds on what is defined here
+
+        verdict, examples = probe(law, trial)
+        record(PROPERTY, {**filed, "verdict": f"not claimed; probed: {verdict}", "examples": examples})
+        return
     trial.witnessed.clear()
     trial.left.clear()
     found = budget.spend(law, trial)

@@ -1,0 +1,67 @@
+"""Code that declares nothing is tried where nothing is claimed for it, and told what came of it; that fails no run."""
+
+from typing import Any
+
+from properties.catalogue import every_law
+from properties.claims import Claims
+from properties.hold import hold
+from properties.implementations import CORRECT, look_up
+from properties.law import concerns
+from properties.matrix import PROPERTY, matrix, verdicts
+from properties.probing import alternatives
+from properties.trial import Trial
+from worlds.contract import World
+
+USER = "properties.tests.user_code:ReducesEachGradient"
+
+
+def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failing(sim: World) -> None:
+    """The user's class leaves a parameter that one rank did not use to the others' all-reduces."""
+    (undeclared,) = look_up([USER], sim)
+    probed = {name: law for name, law in every_law().items() if alternatives(law, undeclared)}
+    filed: dict[str, Any] = {}
+    for name, law in probed.items():
+        assert not concerns(law, undeclared.claims)
+        hold(law, Trial(undeclared, sim), lambda _, value, name=name: filed.update({name: value}))
+    assert filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"] == (
+        "not claimed; probed: hangs"
+    )
+    assert all(each["verdict"].startswith("not claimed; probed: ") for each in filed.values())
+
+
+def test_what_says_itself_what_it_claims_is_not_probed(sim: World) -> None:
+    for implementation in look_up(CORRECT, sim):
+        assert not any(alternatives(law, implementation) for law in every_law().values())
+
+
+def test_a_probe_that_holds_says_so(sim: World) -> None:
+    """The same class claims too little for `no_sync`-free several dtypes: it is right about them."""
+    (undeclared,) = look_up([USER], sim)
+    assert undeclared.claims == Claims(accumulation=False)
+
+
+class Report:
+    """A report of pytest's, as far as it matters here."""
+
+    def __init__(self, **filed: Any) -> None:
+        self.when, self.user_properties = "call", [(PROPERTY, filed)]
+
+
+def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
+    common = {"implementation": "my:DDP", "number": "P1", "law": "a law"}
+    reports = [
+        Report(**common, world="sim", verdict="holds", examples=97),
+        Report(**common, world="gloo", verdict="holds", examples=10),
+        Report(**{**common, "number": "P10"}, world="sim", verdict="not claimed; probed: hangs", examples=1),
+        Report(**{**common, "number": "P9"}, world="sim", verdict="crashes", examples=2),
+        Report(**{**common, "number": "P9"}, world="gloo", verdict="silently wrong", examples=3),
+    ]
+    lines = matrix(verdicts(reports, [("my:DDP", "P3", "another", ""), ("your:DDP", "P3", "another", "")]))
+    assert [" ".join(line.split()) for line in lines] == [
+        "my:DDP",
+        "P1 a law holds on sim (97) and gloo (10)",
+        "P3 another not claimed",
+        "P9 a law crashes on sim (2); silently wrong on gloo (3)",
+        "P10 a law not claimed; probed: hangs on sim (1)",
+        "113 examples; 2 x holds, 1 x not claimed, 1 x crashes, 1 x silently wrong, 1 x not claimed; probed: hangs",
+    ]
