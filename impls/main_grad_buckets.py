@@ -59,7 +59,9 @@ class MainGradBuckets(DataParallel):
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module)
-        self._buckets = [MainGradBucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)]
+        self._buckets = [
+            MainGradBucket(members) for members in assign_buckets(self.trained[::-1], bucket_cap_mb * 2**20)
+        ]
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.main_grads}
         self._queued = False  # whether the callback of this backward is queued
         self._in_flight: list[dist.Work] = []

@@ -36,8 +36,8 @@ def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario
 def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Trial, scenario: Scenario) -> None:
     """The sequence of collectives does not depend on which parameters a rank has used.
 
-    Why: a rank does not know what the others have used, so nothing may be left out on its own account. Broken by skipping
-    gradients that are None, by launching from hooks alone: deepspeedai/DeepSpeed#291, horovod/horovod#597,
+    Why: a rank does not know what the others have used, so nothing may be left out on its own account. Broken by
+    skipping gradients that are None, by launching from hooks alone: deepspeedai/DeepSpeed#291, horovod/horovod#597,
     pytorch/pytorch#158719.
     """
     alike(trial, scenario, "Ranks that use different parameters issue different collectives.")

@@ -1,6 +1,7 @@
 """P6: parameters that take no part."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
@@ -20,7 +21,9 @@ def claimed(claims: Claims) -> bool:
 
 def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which the last tensor that is trained and has one name is in no order."""
-    drawn = exact_scenarios(claims, has=("unused",), enclosed=False).filter(lambda scenario: spare(scenario) is not None)
+    drawn = exact_scenarios(claims, has=("unused",), enclosed=False).filter(
+        lambda scenario: spare(scenario) is not None
+    )
     unused = claims.unused or "untouched"
     return drawn.map(without_the_spare).filter(lambda scenario: is_exact(scenario, claims.averaging, unused))
 
@@ -65,7 +68,9 @@ def test_a_parameter_that_nobody_uses_changes_nothing_for_the_others(trial: Tria
     Why: whoever waits for a gradient that never comes must not keep others from being reduced. Broken by buckets that
     are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
     """
-    unused = {*range(len(scenario.parameters))} - {p for batch in scenario.microbatches for o in batch.orders for p in o}
+    unused = {*range(len(scenario.parameters))} - {
+        p for batch in scenario.microbatches for o in batch.orders for p in o
+    }
     parameters = tuple(replace(p, trainable=p.trainable and i not in unused) for i, p in enumerate(scenario.parameters))
     frozen = trial.run(replace(scenario, parameters=parameters))
     judge.runs_equal(trial.run(scenario), frozen, "It matters to others that nobody uses a parameter.")
@@ -78,13 +83,12 @@ def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:
     )
 
 
-
 @law("P6", used_by_some, needs=claimed)
 def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, scenario: Scenario) -> None:
     """Ranks that did not use a parameter contribute zeros, and receive the mean like the others.
 
     Why: the mean over the whole batch counts every sample, and every replica must take the same step. Broken by ranks
-    that keep None, by dividing by the number of contributors, by sending what was in the buffer: pytorch/pytorch#158719.
+    that keep None (pytorch/pytorch#158719), by dividing by the number of contributors, by sending what was in a buffer.
     """
     judge.by_the_oracle(trial, scenario, "A parameter that only some ranks used does not get the mean.")
 
@@ -96,7 +100,7 @@ def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
         batches = scenario.microbatches
         return any(
             not first.synchronize and any(set(o) - set(p) for o, p in zip(first.orders, then.orders, strict=True))
-            for first, then in zip(batches, batches[1:], strict=False)
+            for first, then in pairwise(batches)
         )
 
     return exact_scenarios(claims, has=("unused", "accumulation")).filter(holds)

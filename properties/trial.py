@@ -76,9 +76,7 @@ class Trial:
         return Run(scenario, outcome)
 
 
-def job(
-    implementation: str, scenario: Scenario, contents: bool = False, roles: tuple[int, ...] | None = None
-) -> Job:
+def job(implementation: str, scenario: Scenario, contents: bool = False, roles: tuple[int, ...] | None = None) -> Job:
     """What a world is handed."""
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), "roles": roles})
     return Job(FUNCTION, payload, scenario.world_size, contents)

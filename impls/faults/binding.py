@@ -124,7 +124,9 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
     def trained(self) -> list[nn.Parameter]:
         """What has always been trained."""
         now = super().trained
-        self._always = now if self._always is None else [each for each in now if any(each is one for one in self._always)]
+        self._always = (
+            now if self._always is None else [each for each in now if any(each is one for one in self._always)]
+        )
         return self._always
 
     _always: list[nn.Parameter] | None = None

@@ -78,5 +78,3 @@ class OnlyTheFirstBufferBroadcast(StaticBuckets):
         super().__init__(module, bucket_cap_mb)
         for buffer, own in list(zip(module.buffers(), kept, strict=True))[1:]:
             buffer.copy_(own)
-
-

@@ -62,5 +62,3 @@ class SmallestFirst(StaticBuckets):
     def trained(self) -> list[nn.Parameter]:
         """In the order of which the base class takes the reverse: largest first."""
         return sorted(super().trained, key=lambda parameter: -parameter.numel())
-
-

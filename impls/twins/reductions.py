@@ -1,4 +1,4 @@
-"""Twins that take the mean over ranks in unusual ways: other collectives, another order, another place for the division.
+"""Twins that take the mean over ranks in unusual ways: other collectives, another order, another place to divide.
 
 Each agrees, parameter by parameter, on how many ranks have a gradient; one that no rank used keeps its own untouched.
 """

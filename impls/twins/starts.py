@@ -60,4 +60,3 @@ class CountsDepth(StaticBuckets):
         finally:
             self._depth -= 1
             self.synchronize = self._depth == 0
-
