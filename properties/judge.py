@@ -11,14 +11,20 @@ import numpy as np
 
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
+from oracle.program import Scenario
 from oracle.state import Inside
 from properties.naming import parameter_name
-from properties.trial import Run
+from properties.trial import Run, Trial
 from properties.verdict import Crashes, Difference, SilentlyWrong
 from worlds.contract import Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
+
+
+def by_the_oracle(trial: Trial, scenario: Scenario, headline: str) -> None:
+    """Runs a scenario; every value is what the oracle says, of an implementation with these claims."""
+    values_equal(trial.run(scenario), trial.expected(scenario), headline)
 
 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = ()) -> None:
@@ -56,13 +62,19 @@ def pairs(
 
 
 def replicas_equal(run: Run, headline: str) -> None:
-    """Every rank holds, bit for bit, the parameters that rank 0 holds, after construction and after each Step."""
+    """Every rank holds, bit for bit, the parameters that rank 0 holds, after construction and after each Step, and then
+    also rank 0's optimizer state.
+    """
     first, *others = run.observations
     for rank, seen in enumerate(others, 1):
         compare(run, headline, "parameter", -1, rank, seen["initial"], first["initial"])
     for place in first["parameters"]:
         for rank, seen in enumerate(others, 1):
             compare(run, headline, "parameter", place, rank, seen["parameters"][place], first["parameters"][place])
+            mine, theirs = seen["states"].get(place, ()), first["states"].get(place, ())
+            for name in dict.fromkeys(name for state in (*mine, *theirs) for name in state):
+                states = [[state.get(name) for state in each] for each in (mine, theirs)]
+                compare(run, headline, name, place, rank, *states)
 
 
 def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
@@ -84,13 +96,30 @@ def states_equal(run: Run, headline: str) -> None:
                 compare(run, headline, name, place, rank, actual, wanted)
 
 
-def runs_equal(run: Run, reference: Run, headline: str) -> None:
-    """Every rank of the run has the gradients and parameters of the reference's rank 0: they are the same on all."""
-    other: Mapping[str, Any] = reference.observations[0]
+def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
+    """Every rank holds these parameters after construction."""
     for rank, seen in enumerate(run.observations):
-        for quantity, key in (("gradient", "gradients"), ("parameter", "parameters")):
-            for place in seen[key]:
-                compare(run, headline, quantity, place, rank, seen[key][place], other[key][place])
+        compare(run, headline, "parameter", -1, rank, seen["initial"], initial)
+
+
+def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> None:
+    """Every rank of the run has the gradients, times ``factor``, and the parameters of the reference's rank 0."""
+    gradients_equal(run, reference, {place: place for place in run.observations[0]["gradients"]}, factor, headline)
+    for rank, seen in enumerate(run.observations):
+        for place, values in seen["parameters"].items():
+            wanted = reference.observations[0]["parameters"][place]
+            compare(run, headline, "parameter", place, rank, values, wanted)
+
+
+def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
+    """At each of the places, every rank has the gradients of the reference's rank 0 at another one, times a power of
+    two: after a synchronization all ranks have the same.
+    """
+    for rank, seen in enumerate(run.observations):
+        for place, other in places.items():
+            wanted = reference.observations[0]["gradients"][other]
+            wanted = [None if each is None else each * each.dtype.type(factor) for each in wanted]
+            compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
 
 
 def same_collectives(run: Run, headline: str) -> None:

@@ -36,13 +36,14 @@ class _Fails(torch.autograd.Function):
 class Probe(nn.Module):
     """The model of a scenario, holding the given initial values, and the buffers of a rank.
 
-    ``increment``: what forward adds to its buffers. ``fails``: where the next forward or backward raises.
+    ``increment``: what forward adds to its buffers. ``fails``: where the next forward or backward raises. ``frozen``:
+    the parameters that are not trained; forward reads them all the same.
     """
 
     def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]], rank: int = 0) -> None:
         super().__init__()
         self.kind, self.count, self.buffer_count = scenario.probe, len(scenario.parameters), len(scenario.buffers)
-        self.increment, self.fails = 0, ""
+        self.increment, self.fails, self.frozen = 0, "", frozenset[int]()
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
             if parameter.tied is None:
                 tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype), device=place())
@@ -79,6 +80,8 @@ class Probe(nn.Module):
                 parameter = _Fails.apply(parameter)
             values = parameter if self.kind == "linear" else parameter.square() / 2
             loss = loss + (coefficient * values).sum()
+        for index in self.frozen:
+            loss = loss + parameters[index].sum()
         return loss
 
 

@@ -32,14 +32,16 @@ from properties.training import Training
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, Scenario]:
-    """The implementation's name and the scenario; read once for all ranks of the simulated world."""
+def _read(payload: str) -> tuple[str, Scenario, tuple[int, ...]]:
+    """The implementation's name, the scenario and the ranks' roles; read once for all ranks of the simulated world."""
     request = json.loads(payload)
-    return request["implementation"], Scenario.from_json(request["scenario"])
+    scenario = Scenario.from_json(request["scenario"])
+    return request["implementation"], scenario, tuple(request.get("roles") or range(scenario.world_size))
 
 
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a program. ``payload``: the implementation's name and the scenario.
+    """Runs a program. ``payload``: the implementation's name and the scenario; ``roles`` may give each rank the part
+    of another one: its samples, errors and overflows, but for the values that it begins with.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
@@ -47,8 +49,8 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
     collectives, from and up to, only served to look at what is held in shards.
     """
-    name, scenario = _read(payload)
-    ranks_program = Rank(name, scenario, rank)
+    name, scenario, roles = _read(payload)
+    ranks_program = Rank(name, scenario, rank, roles[rank])
     place = -1
     try:
         ranks_program.construct()
@@ -64,12 +66,12 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 class Rank:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
-    def __init__(self, name: str, scenario: Scenario, rank: int) -> None:
-        self.name, self.scenario, self.rank = name, scenario, rank
+    def __init__(self, name: str, scenario: Scenario, rank: int, role: int) -> None:
+        self.name, self.scenario, self.rank, self.role = name, scenario, rank, role
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
-        self.batches = iter(enumerate(coefficients(scenario, rank)))
+        self.batches = iter(enumerate(coefficients(scenario, role)))
 
     def construct(self) -> None:
         """Makes a model and wraps it in the implementation."""
@@ -87,6 +89,8 @@ class Rank:
 
     def freeze(self) -> None:
         """Says which parameters are trained, and watches the hooks of those that are."""
+        scenario = self.scenario
+        self.probe.frozen = frozenset(i for i in range(self.probe.count) if scenario.tensor(i) in self.frozen)
         for index, parameter in enumerate(self.probe.in_order()):
             if self.scenario.parameters[index].tied is None:
                 parameter.requires_grad_(index not in self.frozen)
@@ -180,14 +184,14 @@ class Rank:
             torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
             for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
         ]
-        if self.rank in event.overflow:
+        if self.role in event.overflow:
             inputs = [torch.full_like(values, torch.inf) for values in inputs]
         self.probe.increment = batch * self.scenario.world_size + self.rank + 1
         with adapter.synchronizing(self.wrapped, event.synchronize):
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
-            self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.rank))).backward()
+            self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.role))).backward()
 
     def clip(self, event: Clip) -> torch.Tensor:
         """Clips the gradients; returns their norm."""
@@ -203,7 +207,7 @@ class Rank:
     def fail(self, event: Raise) -> None:
         """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
         parameters = self.probe.in_order()
-        if event.rank in (None, self.rank):
+        if event.rank in (None, self.role):
             inputs = [
                 torch.full(told.shape, torch.nan, dtype=parameter.dtype, device=parameter.device)
                 for told, parameter in zip(self.scenario.parameters, parameters, strict=True)

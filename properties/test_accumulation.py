@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import strategies as st
 
-from oracle.interpreter import interpret
-from oracle.program import Backward, Scenario
+from oracle.fingerprint import contributions
+from oracle.interpreter import is_exact
+from oracle.program import Backward, Event, Finish, Freeze, Scenario, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -26,13 +28,89 @@ def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenar
     reducing only the last micro-batch, or the accumulated gradient again: PaddlePaddle/Paddle#29920,
     NVIDIA/Megatron-LM#7186, pytorch/pytorch#69031.
     """
-    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
-    run = trial.run(scenario)
-    judge.values_equal(run, expected, "Accumulated micro-batches do not count once each.")
-    judge.runs_communicate_alike(run, trial.run(without_local(scenario)), "Something is sent inside no_sync.")
+    judge.by_the_oracle(trial, scenario, "Accumulated micro-batches do not count once each.")
+    run, without = trial.run(scenario), trial.run(without_local(scenario))
+    judge.runs_communicate_alike(run, without, "Something is sent inside no_sync.")
 
 
 def without_local(scenario: Scenario) -> Scenario:
     """The same scenario without its micro-batches inside `no_sync`."""
     kept = (event for event in scenario.program if not isinstance(event, Backward) or event.synchronize)
     return replace(scenario, program=tuple(kept))
+
+
+@law("P3", lambda claims: exact_scenarios(claims, has=("nested",)), needs=lambda claims: claims.accumulation)
+def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario: Scenario) -> None:
+    """A micro-batch inside `no_sync` stays local where a second `no_sync` was entered and left before its forward.
+
+    Why: whoever calls it cannot know who has called it before. Broken by restoring True instead of what was:
+    huggingface/picotron's `no_sync`.
+    """
+    judge.by_the_oracle(trial, scenario, "After a nested no_sync, micro-batches do not count once each.")
+    run, without = trial.run(scenario), trial.run(without_local(scenario))
+    judge.runs_communicate_alike(run, without, "Something is sent inside no_sync, after a nested one has ended.")
+
+
+@law("P3", lambda claims: exact_scenarios(claims, has=("raise",)), needs=lambda claims: claims.raises)
+def test_training_goes_on_rightly_after_an_error_of_the_callers(trial: Trial, scenario: Scenario) -> None:
+    """An error in `no_sync`, forward, backward or a hook, on one rank or all, leaves nothing behind once it is caught.
+
+    Why: a batch that runs out of memory or holds NaN is skipped, and the next one must be right. Broken by `no_sync`
+    without try and finally: huggingface/picotron's.
+    """
+    judge.by_the_oracle(trial, scenario, "Training does not go on rightly after the caller's own error.")
+
+
+@law("P3", lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")))
+def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> None:
+    """Gradients that were set to None, or to zero in place, count no more; those that were not go on counting.
+
+    Why: both are zero_grad, and which of them a caller chose is nobody's business. Broken where a gradient aliases a
+    buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
+    """
+    judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.")
+
+
+def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
+    """Windows of two micro-batches, one of them inside `no_sync`, and the same samples as one micro-batch each."""
+    drawn = exact_scenarios(claims, enclosed=False)
+    thawed = drawn.filter(lambda scenario: not any(isinstance(event, Freeze) for event in scenario.program))
+    pairs = thawed.map(split_and_whole).filter(same_samples)
+    unused = claims.unused or "untouched"
+    return pairs.filter(lambda pair: all(is_exact(scenario, claims.averaging, unused) for scenario in pair))
+
+
+def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
+    """The pair; each synchronization's samples come twice, the second time used by the ranks in the opposite order."""
+    split: list[Event] = []
+    whole: list[Event] = []
+    for event in scenario.program:
+        match event:
+            case Backward(synchronize=True):
+                back = event.orders[::-1]
+                split += [Backward(event.orders, False), Backward(back), Finish()]
+                whole += [Backward(event.orders + back), Finish()]
+            case ZeroGrad():
+                split.append(event)
+                whole.append(event)
+    one = Scenario(scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
+    return one, replace(one, program=tuple(whole))
+
+
+def same_samples(pair: tuple[Scenario, Scenario]) -> bool:
+    """Whether both have the same numbers: others are drawn where too many synchronizations come without a ZeroGrad."""
+    tables = [np.concatenate([np.concatenate(c, axis=1) for c in contributions(scenario)]) for scenario in pair]
+    return np.array_equal(*tables)
+
+
+@law("P3", as_one_big_batch, needs=lambda claims: claims.accumulation)
+def test_micro_batches_count_as_one_big_batch(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
+    """Two micro-batches give twice the gradients of one that has the samples of both, whoever holds which.
+
+    Why: a gradient is a sum over samples, and dividing by the number of micro-batches is the caller's. Holds without an
+    oracle. Broken by averaging over micro-batches as well, or on one rank only: KellerJordan/modded-nanogpt#146,
+    huggingface/transformers#34191; by the last one alone: ServiceNow/Fast-LLM#550.
+    """
+    split, whole = (trial.run(scenario) for scenario in pair)
+    places = [[i for i, event in enumerate(s.program) if isinstance(event, Finish)] for s in pair]
+    judge.gradients_equal(split, whole, dict(zip(*places, strict=True)), 2.0, "Micro-batches are not one big batch.")

@@ -6,14 +6,53 @@ from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
 
-SMALLEST = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+SENT = "something was sent after construction"
+TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 
 
-@law("P5", exact_scenarios, witnesses={"ranks communicated": SMALLEST})
+def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
+    """Every rank of a run issues the same collectives, of which there are more than broadcasts."""
+    run = trial.run(scenario)
+    judge.same_collectives(run, headline)
+    trial.witnessed[SENT] += any(call.operation != "broadcast" for call in run.collectives[0])
+
+
+@law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS})
 def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario) -> None:
     """Operation, reduction, dtype, element count, root and group agree, collective by collective, on all ranks.
 
     Why: collectives pair up by position. Where the sequence depends on what a rank happens to compute, peers wait for
-    ever, crash, or add up different things: KellerJordan/Muon#37, microsoft/DeepSpeed#291, NVIDIA/Megatron-LM#2218.
+    ever, crash, or add up different things: KellerJordan/Muon#37, deepspeedai/DeepSpeed#291, NVIDIA/Megatron-LM#2218.
     """
-    judge.same_collectives(trial.run(scenario), "Ranks issue different collectives.")
+    alike(trial, scenario, "Ranks issue different collectives.")
+
+
+@law(
+    "P5",
+    lambda claims: exact_scenarios(claims, has=("unused",)),
+    needs=lambda claims: claims.unused is not None,
+    witnesses={SENT: TWO_RANKS},
+)
+def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Trial, scenario: Scenario) -> None:
+    """The sequence of collectives does not depend on which parameters a rank has used.
+
+    Why: a rank does not know what the others have used, so nothing may be left out on its own account. Broken by
+    skipping gradients that are None, by launching from hooks alone: deepspeedai/DeepSpeed#291, horovod/horovod#597,
+    pytorch/pytorch#158719.
+    """
+    alike(trial, scenario, "Ranks that use different parameters issue different collectives.")
+
+
+@law(
+    "P5",
+    lambda claims: exact_scenarios(claims, has=("raise",)),
+    needs=lambda claims: claims.raises,
+    witnesses={SENT: TWO_RANKS},
+)
+def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
+    """After an error of the caller's, on one rank or on all, ranks go on issuing the same collectives.
+
+    Why: what was begun must be finished or forgotten on every rank alike; else a rank that failed owes or repeats a
+    collective. No peer's tests raise inside `no_sync` and train on.
+    """
+    alike(trial, scenario, "After an error of the caller's, ranks issue different collectives.")

@@ -19,7 +19,7 @@ def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -
 
     Why: that is what makes a step on N ranks a step on the whole batch. Data is exact, so the order of the reduction
     cannot excuse a difference. Broken by gradients summed, divided twice, skipped or swapped: pytorch/torchtitan#2323,
-    microsoft/DeepSpeed#2343.
+    deepspeedai/DeepSpeed#2343.
     """
     expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
     judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.")

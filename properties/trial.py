@@ -86,12 +86,15 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
+        roles: tuple[int, ...] | None = None,
     ) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
 
-        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them.
+        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``roles``: see
+        `properties.rank.run_program`.
         """
-        choices = {name: value for name, value in (("asynchrony", asynchrony), ("order", order)) if value is not None}
+        given = {"asynchrony": asynchrony, "order": order, "roles": roles}
+        choices = {name: value for name, value in given.items() if value is not None}
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
@@ -113,9 +116,11 @@ class Trial:
 def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
-    """What a world is handed."""
-    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    return Job(FUNCTION, payload, scenario.world_size, contents, **(choices or {}))
+    """What a world is handed. ``choices``: those of `Trial.run`."""
+    choices = dict(choices or {})
+    roles = choices.pop("roles", None)
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), "roles": roles})
+    return Job(FUNCTION, payload, scenario.world_size, contents, **choices)
 
 
 def without_looks(report: RankReport) -> RankReport:

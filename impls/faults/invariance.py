@@ -23,7 +23,8 @@ class _Flushes(NaiveAccumulation):
 
     def send(self, bucket: list[torch.Tensor]) -> None:
         """Replaces the gradients of a bucket by their means."""
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        flat = bucket[0].new_empty(sum(gradient.numel() for gradient in bucket))
+        torch.cat([gradient.flatten() for gradient in bucket], out=flat)
         dist.all_reduce(flat)
         average_(flat, dist.get_world_size())
         for gradient, mean in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
@@ -60,7 +61,7 @@ class FlushesAnEmptyBucket(_Flushes):
     killed_by = (MEAN, CAP)
 
     def finish_gradient_synchronization(self) -> None:
-        """An empty list cannot be put together."""
+        """An empty bucket has no first member."""
         bucket: list[torch.Tensor] = []
         for gradient in (parameter.grad for parameter in self.trained if parameter.grad is not None):
             if sum(each.nbytes for each in bucket) + gradient.nbytes > self.cap:

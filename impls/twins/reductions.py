@@ -1,4 +1,4 @@
-"""Twins that take the mean over ranks in unusual ways: other collectives, another order, another place for the division.
+"""Twins that take the mean over ranks in unusual ways: other collectives, another order, another place to divide.
 
 Each agrees, parameter by parameter, on how many ranks have a gradient; one that no rank used keeps its own untouched.
 """
@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import DataParallel
+from impls.wrapper import ROBUST, DataParallel
 
 
 class PerParameter(DataParallel):
     """After backward each parameter's mean, in registration order. The twins change one step of it each."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
+    claims = {**ROBUST, "accumulation": True, "unused": "untouched"}
 
     def finish_gradient_synchronization(self) -> None:
         """Agrees on who has a gradient, then takes the mean of those, a missing one counting as zero."""

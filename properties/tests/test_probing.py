@@ -1,9 +1,9 @@
 """Code that declares nothing is tried where nothing is claimed for it, and told what came of it; that fails no run."""
 
+from collections.abc import Callable
 from typing import Any
 
 from properties.catalogue import every_law
-from properties.claims import Claims
 from properties.hold import hold
 from properties.implementations import CORRECT, look_up
 from properties.law import concerns
@@ -15,6 +15,13 @@ from worlds.contract import World
 USER = "properties.tests.user_code:ReducesEachGradient"
 
 
+def filing(filed: dict[str, Any], name: str) -> Callable[[str, Any], None]:
+    def file(_: str, value: Any) -> None:
+        filed[name] = value
+
+    return file
+
+
 def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failing(sim: World) -> None:
     """The user's class leaves a parameter that one rank did not use to the others' all-reduces."""
     (undeclared,) = look_up([USER], sim)
@@ -22,7 +29,7 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
     filed: dict[str, Any] = {}
     for name, law in probed.items():
         assert not concerns(law, undeclared.claims)
-        hold(law, Trial(undeclared, sim), lambda _, value, name=name: filed.update({name: value}))
+        hold(law, Trial(undeclared, sim), filing(filed, name))
     assert filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"] == (
         "not claimed; probed: hangs"
     )
@@ -32,12 +39,6 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
 def test_what_says_itself_what_it_claims_is_not_probed(sim: World) -> None:
     for implementation in look_up(CORRECT, sim):
         assert not any(alternatives(law, implementation) for law in every_law().values())
-
-
-def test_a_probe_that_holds_says_so(sim: World) -> None:
-    """The same class claims too little for `no_sync`-free several dtypes: it is right about them."""
-    (undeclared,) = look_up([USER], sim)
-    assert undeclared.claims == Claims(accumulation=False)
 
 
 class Report:

@@ -38,6 +38,25 @@ class NeverSynchronizes(nn.Module):
         yield
 
 
+class ReducesEachGradient(nn.Module):
+    """One all-reduce for each gradient that there is, when backward is over; it declares nothing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        for parameter in module.parameters():
+            torch.distributed.broadcast(parameter.data, src=0)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.module(*inputs)
+
+    def finish_gradient_synchronization(self) -> None:
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                torch.distributed.all_reduce(parameter.grad)
+                parameter.grad /= torch.distributed.get_world_size()
+
+
 class ClaimsTheImpossible:
     """Claims something that there is no word for."""
 

@@ -1,0 +1,55 @@
+"""P15: the parameters that the model has now, each once."""
+
+from hypothesis import strategies as st
+
+from oracle.program import Scenario
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with a parameter that is not trained when it is wrapped."""
+    return exact_scenarios(claims).filter(lambda scenario: not all(p.trainable for p in scenario.parameters))
+
+
+@law("P15", with_frozen_parameters)
+def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) -> None:
+    """They get no gradient though the loss depends on them, do not move, and keep nobody from being reduced.
+
+    Why: what is not trained has nothing to average. Broken by registering parameters anew, which trains them, and by
+    buckets that wait for them: pytorch/torchtitan#3885, facebookresearch/fairscale#721, pytorch/pytorch#14675.
+    """
+    judge.by_the_oracle(trial, scenario, "Frozen parameters are not left alone.")
+
+
+@law("P15", lambda claims: exact_scenarios(claims, has=("freeze",)), needs=lambda claims: claims.freezing)
+def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Scenario) -> None:
+    """After `requires_grad` changes, the parameters that are trained then are synchronized, and no others.
+
+    Why: freezing for some steps is how models are tuned. Broken by lists, dtypes and buckets made once:
+    pytorch/pytorch#186998, deepspeedai/DeepSpeed#1355.
+    """
+    judge.by_the_oracle(trial, scenario, "What is trained now is not what is synchronized.")
+
+
+@law("P15", lambda claims: exact_scenarios(claims, has=("replace",)), needs=lambda claims: claims.replaces)
+def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
+    """New parameters in the place of those that were there when the model was wrapped are synchronized like them.
+
+    Why: hooks and lists are bound to tensors, and a model is known by its names. Broken by assigning parameters after
+    wrapping: pytorch/pytorch#12603, pytorch/pytorch#104336.
+    """
+    judge.by_the_oracle(trial, scenario, "Parameters that were replaced are not synchronized.")
+
+
+@law("P15", lambda claims: exact_scenarios(claims, has=("tied",)), needs=lambda claims: claims.tied)
+def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
+    """Its gradient is the sum of what its names get, reduced once and divided once.
+
+    Why: a name is no tensor. Broken by two hooks, two slots, or a count of names: pytorch/pytorch#51929,
+    NVIDIA/Megatron-LM#6164.
+    """
+    judge.by_the_oracle(trial, scenario, "A tensor of two names is not treated as one.")

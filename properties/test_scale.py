@@ -1,0 +1,98 @@
+"""P2: what a gradient is divided by."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import is_exact
+from oracle.program import Backward, Clip, LossScale, Scenario, Step, Unscale
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.test_mean import on_one_rank, with_one_rank_alike
+from properties.trial import Trial
+
+MOST_DOUBLINGS = 8
+
+
+def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
+    """The same samples, one or two to a rank, and shared by another number of ranks."""
+    given = st.tuples(with_one_rank_alike(claims), st.booleans(), st.integers(0, 7))
+    pairs = given.map(lambda drawn: shared(*drawn, claims.most_ranks))
+    return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
+
+
+def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tuple[Scenario, Scenario]:
+    """A scenario, with ``twice`` as many samples, and the same on another number of ranks that can share them."""
+    program = (
+        replace(event, orders=event.orders * (1 + twice)) if isinstance(event, Backward) else event
+        for event in scenario.program
+    )
+    one = replace(scenario, program=tuple(program))
+    sharers = [ranks for ranks in range(1, most_ranks + 1) if one.samples % ranks == 0 and ranks != one.world_size]
+    return one, replace(on_one_rank(one), world_size=(sharers or [1])[which % max(len(sharers), 1)])
+
+
+@law("P2", shared_in_two_ways)
+def test_how_many_ranks_share_the_samples_does_not_matter(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
+    """The same samples, shared evenly by another number of ranks, give the same gradients and parameters.
+
+    Why: the divisor is the number of samples, however it is put together: ranks, samples of a rank, pre- and
+    post-division. Broken by dividing twice, by whole numbers, by another group: pytorch/torchtitan#2323,
+    meta-pytorch/torchtune#2172, deepspeedai/DeepSpeed#6545.
+    """
+    one, other = (trial.run(scenario) for scenario in pair)
+    ranks = [scenario.world_size for scenario in pair]
+    judge.runs_equal(one, other, f"The same samples give other gradients on {ranks[0]} ranks than on {ranks[1]}.")
+
+
+def with_scaled_loss(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
+    """A scenario without steps, and the same with a loss scale."""
+    given = st.tuples(exact_scenarios(claims, enclosed=False), st.integers(1, MOST_DOUBLINGS))
+    pairs = given.map(lambda drawn: scaled(*drawn))
+    return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
+
+
+def scaled(scenario: Scenario, doublings: int) -> tuple[Scenario, Scenario]:
+    """The pair of such scenarios. What a step or clipping makes of a gradient is the caller's, and left out."""
+    kept = (event for event in scenario.program if not isinstance(event, (Clip, Step, Unscale)))
+    program = (replace(event, overflow=()) if isinstance(event, Backward) else event for event in kept)
+    plain = replace(scenario, program=tuple(program), loss_scale=None)
+    return plain, replace(plain, loss_scale=LossScale(2.0**doublings))
+
+
+@law("P2", with_scaled_loss)
+def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
+    """A loss 2^k times as large gives gradients 2^k times as large, bit for bit.
+
+    Why: the mean is linear, and multiplying by a power of two rounds nothing; so no constant, clamp or threshold may be
+    part of it. Holds without an oracle.
+    """
+    one, other = (trial.run(scenario) for scenario in pair)
+    factor = pair[1].loss_scale.initial if pair[1].loss_scale else 1.0
+    judge.runs_equal(other, one, f"A loss {factor:g} times as large does not scale gradients by that.", factor)
+
+
+def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
+    """A scenario, and the same with another number of replicas of the shards."""
+    return exact_scenarios(claims, enclosed=False).flatmap(
+        lambda scenario: st.tuples(
+            st.just(scenario),
+            st.sampled_from([n for n in range(scenario.world_size, 0, -1) if scenario.world_size % n == 0]).map(
+                lambda replicas: replace(scenario, replicas=replicas)
+            ),
+        )
+    )
+
+
+@law("P2", on_two_meshes, needs=lambda claims: claims.replicas)
+def test_the_shape_of_the_mesh_does_not_matter(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
+    """The same ranks as other numbers of replicas and shards give the same gradients and parameters.
+
+    Why: each way of splitting the ranks into two dimensions averages over all of them. Broken where one dimension is 1:
+    pytorch/pytorch#154888, pytorch/pytorch#167178.
+    """
+    one, other = (trial.run(scenario) for scenario in pair)
+    words = f"{pair[0].replicas} or {pair[1].replicas} replicas"
+    judge.runs_equal(one, other, f"The result changes with the shape of the mesh ({words}).")

@@ -1,0 +1,116 @@
+"""P6: parameters that take no part."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import is_exact
+from oracle.program import Backward, Freeze, Scenario
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+def claimed(claims: Claims) -> bool:
+    """Whether parameters may go unused."""
+    return claims.unused is not None
+
+
+def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which the last tensor that is trained and has one name is in no order."""
+    drawn = exact_scenarios(claims, has=("unused",), enclosed=False).filter(
+        lambda scenario: spare(scenario) is not None
+    )
+    unused = claims.unused or "untouched"
+    return drawn.map(without_the_spare).filter(lambda scenario: is_exact(scenario, claims.averaging, unused))
+
+
+def spare(scenario: Scenario) -> int | None:
+    """The last tensor with one name that is trained throughout, if others are as well."""
+    if any(isinstance(event, Freeze) for event in scenario.program):
+        return None
+    trained = [index for index, parameter in enumerate(scenario.parameters) if parameter.trainable]
+    named = {parameter.tied for parameter in scenario.parameters}
+    spares = [index for index in trained if scenario.parameters[index].tied is None and index not in named]
+    return spares[-1] if spares and len(trained) > 1 else None
+
+
+def without_the_spare(scenario: Scenario) -> Scenario:
+    """The same with the spare tensor in no order; a sample that used nothing else uses another one."""
+    unused = spare(scenario)
+    other = next(i for i, parameter in enumerate(scenario.parameters) if parameter.trainable and i != unused)
+    program = (
+        replace(event, orders=tuple(tuple(p for p in order if p != unused) or (other,) for order in event.orders))
+        if isinstance(event, Backward)
+        else event
+        for event in scenario.program
+    )
+    return replace(scenario, program=tuple(program))
+
+
+@law("P6", used_by_nobody, needs=claimed)
+def test_a_parameter_that_no_rank_used_gets_what_is_claimed(trial: Trial, scenario: Scenario) -> None:
+    """Its gradient stays untouched, None if it was None, or becomes zero, as the implementation claims.
+
+    Why: to an optimizer, zero is not None: weight decay and momentum move a parameter that has a gradient of zeros.
+    Broken by buckets handed out whole: pytorch/pytorch#28294.
+    """
+    judge.by_the_oracle(trial, scenario, "A parameter that no rank used does not get what is claimed.")
+
+
+@law("P6", used_by_nobody, needs=lambda claims: claims.unused == "untouched")
+def test_a_parameter_that_nobody_uses_changes_nothing_for_the_others(trial: Trial, scenario: Scenario) -> None:
+    """With that parameter frozen instead, every value is the same.
+
+    Why: whoever waits for a gradient that never comes must not keep others from being reduced. Broken by buckets that
+    are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
+    """
+    unused = {*range(len(scenario.parameters))} - {
+        p for batch in scenario.microbatches for o in batch.orders for p in o
+    }
+    parameters = tuple(replace(p, trainable=p.trainable and i not in unused) for i, p in enumerate(scenario.parameters))
+    frozen = trial.run(replace(scenario, parameters=parameters))
+    judge.runs_equal(trial.run(scenario), frozen, "It matters to others that nobody uses a parameter.")
+
+
+def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with a synchronization at which some ranks have used what others have not."""
+    return exact_scenarios(claims, has=("unused",)).filter(
+        lambda scenario: any(len({frozenset(o) for o in b.orders}) > 1 for b in scenario.microbatches if b.synchronize)
+    )
+
+
+@law("P6", used_by_some, needs=claimed)
+def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, scenario: Scenario) -> None:
+    """Ranks that did not use a parameter contribute zeros, and receive the mean like the others.
+
+    Why: the mean over the whole batch counts every sample, and every replica must take the same step. Broken by ranks
+    that keep None (pytorch/pytorch#158719), by dividing by the number of contributors, by sending what was in a buffer.
+    """
+    judge.by_the_oracle(trial, scenario, "A parameter that only some ranks used does not get the mean.")
+
+
+def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which a rank uses inside `no_sync` what it does not use when it synchronizes."""
+
+    def holds(scenario: Scenario) -> bool:
+        batches = scenario.microbatches
+        return any(
+            not first.synchronize and any(set(o) - set(p) for o, p in zip(first.orders, then.orders, strict=True))
+            for first, then in pairwise(batches)
+        )
+
+    return exact_scenarios(claims, has=("unused", "accumulation")).filter(holds)
+
+
+@law("P6", used_inside_no_sync_alone, needs=lambda claims: claimed(claims) and claims.accumulation)
+def test_what_was_used_only_inside_no_sync_is_synchronized(trial: Trial, scenario: Scenario) -> None:
+    """A parameter used in an earlier micro-batch counts at the next synchronization, used in that one or not.
+
+    Why: what has accumulated since the last mean is due. Broken where use is noted only in backwards that synchronize:
+    pytorch/pytorch#69031.
+    """
+    judge.by_the_oracle(trial, scenario, "What was used inside no_sync alone is not synchronized.")
