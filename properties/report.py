@@ -25,6 +25,15 @@ FOLDER = Path("lockstep-report")
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
+    broken = failure.broken
+    if isinstance(broken.scenario, Call):
+        return "\n".join([*story(law, trial, failure), *_entry("Call", repr(broken.scenario))])
+    again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(broken.scenario))]
+    return "\n".join([*story(law, trial, failure), *again])
+
+
+def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
+    """What happened, line by line."""
     broken, scenario = failure.broken, failure.broken.scenario
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
@@ -34,7 +43,7 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     if isinstance(scenario, Call):
         words += ["", f"The smallest call that shows it: {scenario.words()}."]
         words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-        return "\n".join([*words, *_entry("Call", repr(scenario))])
+        return words
     words += ["", f"The smallest program that shows it: {model_words(scenario)}."]
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
@@ -50,9 +59,7 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-    words += [*_entry("See it", _script(law, trial, broken))]
-    words += [*_entry("Scenario", repr(scenario))]
-    return "\n".join(words)
+    return words
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:

@@ -113,6 +113,7 @@ def search(
         deadline=None,
         verbosity=Verbosity.quiet,
         print_blob=False,
+        report_multiple_bugs=only is LawBroken,  # of one kind only the smallest is told
         phases=(Phase.reuse, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
     )(given(law.draws(trial.claims))(examine))

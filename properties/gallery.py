@@ -1,0 +1,92 @@
+"""The gallery: for every law the smallest program on which a known fault breaks it, in the words of the reports.
+
+python -m properties.gallery    writes properties/GALLERY.md anew
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from properties import adapter
+from properties.catalogue import every_fault, every_law
+from properties.implementations import described
+from properties.law import Law, sentence
+from properties.report import story
+from properties.search import search
+from properties.trial import Trial
+from properties.verdict import LawBroken, SilentlyWrong
+from worlds.contract import World
+from worlds.sim.world import SimWorld
+
+PAGE = Path(__file__).with_name("GALLERY.md")
+EXAMPLES = 300
+HEAD = """# Gallery
+
+What Lockstep shows when a law is broken: for every law one known fault of published code, a few lines over an
+implementation that ships (`impls/faults/`), and the smallest program on which the fault shows. Nobody wrote these
+programs: they were drawn at random and made smaller for as long as they still failed. `python -m properties.gallery`
+writes this page anew.
+
+How to read a report. Ranks hold parameters a, b, c, ... of a model whose loss is built so that each gradient is a
+number of its own for every rank, micro-batch, parameter and element. So a value in the wrong place, or one missing,
+doubled or scaled, can be told from the number alone. "Finish" is where the implementation has to have its gradients
+final. A report of a run goes on with a script for `torchrun` that shows the same.
+"""
+
+
+def main() -> None:
+    """Writes the page."""
+    world = SimWorld()
+    try:
+        entries = [entry(law, world) for law in every_law().values()]
+    finally:
+        world.close()
+    PAGE.write_text("\n".join([HEAD, *entries]))
+
+
+def fault_for(law: Law) -> str:
+    """The fault that is shown: one that this law is named for first, if there is one. KeyError where none is killed."""
+    killed = {name: tuple(fault.killed_by) for name, fault in every_fault().items() if law.name in fault.killed_by}
+    if not killed:
+        raise KeyError(f"there is no fault that {law.name} kills")
+    return min(killed, key=lambda name: killed[name].index(law.name))
+
+
+def entry(law: Law, world: World) -> str:
+    """One law's part of the page. LookupError where its fault is not found."""
+    name = fault_for(law)
+    trial = Trial(described(name, adapter.describe(name)), world)
+    searches = (search(law, trial, EXAMPLES, seed_value=0, only=kind) for kind in (SilentlyWrong, LawBroken))
+    failures = next((found.failures for found in searches if found.failures), [])  # silent corruption first
+    if not failures:
+        raise LookupError(f"{law.name} does not find {name} in {EXAMPLES} examples")
+    fault: Any = every_fault()[name]
+    module, _, attribute = name.rpartition(":")
+    lines = [
+        heading(law),
+        "",
+        inspect.cleandoc(law.says),
+        "",
+        f"**{attribute}** in `{module.replace('.', '/')}.py`: {fault.known_fault} ({_source(fault.source)}).",
+        "",
+        "```text",
+        *story(law, trial, failures[0]),
+        "```",
+        "",
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def heading(law: Law) -> str:
+    """The title of a law's part."""
+    return f"## {law.number}: {sentence(law)}"
+
+
+def _source(source: str) -> str:
+    """Where it was seen, as a link: "B07 S https://..." names an entry of the catalogue of faults."""
+    entry, _, address = source.partition(" ")
+    return f"seen in <{address.split()[-1]}>" if "://" in address else f"from a {entry}"
+
+
+if __name__ == "__main__":
+    main()
