@@ -59,12 +59,12 @@ class Trial:
         claims, most = self.implementation.claims, most_ranks(self.world)
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
-    def run(self, scenario: Scenario, contents: bool = False, roles: tuple[int, ...] | None = None) -> Run:
-        """Runs a scenario on the world; ``roles``: see `properties.rank.run_program`.
+    def run(self, scenario: Scenario, contents: bool = False, **otherwise: Any) -> Run:
+        """Runs a scenario on the world; ``otherwise``: how else, see `properties.rank.run_program`.
 
         Raises a LawBroken, or Refused, where not every rank came to the end.
         """
-        wanted = job(self.implementation.name, scenario, contents, roles)
+        wanted = job(self.implementation.name, scenario, contents, **otherwise)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
@@ -76,9 +76,9 @@ class Trial:
         return Run(scenario, outcome)
 
 
-def job(implementation: str, scenario: Scenario, contents: bool = False, roles: tuple[int, ...] | None = None) -> Job:
+def job(implementation: str, scenario: Scenario, contents: bool = False, **otherwise: Any) -> Job:
     """What a world is handed."""
-    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), "roles": roles})
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **otherwise})
     return Job(FUNCTION, payload, scenario.world_size, contents)
 
 
