@@ -32,7 +32,7 @@ from properties.training import Training
 
 @lru_cache(maxsize=8)
 def _read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
-    """The implementation's name, the scenario, and how else to run it; read once for all ranks of the simulated world."""
+    """The implementation's name, the scenario, how else to run it; read once for all ranks of the simulated world."""
     request = json.loads(payload)
     return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
 
