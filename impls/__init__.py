@@ -4,9 +4,11 @@
     hook                a blocking all-reduce per parameter, as soon as its gradient is final             (wrong)
     async_hook          the same, asynchronously                                                          (wrong)
     hook_order_buckets  buckets filled in the order in which hooks fire                                   (wrong)
-    static_buckets      buckets fixed at construction, sent in one order on every rank
+    static_buckets      buckets that stay as they are, sent in one order on every rank
+    main_grad_buckets   fp32 main gradients in buckets, sent when backward is over
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find
+    twins               what is odd but correct, for the laws to let pass
     frameworks          the same laws for packages from elsewhere, one adapter each
 
 The three marked wrong stay as they are: each pairs up different parameters where hooks fire in different orders on

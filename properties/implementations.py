@@ -12,6 +12,7 @@ CORRECT = (
     "impls.naive:NaiveDataParallel",
     "impls.naive:NaiveAccumulation",
     "impls.static_buckets:StaticBuckets",
+    "impls.main_grad_buckets:MainGradBuckets",
     "impls.frameworks.torch_ddp:TorchDDP",
     "impls.frameworks.torch_ddp:TorchDDPFindUnused",
     "impls.frameworks.torch_ddp:TorchDDPBucketView",

@@ -54,6 +54,13 @@ class Probe(nn.Module):
         for index, buffer in enumerate(initial_buffers(scenario, rank)):
             self.register_buffer(f"buffer{index}", torch.tensor(buffer, device=place()))
 
+    def register_in(self, order: Sequence[int]) -> None:
+        """Registers the parameters in another order, under the same names."""
+        made = self.in_order()
+        for index in order:
+            delattr(self, parameter_name(index))
+            self.register_parameter(parameter_name(index), made[index])
+
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
         return [getattr(self, parameter_name(index)) for index in range(self.count)]

@@ -5,7 +5,7 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,16 +32,16 @@ from properties.training import Training
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, Scenario, tuple[int, ...]]:
-    """The implementation's name, the scenario and the ranks' roles; read once for all ranks of the simulated world."""
+def _read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
+    """The implementation's name, the scenario, how else to run it; read once for all ranks of the simulated world."""
     request = json.loads(payload)
-    scenario = Scenario.from_json(request["scenario"])
-    return request["implementation"], scenario, tuple(request.get("roles") or range(scenario.world_size))
+    return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
 
 
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a program. ``payload``: the implementation's name and the scenario; ``roles`` may give each rank the part
-    of another one: its samples, errors and overflows, but for the values that it begins with.
+    """Runs a program. ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of
+    another one: its samples, errors and overflows, but not the values that it begins with. ``registered`` may give
+    another order in which the model registers its parameters.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
@@ -49,8 +49,9 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
     collectives, from and up to, only served to look at what is held in shards.
     """
-    name, scenario, roles = _read(payload)
-    ranks_program = Rank(name, scenario, rank, roles[rank])
+    name, scenario, otherwise = _read(payload)
+    roles = otherwise.get("roles") or range(scenario.world_size)
+    ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     place = -1
     try:
         ranks_program.construct()
@@ -66,8 +67,10 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 class Rank:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
-    def __init__(self, name: str, scenario: Scenario, rank: int, role: int) -> None:
-        self.name, self.scenario, self.rank, self.role = name, scenario, rank, role
+    def __init__(
+        self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
+    ) -> None:
+        self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
@@ -76,6 +79,8 @@ class Rank:
     def construct(self) -> None:
         """Makes a model and wraps it in the implementation."""
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
+        if self.registered is not None:
+            self.probe.register_in(self.registered)
         self.watched: set[int] = set()
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}

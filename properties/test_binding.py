@@ -1,8 +1,11 @@
 """P15: the parameters that the model has now, each once."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from oracle.program import Scenario
+from oracle.interpreter import is_exact
+from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -25,7 +28,24 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
     judge.by_the_oracle(trial, scenario, "Frozen parameters are not left alone.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("freeze",)), needs=lambda claims: claims.freezing)
+def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which parameters are frozen, and at the end, perhaps, all are trained again."""
+    drawn = st.tuples(exact_scenarios(claims, has=("freeze",), enclosed=False), st.booleans())
+    return drawn.map(lambda pair: trained_again(pair[0]) if pair[1] else pair[0]).filter(
+        lambda scenario: is_exact(scenario, claims.averaging, claims.unused or "untouched")
+    )
+
+
+def trained_again(scenario: Scenario) -> Scenario:
+    """The same, and in the end everything that was trained at first is trained once more."""
+    at_first = [index for index, parameter in enumerate(scenario.parameters) if parameter.trainable]
+    frozen = {index for event in scenario.program if isinstance(event, Freeze) for index in event.parameters}
+    thaw = Freeze(tuple(sorted(frozen.intersection(at_first))), frozen=False)
+    again = (ZeroGrad(), thaw, Backward((tuple(at_first),) * scenario.samples), Finish())
+    return replace(scenario, program=scenario.program + again)
+
+
+@law("P15", with_freezing, needs=lambda claims: claims.freezing)
 def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Scenario) -> None:
     """After `requires_grad` changes, the parameters that are trained then are synchronized, and no others.
 

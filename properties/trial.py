@@ -86,14 +86,14 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
-        roles: tuple[int, ...] | None = None,
+        **otherwise: Any,
     ) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
 
-        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``roles``: see
-        `properties.rank.run_program`.
+        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``:
+        what else the ranks are told, see `properties.rank.run_program`.
         """
-        given = {"asynchrony": asynchrony, "order": order, "roles": roles}
+        given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
@@ -116,11 +116,11 @@ class Trial:
 def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
-    """What a world is handed. ``choices``: those of `Trial.run`."""
-    choices = dict(choices or {})
-    roles = choices.pop("roles", None)
-    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), "roles": roles})
-    return Job(FUNCTION, payload, scenario.world_size, contents, **choices)
+    """What a world is handed. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
+    own = {name: value for name, value in (choices or {}).items() if name in ("asynchrony", "order")}
+    ranks = {name: value for name, value in (choices or {}).items() if name not in own}
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
+    return Job(FUNCTION, payload, scenario.world_size, contents, **own)
 
 
 def without_looks(report: RankReport) -> RankReport:

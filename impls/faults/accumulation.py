@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 
@@ -194,3 +195,44 @@ class ZeroedBufferComesBack(StaticBuckets):
         for parameter in self.trained:
             if parameter.grad is not None:
                 self._means[parameter], parameter.grad = parameter.grad, parameter.grad.clone()
+
+
+class CountsLeftOver(StaticBuckets):
+    """Starts to count which members of a bucket are ready when it has finished, not when it begins."""
+
+    known_fault = "what a backward cut short has counted and sent is taken for the next one's"
+    source = "systems: static buckets, counts left over from the step before"
+    killed_by = (AFTER_AN_ERROR,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Does not start afresh."""
+        counted, sent = [bucket.waiting_for for bucket in self._buckets], list(self._in_flight)
+        again = self._begun and self.synchronize
+        result = super().forward(*inputs, **named)
+        if again and len(counted) == len(self._buckets):
+            for bucket, waiting_for in zip(self._buckets, counted, strict=True):
+                bucket.waiting_for = waiting_for
+            self._in_flight = sent
+        return result
+
+
+class KeepsWhatWasDropped(MainGradBuckets):
+    """Accumulates where the caller cannot see it, and says that errors do no harm."""
+
+    known_fault = "the gradients of a backward that failed, which the caller has dropped, are kept in main gradients"
+    source = "recipe: raise inside backward, then train on"
+    claims = {**MainGradBuckets.claims, "raises": True}
+    killed_by = (AFTER_AN_ERROR,)
+
+
+class ClipsEachMicroBatch(NaiveAccumulation):
+    """Clips local gradients in every micro-batch, before they are averaged."""
+
+    known_fault = "gradients are clipped by their local norm in every micro-batch"
+    source = "B25 V https://github.com/tenstorrent/tt-metal/issues/17568"
+    killed_by = ("test_gradients_equal_the_mean_over_ranks", "test_gradients_scale_with_the_loss")
+
+    def finish_gradient_synchronization(self) -> None:
+        """To a norm of at most one."""
+        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
+        super().finish_gradient_synchronization()

@@ -133,13 +133,47 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
 
 
 class TrainsWhatIsFrozen(StaticBuckets):
-    """Registers every parameter anew while it wraps the module, and a new parameter is trained."""
+    """Registers every parameter anew before each forward, and a new parameter is trained."""
 
     known_fault = "frozen parameters lose requires_grad=False"
     source = "L07 V https://github.com/pytorch/torchtitan/issues/3885"
-    killed_by = (FROZEN,)
+    killed_by = (FROZEN, FREEZING)
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        for parameter in module.parameters():
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Everything is trained."""
+        for parameter in self.module.parameters():
             parameter.requires_grad_(True)
-        super().__init__(module, bucket_cap_mb)
+        return super().forward(*inputs, **named)
+
+
+class WaitsForWhatIsFrozen(StaticBuckets):
+    """Has places in its buckets for all parameters; a bucket goes out when all of its members are ready."""
+
+    known_fault = "a bucket with a frozen parameter is never ready, and neither it nor any after it is sent"
+    source = "C03 V https://github.com/pytorch/pytorch/pull/14675"
+    claims = {**StaticBuckets.claims, "unused": None}
+    killed_by = (FROZEN, FREEZING)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The gradients from the first such bucket on stay local."""
+        everything = list(self.module.parameters())[::-1]
+        first = next((n for n, parameter in enumerate(everything) if not parameter.requires_grad), len(everything))
+        local = {p: p.grad.clone() for p in everything[first:] if p.grad is not None}
+        super().finish_gradient_synchronization()
+        for parameter, gradient in local.items():
+            parameter.grad = gradient
+
+
+class ZerosForFrozen(StaticBuckets):
+    """Gives every parameter a gradient, so that optimizers find one."""
+
+    known_fault = "frozen parameters get gradients of zeros: weight decay moves them"
+    source = "C01 V https://github.com/pytorch/pytorch/issues/28294"
+    killed_by = (FROZEN, FREEZING)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Zeros for those without."""
+        super().finish_gradient_synchronization()
+        for parameter in self.module.parameters():
+            if not parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)

@@ -1,9 +1,12 @@
 """Synchronizers whose ranks do not start alike (P4, P16)."""
 
+from typing import Any
+
 import torch.distributed as dist
 from torch import nn
 
 from impls.static_buckets import StaticBuckets
+from impls.twins.starts import BroadcastsBuffers
 
 START = "test_every_rank_starts_with_rank_zeros_parameters"
 BUFFERS = "test_buffers_are_rank_zeros_when_it_is_claimed"
@@ -78,3 +81,31 @@ class OnlyTheFirstBufferBroadcast(StaticBuckets):
         super().__init__(module, bucket_cap_mb)
         for buffer, own in list(zip(module.buffers(), kept, strict=True))[1:]:
             buffer.copy_(own)
+
+
+class SwitchTurnsOffTheStart(StaticBuckets):
+    """``broadcast_buffers=False`` keeps buffers from being broadcast at every forward, and at the start too."""
+
+    known_fault = "broadcast_buffers=False drops the initial broadcast of buffers as well"
+    source = "M02 V https://github.com/pytorch/pytorch/issues/111138"
+    killed_by = (BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        kept = [buffer.clone() for buffer in module.buffers()]
+        super().__init__(module, bucket_cap_mb)
+        if not broadcast_buffers:
+            for buffer, own in zip(module.buffers(), kept, strict=True):
+                buffer.copy_(own)
+
+
+class BuffersInEveryMicroBatch(BroadcastsBuffers):
+    """Broadcasts buffers at every forward, inside `no_sync` as well."""
+
+    known_fault = "buffers are broadcast in every micro-batch, at the full cost"
+    source = "B26 V https://github.com/facebookresearch/fairscale/pull/1049"
+    killed_by = (BUFFERS, "test_no_sync_accumulates_and_then_counts_once")
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Always due."""
+        self.due = True
+        return super().forward(*inputs, **named)

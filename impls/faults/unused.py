@@ -44,6 +44,20 @@ class LeavesIncompleteBuckets(StaticBuckets):
         self._buckets = everything
 
 
+class UnsentBucketIsAnError(StaticBuckets):
+    """Takes it for granted that hooks have sent every bucket before backward is over."""
+
+    known_fault = "a bucket with an unused member ends training with an internal error"
+    source = "C04 V https://github.com/NVIDIA/Megatron-LM/issues/1150"
+    killed_by = (MEAN, BY_NOBODY, MATES)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Raises in the middle of training, where it had said that parameters may go unused."""
+        if len(self._in_flight) < len(self._buckets):
+            raise RuntimeError("communication call has not been issued for this bucket")
+        super().finish_gradient_synchronization()
+
+
 class LocallyUnusedGetsNothing(StaticBuckets):
     """Hands a mean only to parameters that this rank has used itself."""
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -60,3 +61,26 @@ class CountsDepth(StaticBuckets):
         finally:
             self._depth -= 1
             self.synchronize = self._depth == 0
+
+
+class BroadcastsBuffers(StaticBuckets):
+    """Makes buffers rank 0's again at the first forward and at each that follows a synchronizing one."""
+
+    odd = "buffers are broadcast at forward, in one flat tensor for each dtype"
+    claims = {**StaticBuckets.claims, "raises": False, "buffers": "each"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self.due = self._wanted = broadcast_buffers
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Broadcasts first, if that is due."""
+        if self.due:
+            dtypes = sorted({buffer.dtype for buffer in self.module.buffers()}, key=str)
+            for buffers in ([b for b in self.module.buffers() if b.dtype is dtype] for dtype in dtypes):
+                flat = torch.cat([buffer.flatten() for buffer in buffers])
+                dist.broadcast(flat, src=0)
+                for buffer, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
+                    buffer.copy_(part.view_as(buffer))
+        self.due = self._wanted and self.synchronize
+        return super().forward(*inputs, **named)
