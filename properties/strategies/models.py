@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -17,15 +18,8 @@ BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
 MOST_PARAMETERS = 5
 
 
-@dataclass(frozen=True)
-class Option:
-    """Something that a scenario has beside its program, and which of its forms."""
-
-    name: str
-    form: int
-
-
-Options = dict[str, int]  # the form of each option that there is
+# What a scenario has beside its program: which of its forms each option has that there is.
+Options = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -39,11 +33,12 @@ class ModelSeed:
     exchanged: bool
 
 
-def model_seeds(at_least: int) -> st.SearchStrategy[ModelSeed]:
-    """Draws the seeds of models of so many parameters or more."""
+@lru_cache
+def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draws the fields of the seeds of models of so many parameters or more."""
     parameter = st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False)))
     shapes = st.lists(parameter, min_size=at_least, max_size=MOST_PARAMETERS)
-    return st.builds(ModelSeed, shapes, st.booleans(), st.booleans())
+    return st.tuples(shapes, st.booleans(), st.booleans())
 
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
