@@ -52,8 +52,12 @@ class Bucket:
         return dist.all_reduce(self.buffer, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
-        """After the all-reduce: divides, and hands each gradient that some rank had to its parameter."""
+        """After the all-reduce: divides, and hands out the gradients."""
         average_(self.elements, dist.get_world_size(), kernels)
+        self.hand_out()
+
+    def hand_out(self) -> None:
+        """Hands each gradient that some rank had to its parameter."""
         for (parameter, view), ranks in zip(self.views.items(), self.flags.tolist(), strict=True):
             if ranks:
                 parameter.grad = view

@@ -33,11 +33,13 @@ REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after c
 class Run:
     """A program that every rank ran to its end: the observations, and the collectives, by rank.
 
-    ``choices``: the fields of its `Job` that only the simulated world heeds, where they were chosen.
+    ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
+    where they were chosen.
     """
 
     scenario: Scenario
     outcome: Outcome
+    stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -110,7 +112,7 @@ class Trial:
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
         )
-        return Run(scenario, outcome, choices)
+        return Run(scenario, outcome, self.claims.stage, choices)
 
 
 def job(

@@ -1,0 +1,74 @@
+"""Clipping and steps that are right in unusual ways."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from impls.trainer import MasterOptimizer, Options, StaticBucketsTrainer
+
+
+class NormInShares(StaticBucketsTrainer):
+    """Every rank takes the norm of some of the parameters, and all add up their powers."""
+
+    odd = "each rank takes the norm of its share of the parameters, and the ranks combine them"
+
+    def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        """In float32 or wider, rounded to the widest dtype in the end."""
+        everybodys = list(gradients)
+        if not everybodys:
+            return super().total_norm(everybodys, norm_type)
+        widest = reduce(torch.promote_types, (gradient.dtype for gradient in everybodys))
+        wide = torch.promote_types(widest, torch.float32)
+        mine = everybodys[dist.get_rank() :: dist.get_world_size()]
+        norms = torch.stack(
+            [torch.zeros((), dtype=wide), *(torch.linalg.vector_norm(g, norm_type).to(wide) for g in mine)]
+        )
+        if norm_type == float("inf"):
+            largest = norms.max()
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            return largest.to(widest)
+        power = (norms**norm_type).sum()
+        dist.all_reduce(power)
+        return (power.sqrt() if norm_type == 2 else power ** (1 / norm_type)).to(widest)
+
+
+class _OneForEach(MasterOptimizer):
+    """A torch optimizer for each tensor, which share their state."""
+
+    def __init__(self, kind: type[torch.optim.Optimizer], *arguments: Any) -> None:
+        super().__init__(kind, *arguments)
+        self.each = {}
+        for held in self.held.values():
+            self.each[held] = kind([{"params": [held]}], lr=1.0)  # type: ignore[call-arg]  # every class takes one
+            self.each[held].state = self.inner.state
+
+    def step(self) -> None:
+        """The last tensor first."""
+        for name, master in self.masters.items():
+            gradient = self.named[name].grad
+            master.grad = None if gradient is None else gradient.to(master.dtype)
+        for group in self.inner.param_groups[::-1]:
+            options = {option: value for option, value in group.items() if option != "params"}
+            for held in group["params"][::-1]:
+                self.each[held].param_groups[0].update(options)
+                self.each[held].step()
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                if master.grad is not None:
+                    self.named[name].copy_(master)
+
+
+class OneOptimizerForEach(StaticBucketsTrainer):
+    """Steps the parameters one by one, the last first, each by an optimizer of its own."""
+
+    odd = "a torch optimizer for each parameter, and the last parameter is stepped first"
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Options], masters: bool = False, **defaults: Any
+    ) -> MasterOptimizer:
+        """See `impls.trainer`."""
+        self.optimizer = _OneForEach(kind, dict(self.module.named_parameters()), groups, masters, defaults)
+        return self.optimizer

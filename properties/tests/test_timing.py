@@ -1,0 +1,58 @@
+"""What the simulated world alone lets one choose, and what becomes of laws about it elsewhere."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracle.reduction_order import check_order
+from properties import test_asynchrony
+from properties.implementations import look_up
+from properties.law import law_of
+from properties.matrix import PROPERTY, matrix
+from properties.report import report
+from properties.search import search
+from properties.timing import DRAWN_ORDERS, order_by_numbers, order_of, tree_by_numbers
+from properties.trial import Trial
+from worlds.contract import World
+
+TIMING = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
+
+
+@given(drawn=DRAWN_ORDERS, elements=st.integers(0, 20), members=st.integers(1, 8))
+def test_every_drawn_order_adds_every_member_once(drawn: Any, elements: int, members: int) -> None:
+    order = [(lo, hi, tree) for lo, hi, tree in order_of(drawn)(elements, 4, members)]
+    check_order(order, elements, members)  # type: ignore[arg-type]  # trees of two
+
+
+def test_numbers_give_trees_of_any_shape() -> None:
+    assert tree_by_numbers((0,), 4) == ((0, 1), (2, 3))
+    assert tree_by_numbers((3, 2), 4) == (3, (2, (0, 1)))
+    assert order_by_numbers((2, 0), 5, 4, 2) == [(0, 2, (0, 1)), (2, 5, (0, 1))]
+
+
+def reports(verdicts: dict[str, str]) -> Iterator[Any]:
+    for world, verdict in verdicts.items():
+        filed = {"number": "P7", "law": "a law", "implementation": "mine", "world": world, "verdict": verdict}
+        yield SimpleNamespace(user_properties=[(PROPERTY, filed)], when="call")
+
+
+def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
+    (_, line) = matrix(reports({"sim": "holds"}), [("mine", "P7", "a law", "gloo")])
+    assert line.split("  ")[-1].strip() == "holds on sim; cannot be chosen on gloo"
+    (_, _, line) = matrix(reports({"sim": "holds"}), [("mine", "P8", "another", "")])
+    assert line.endswith("not claimed")
+
+
+@pytest.mark.parametrize("fault", ["DropsHandles", "ClearsInFlight"])
+def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fault: str, tmp_path: Any) -> None:
+    (implementation,) = look_up([f"impls.faults.asynchrony:{fault}"], sim)
+    trial = Trial(implementation, sim)
+    (failure,) = search(TIMING, trial, 30, seed_value=0).failures
+    told = " ".join(report(TIMING, trial, failure).split())
+    assert "launched at impls/static_buckets.py:" in told
+    assert "impls/faults/asynchrony.py:" in told
+    assert "in flight" in told

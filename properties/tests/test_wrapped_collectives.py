@@ -1,0 +1,73 @@
+"""The wrappers of collectives that ship, and torch's, beyond what the laws look at."""
+
+import itertools
+
+import pytest
+
+from properties import test_wrappers
+from properties.calls import Call, adjoints, results
+from properties.implementations import look_up
+from properties.law import law_of
+from properties.search import search
+from properties.trial import Trial
+from worlds.contract import Job, World
+
+MEANING = law_of(test_wrappers.test_wrappers_return_what_their_collective_means)
+ADJOINT = law_of(test_wrappers.test_backward_through_a_wrapper_is_the_transpose_of_its_collective)
+OURS, TORCHS = "impls.collectives:Collectives", "impls.frameworks.torch_collectives:TorchCollectives"
+OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
+
+
+def trial(name: str, world: World) -> Trial:
+    """Wrappers on a world."""
+    (implementation,) = look_up([name], world)
+    return Trial(implementation, world)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_ours_hold_on_real_processes_in_a_group_without_rank_zero(gloo: World, operation: str) -> None:
+    call = Call(operation, 3, (1, 2), 3, 2, "transposed", root=2 if operation == "broadcast" else 0)
+    for law in (MEANING, ADJOINT):
+        law.check(trial(OURS, gloo), call)
+
+
+@pytest.mark.parametrize(("operation", "steps"), [("all_reduce", 2), ("reduce_scatter", 1), ("all_gather", 1)])
+def test_the_rings_take_as_many_messages_as_the_literature_says(sim: World, operation: str, steps: int) -> None:
+    """N - 1 sends for each of its phases, on every rank."""
+    for size in (1, 2, 3, 5):
+        call = Call(operation, size, tuple(range(size)), 5, 1)
+        payload = call.to_json(OURS, adjoint=False)
+        for report in sim.run(Job("properties.wrapper_rank:run_call", payload, size)):
+            sends = [each for each in report.collectives if each.operation == "send"]
+            assert len(sends) == steps * (size - 1)
+            assert {each.operation for each in report.collectives} <= {"send", "recv"}
+
+
+def test_the_adjoint_is_the_transpose_by_its_definition() -> None:
+    """<A x, y> = <x, A^T y>, summed over the members, for every call that is not too large."""
+    for operation, reduction, size in itertools.product(OPERATIONS, ("sum", "average"), (1, 2, 3)):
+        call = Call(operation, size + 1, tuple(range(1, size + 1)), 2, 2, reduction=reduction, root=size)
+        from properties.calls import inputs, weights
+
+        x, y = inputs(call, 1, call.shape), weights(call)
+        forward, backward = results(call), adjoints(call)
+        assert sum((forward[rank] * y[rank]).sum() for rank in call.group) == sum(
+            (x[rank] * backward[rank]).sum() for rank in call.group
+        )
+
+
+def test_torchs_own_mean_what_they_should(sim: World) -> None:
+    """Backward is another matter: see ADJOINT on a group without rank 0, and pytorch/pytorch#130515."""
+    assert search(MEANING, trial(TORCHS, sim), 60, seed_value=0).failures == []
+    for operation in OPERATIONS:
+        ADJOINT.check(trial(TORCHS, sim), Call(operation, 3, (0, 1, 2), 2, 2))
+
+
+def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
+    from properties.report import report
+
+    faulty = trial("impls.faults.collectives:AdjointComparesRanksOfTwoKinds", sim)
+    (failure,) = search(ADJOINT, faulty, 300, seed_value=0).failures
+    told = report(ADJOINT, faulty, failure)
+    assert "2 ranks; broadcast from rank 1 in the group (1,), of a 1x1 tensor" in told
+    assert "On rank 1 the gradient is [[0.0]] where it must be [[1001.0]]" in " ".join(told.split())
