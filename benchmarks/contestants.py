@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch.testing._internal.distributed import fake_pg, multi_threaded_pg
 from impls.frameworks.torch_ddp import TorchDDP
 from worlds import process
 from worlds.contract import Job, World, resolve
+from worlds.in_process import InProcessSim
 
 Contestant = Callable[[Job], float]  # runs an example; returns the seconds that it took
 
@@ -88,6 +90,18 @@ def serve(connection: Connection, run: Callable[[Job], None]) -> None:
         start = time.perf_counter()
         run(job)
         connection.send(time.perf_counter() - start)
+
+
+@cache
+def _simulated() -> InProcessSim:
+    return InProcessSim()
+
+
+def run_simulated(job: Job) -> None:
+    """On Lockstep's simulated ranks, as they are run inside the process that has them."""
+    for report in _simulated().run(job):
+        if report.error is not None:
+            raise RuntimeError(f"sim: {report.error.message}\n{report.error.details}")
 
 
 def run_fake(job: Job) -> None:

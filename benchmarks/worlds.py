@@ -1,10 +1,21 @@
 """What an example costs on the simulated world, against the same example elsewhere."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 
-from benchmarks.contestants import Contestant, fresh, in_child, on_world, run_fake, run_threaded, serve, standing
+from benchmarks.contestants import (
+    Contestant,
+    fresh,
+    in_child,
+    on_world,
+    run_fake,
+    run_simulated,
+    run_threaded,
+    serve,
+    standing,
+)
 from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.trial import job
 from worlds import process
@@ -16,6 +27,8 @@ ON_FAKE = {IMPLEMENTATIONS[1]: "benchmarks.contestants:DDPOnFake"}
 WORLD_SIZES = (2, 4, 8)
 ROUNDS, FRESH_ROUNDS, WARM_UP = 20, 2, 3
 FRESH_SIZE = 2
+# Both of a ratio are timed alike: inside a warm process, or the whole way to it and back.
+RATIOS = (("inside", "fake"), ("threaded", "inside"), ("gloo", "sim"), ("gloo", "standing"), ("fresh", "sim"))
 
 
 def scenario(world_size: int) -> Scenario:
@@ -35,54 +48,60 @@ def contestants() -> Iterator[dict[str, Contestant]]:
     one of its own.
     """
     sim, gloo = SimWorld(), GlooWorld()
-    fake, threaded = process.Child(serve, run_fake), process.Child(serve, run_threaded)
+    children = {
+        name: process.Child(serve, run)
+        for name, run in (("inside", run_simulated), ("fake", run_fake), ("threaded", run_threaded))
+    }
     try:
-        for child in (fake, threaded):
+        for child in children.values():
             child.await_start()
         yield {
             "sim": on_world(sim),
-            "fake": in_child(fake),
-            "threaded": in_child(threaded),
+            **{name: in_child(child) for name, child in children.items()},
             "gloo": on_world(gloo),
             "standing": standing(gloo),
         }
     finally:
         for each in (sim, gloo):
             each.close()
-        for child in (fake, threaded):
+        for child in children.values():
             child.kill()
 
 
 def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]) -> dict[str, float]:
-    """The median seconds of an example on sim; for the others, medians of how many times as long it takes there.
+    """Medians: of the seconds of an example on each contestant, and of the ratios of two that the table shows.
 
     The contestants take turns, and a ratio is taken within a round, so that what disturbs one disturbs all.
     """
     here = job(implementation, scenario(world_size))
     on_fake = job(ON_FAKE.get(implementation, implementation), scenario(world_size))
-    rounds: dict[str, list[float]] = {"sim": [], **{name: [] for name in warm}, "fresh": []}
+    rounds: dict[str, list[float]] = defaultdict(list)
     for number in range(-WARM_UP, ROUNDS):
         took = {name: run(on_fake if name == "fake" else here) for name, run in warm.items()}
         if world_size == FRESH_SIZE and 0 <= number < FRESH_ROUNDS:
             took["fresh"] = fresh(here)
         if number >= 0:
             for name, seconds in took.items():
-                rounds[name].append(seconds if name == "sim" else seconds / took["sim"])
-    return {name: median(values) for name, values in rounds.items() if values}
+                rounds[name].append(seconds)
+            for one, other in RATIOS:
+                if one in took:
+                    rounds[f"{one}/{other}"].append(took[one] / took[other])
+    return {name: median(values) for name, values in rounds.items()}
 
 
 def lines() -> Iterator[str]:
     """The table, a line for each implementation and number of ranks."""
     yield f"An example on the simulated world and elsewhere, medians of {ROUNDS} rounds (fresh: {FRESH_ROUNDS}):"
-    yield f"{'':16}ranks       sim   sim/fake  threaded/sim   gloo/sim  gloo/standing  fresh/sim"
+    ratios = [f"{one}/{other}" for one, other in RATIOS]
+    yield f"{'':13}ranks       sim    inside" + "".join(f"{ratio:>{len(ratio) + 2}}" for ratio in ratios)
     with contestants() as warm:
         for implementation in IMPLEMENTATIONS:
             for world_size in WORLD_SIZES:
                 name, found = implementation.rpartition(":")[2], compare(implementation, world_size, warm)
-                line = f"{name:16}{world_size:5}{1000 * found['sim']:7.1f} ms{1 / found['fake']:11.2f}"
-                line += f"{found['threaded']:14.2f}{found['gloo']:11.2f}"
-                line += f"{found['gloo'] / found['standing']:15.2f}"
-                yield line + (f"{found['fresh']:11.0f}" if "fresh" in found else "")
-    yield "fake: the same program, rank by rank, without communication; threaded: torch's own threaded test world;"
+                line = f"{name:13}{world_size:5}{1000 * found['sim']:7.1f} ms{1000 * found['inside']:7.1f} ms"
+                yield line + "".join(f"{found[ratio]:{len(ratio) + 2}.2f}" for ratio in ratios if ratio in found)
+    yield "sim: from a job handed over to its reports received; inside: without that way, in the process of the ranks;"
+    yield "fake: the same program, rank by rank, without communication; threaded: torch's own threaded test world; both"
+    yield "timed inside their processes as well;"
     yield "standing: gloo ranks that run the example again and again by themselves, in one group, without dispatch;"
     yield "gloo: warm processes; fresh: a new process for each rank and example."

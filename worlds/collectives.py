@@ -6,6 +6,7 @@ go in and which come out, and leaves the rest to `launch`, sends and receives to
 them out itself, gloo's hands the same call on. torch 2.11 to 2.14 name some methods differently; all names are here.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,14 @@ _REDUCTIONS = {
 }
 
 
+_collective = functools.lru_cache(maxsize=1000)(Collective)  # ranks and steps ask for the same ones again
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def reduction_name(operation: Any) -> str:
     """The vocabulary's word for a `torch.distributed.ReduceOp`."""
     if operation == dist.ReduceOp.SUM:  # nearly always, and sooner known than looked up
@@ -41,11 +50,14 @@ def reduction_name(operation: Any) -> str:
         raise NotImplementedError(f"Lockstep's worlds know no reduction {operation}") from None
 
 
+_NOTHING = torch.empty(0)
+
+
 def flatten(tensors: Tensors) -> torch.Tensor:
     """A copy of the tensors' elements, end to end."""
     if len(tensors) == 1:
         return tensors[0].detach().flatten().clone()
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else _NOTHING
 
 
 def to_numpy(flat: torch.Tensor) -> Array:
@@ -113,11 +125,11 @@ class DescribedGroup(dist.ProcessGroup):
         gives: tuple[int, ...] = (),
         takes: tuple[int, ...] = (),
     ) -> Collective:
-        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        count = sum(tensor.numel() for tensor in tensors)
+        dtype = _dtype_name(tensors[0].dtype) if tensors else ""
+        count = tensors[0].numel() if len(tensors) == 1 else sum(tensor.numel() for tensor in tensors)
         named = "" if reduction is None else reduction_name(reduction)
         root = self.members[root] if root >= 0 else -1
-        return Collective(operation, named, dtype, count, root, self.label, gives, takes)
+        return _collective(operation, named, dtype, count, root, self.label, gives, takes)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """all_reduce, in place."""
@@ -268,7 +280,7 @@ class DescribedGroup(dist.ProcessGroup):
 
     def _message(self, operation: str, tensors: Tensors, peer: int, tag: int) -> Collective:
         (tensor,) = tensors
-        root, dtype = self.members[peer] if peer >= 0 else -1, str(tensor.dtype).removeprefix("torch.")
+        root, dtype = self.members[peer] if peer >= 0 else -1, _dtype_name(tensor.dtype)
         return Collective(operation, "", dtype, tensor.numel(), root, self.label, tag=tag)
 
 

@@ -94,7 +94,7 @@ class PoolWorld:
                     reports[rank] = child.receive()
                 except process.Died as died:
                     reports[rank] = RankReport(None, RankError("died", f"its process {died}", child.output()))
-            if len(missing) == 1 or any(report.error for report in reports.values()):
+            if reports and (len(missing) == 1 or any(report.error for report in reports.values())):
                 deadline = min(deadline, time.monotonic() + PATIENCE)
         if not missing and not any(report.error for report in reports.values()):
             return reports

@@ -21,7 +21,7 @@ def disagreeing(calls: Mapping[int, Collective], member: int, call: Collective) 
     """The first of the members that have called already and mean something else, if any. Keys: ranks in the group."""
     other, theirs = next(iter(calls.items()))
     if call.operation != "all_to_all" and not call.takes:
-        return None if theirs == call else other
+        return None if theirs is call or theirs == call else other
     for other, theirs in calls.items():
         if replace(theirs, count=0, gives=(), takes=()) != replace(call, count=0, gives=(), takes=()):
             return other

@@ -21,8 +21,9 @@ class _Kept:
             self._state = self._generator.state()
             self._signature = self._generator.signature()
 
-    def take_out(self) -> None:
-        if self._generator.signature() != self._signature:
+    def take_out(self, out: "_Kept | None") -> None:
+        """``out``: that of the rank that put its own away last, so that the generator need not be looked at."""
+        if self._signature != (self._generator.signature() if out is None else out._signature):
             self._generator.restore(self._state)
 
 
@@ -39,19 +40,32 @@ _environment = os.environ._data  # type: ignore[attr-defined]
 _inherited = dict(_environment)  # what every rank begins with
 
 
-class Belongings:
-    """A rank's random numbers and environment: put away when it gives the baton up, taken out when it has it again.
+class Household:
+    """The belongings of all ranks of a run.
 
-    ``others``: those of the run, by rank.
+    ``out``: those that the process has, or had last; None before any have been. ``differing``: the variables of the
+    environment that are not the same for all.
     """
 
-    def __init__(self, rank: int, world_size: int, others: "dict[int, Belongings]") -> None:
-        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size}
-        self._environment = _inherited | {os.fsencode(name): b"%d" % value for name, value in own.items()}
-        self._others, self._modules = others, 0
+    def __init__(self) -> None:
+        self.by_rank: dict[int, Belongings] = {}
+        self.out: Belongings | None = None
+        self.differing = dict.fromkeys((b"RANK", b"LOCAL_RANK", b"WORLD_SIZE"))  # in an order, unlike a set
+
+
+class Belongings:
+    """A rank's random numbers and environment: put away when it gives the baton up, taken out when it has it again."""
+
+    def __init__(self, rank: int, world_size: int, household: Household) -> None:
+        self._environment = _inherited | {
+            b"RANK": b"%d" % rank,
+            b"LOCAL_RANK": b"%d" % rank,
+            b"WORLD_SIZE": b"%d" % world_size,
+        }
+        self._household, self._modules = household, 0
         self._random = torch.default_generator.get_state()
         self._generators = [_Kept(*each) for each in _at_the_beginning()]
-        others[rank] = self
+        household.by_rank[rank] = self
 
     def put_away(self) -> None:
         """Remembers what the process has."""
@@ -60,24 +74,27 @@ class Belongings:
             kept.put_away()
         if _environment != self._environment:
             before, self._environment = self._environment, dict(_environment)
+            changed = [name for name in before | self._environment if before.get(name) != self._environment.get(name)]
+            self._household.differing |= dict.fromkeys(changed)
             if len(sys.modules) != self._modules:
-                self._share(before)
+                self._share(changed)
 
-    def _share(self, before: dict[bytes, bytes]) -> None:
+    def _share(self, changed: list[bytes]) -> None:
         """What a module sets when it is imported, which here it is but once, is set for all ranks and examples."""
-        news = {name: value for name, value in self._environment.items() if before.get(name) != value}
-        for environment in (_inherited, *(other._environment for other in self._others.values())):
+        news = {name: self._environment[name] for name in changed if name in self._environment}
+        for environment in (_inherited, *(each._environment for each in self._household.by_rank.values())):
             environment.update(news)
 
     def take_out(self) -> None:
         """Makes this rank's what the process has."""
+        out, self._household.out = self._household.out, self
         torch.default_generator.set_state(self._random)
-        for kept in self._generators:
-            kept.take_out()
-        if _environment != self._environment:
-            for name in _environment.keys() - self._environment.keys():
-                del os.environ[os.fsdecode(name)]
-            for name, value in self._environment.items():
-                if _environment.get(name) != value:
-                    os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        for place, kept in enumerate(self._generators):
+            kept.take_out(None if out is None else out._generators[place])
+        for name in self._environment | _environment if out is None else self._household.differing:
+            value = self._environment.get(name)
+            if value is None:
+                os.environ.pop(os.fsdecode(name), None)
+            elif _environment.get(name) != value:
+                os.environ[os.fsdecode(name)] = os.fsdecode(value)
         self._modules = len(sys.modules)

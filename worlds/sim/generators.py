@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-_TWISTER = 4 * 624 + 4  # bytes: the Mersenne Twister's 624 words and its place in them
+_Twister = ctypes.c_char * (4 * 624 + 4)  # the Mersenne Twister's 624 words and its place in them
 
 
 class PythonGenerator:
@@ -22,8 +22,9 @@ class PythonGenerator:
         # CPython's RandomObject: the object's head, the place, the words. A build that has it otherwise is asked.
         address = id(self._hidden) + object.__basicsize__
         words = random.getstate()[1]
-        place_first = ctypes.string_at(address, _TWISTER) == np.array([words[-1], *words[:-1]], np.uint32).tobytes()
-        self._raw: Callable[[], object] = (lambda: ctypes.string_at(address, _TWISTER)) if place_first else self.state
+        memory = _Twister.from_address(address)
+        place_first = memory.raw == np.array([words[-1], *words[:-1]], np.uint32).tobytes()
+        self._raw: Callable[[], object] = (lambda: memory.raw) if place_first else self.state
 
     def seed(self) -> None:
         """The state in which every example begins."""
@@ -47,7 +48,7 @@ class NumPyGenerator:
 
     def __init__(self) -> None:
         self._keeps_normals = False
-        self._address = np.random.mtrand._rand._bit_generator.ctypes.state_address
+        self._memory = _Twister.from_address(np.random.mtrand._rand._bit_generator.ctypes.state_address)
 
     def seed(self) -> None:
         """The state in which every example begins."""
@@ -56,7 +57,7 @@ class NumPyGenerator:
 
     def signature(self) -> object:
         """Differs from that of any other state."""
-        raw = ctypes.string_at(self._address, _TWISTER)
+        raw = self._memory.raw
         if not self._keeps_normals:
             return raw
         state: Any = np.random.get_state(legacy=False)

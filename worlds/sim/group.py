@@ -84,9 +84,13 @@ class SimGroup(DescribedGroup):
         run, place = self.run, self._issued
         self._issued += 1
         run.baton.fruitless = 0
-        flat = flatten(inputs)
+        # c10d hands over as input what a broadcast only writes.
+        received = call.operation == "broadcast" and call.root != self.global_rank and not run.job.contents
+        flat = flatten(() if received else inputs)
         run.collectives[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.job.contents else call)
-        meeting = run.meetings.setdefault((self.label, place), Meeting())
+        meeting = run.meetings.get((self.label, place))
+        if meeting is None:
+            meeting = run.meetings[self.label, place] = Meeting()
         if run.watches is None:
             work = SimWork(self, meeting, outputs, call, place)
         else:

@@ -7,7 +7,7 @@ import torch
 
 from worlds.contract import Collective, Job, RankError
 from worlds.sim.baton import Baton
-from worlds.sim.belongings import Belongings
+from worlds.sim.belongings import Household
 
 if TYPE_CHECKING:
     from worlds.sim.flight import Flight
@@ -57,25 +57,25 @@ class Run:
     clock: int = 0
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
     messages: dict[str, list[Any]] = field(default_factory=dict)  # by group: sends and receives without their partner
-    belongings: dict[int, Belongings] = field(default_factory=dict)
+    belongings: Household = field(default_factory=Household)
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
     not_runnable: RankError | None = None
 
     def block(self, rank: int, reason: object) -> None:
         """Lets other ranks run until somebody wakes this one, and gives the rank back what is its own."""
-        self.belongings[rank].put_away()
+        self.belongings.by_rank[rank].put_away()
         try:
             self.baton.block(rank, reason)
         finally:
-            self.belongings[rank].take_out()
+            self.belongings.by_rank[rank].take_out()
 
     def poll(self, rank: int, reason: object) -> None:
         """Lets all others run who can, and gives the rank back what is its own."""
-        self.belongings[rank].put_away()
+        self.belongings.by_rank[rank].put_away()
         try:
             self.baton.poll(rank, reason)
         finally:
-            self.belongings[rank].take_out()
+            self.belongings.by_rank[rank].take_out()
 
     def now(self) -> int:
         """The time of what takes place now."""

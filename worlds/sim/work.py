@@ -122,7 +122,7 @@ class WatchedWork(SimWork):
 
 def write(flat: Flat, outputs: Tensors) -> None:
     """Writes a flat result to the tensors that it is for."""
-    parts = [flat] if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
+    parts = (flat,) if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
     for output, part in zip(outputs, parts, strict=True):
         # .data, as a real backend writes: past autograd and its version counter.
         output.data.copy_(part.view_as(output))

@@ -54,7 +54,7 @@ def inject(examples: int, every: int, seed: int) -> Tally:
                 culprit = draw.randrange(size)
                 payload = json.dumps({"fault": name, "rank": culprit} if name else None)
                 # Filling memory ends by itself, at its own limit, and takes as long as it takes.
-                limit = 10 * LIMIT if name == "allocates without bound" else LIMIT
+                limit = 60 * LIMIT if name == "allocates without bound" else LIMIT
                 job = Job("worlds.tests.faults:with_a_fault", payload, size, limit=limit if name else None)
                 begun = time.monotonic()
                 outcome = world.run(job)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,6 +105,14 @@ def swallowing_errors(payload: str, rank: int, world_size: int) -> Mapping[str, 
         except Exception:
             caught += 1
     return {"caught": caught}
+
+
+def computing_for_a_second(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Takes twice the patience of the tests of gloo."""
+    end, count = time.monotonic() + 1.0, 0
+    while time.monotonic() < end:
+        count += 1
+    return {"count": count}
 
 
 def waiting_outside_the_world(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -176,6 +176,12 @@ def test_when_all_ranks_hang_the_limit_ends_them(gloo: World) -> None:
         world.close()
 
 
+def test_a_rank_that_is_alone_has_the_whole_limit(gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the last one that is missing from the start, and nobody waits for it."""
+    monkeypatch.setattr(pool, "LOOK", 0.01)
+    assert results(program(gloo, "computing_for_a_second", 1))
+
+
 def test_an_example_whose_ranks_issued_different_numbers_of_collectives_spoils_the_pool(quick: GlooWorld) -> None:
     """Nobody failed, but a collective that one rank only has launched would meet the next example's."""
     before = pids(quick, 2)
