@@ -19,6 +19,11 @@ class Claims:
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
+    tied: bool = False
+    buffers: str | None = None
+    # Re-entrant activation checkpointing. None: not; "each once": a module runs in at most one recomputed segment;
+    # "any": in several, so that the hook of a parameter fires once for each and the last makes its gradient final.
+    reentrant: str | None = None
     most_ranks: int = 8  # world sizes up to this one
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS

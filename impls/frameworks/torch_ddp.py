@@ -12,7 +12,14 @@ _AVERAGING = "multiply by reciprocal then sum"
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+    claims = {
+        "accumulation": True,
+        "several_dtypes": True,
+        "averaging": _AVERAGING,
+        "tied": True,
+        "buffers": "each",
+        "reentrant": "each once",
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb)
@@ -21,7 +28,14 @@ class TorchDDP(DistributedDataParallel):
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING, "unused": "untouched"}
+    claims = {
+        "accumulation": True,
+        "several_dtypes": True,
+        "averaging": _AVERAGING,
+        "unused": "untouched",
+        "tied": True,
+        "buffers": "each",
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
@@ -30,7 +44,14 @@ class TorchDDPFindUnused(DistributedDataParallel):
 class TorchDDPBucketView(DistributedDataParallel):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+    claims = {
+        "accumulation": True,
+        "several_dtypes": True,
+        "averaging": _AVERAGING,
+        "tied": True,
+        "buffers": "each",
+        "reentrant": "each once",
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
