@@ -6,20 +6,19 @@ It multiplies by the rounded 1/N while copying into the bucket, then sums; gradi
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-_AVERAGING = "multiply by reciprocal then sum"
+_CLAIMS = {
+    "accumulation": True,
+    "several_dtypes": True,
+    "averaging": "multiply by reciprocal then sum",
+    "tied": True,
+    "buffers": "each",
+}
 
 
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
-    claims = {
-        "accumulation": True,
-        "several_dtypes": True,
-        "averaging": _AVERAGING,
-        "tied": True,
-        "buffers": "each",
-        "reentrant": "each once",
-    }
+    claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb)
@@ -28,14 +27,7 @@ class TorchDDP(DistributedDataParallel):
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {
-        "accumulation": True,
-        "several_dtypes": True,
-        "averaging": _AVERAGING,
-        "unused": "untouched",
-        "tied": True,
-        "buffers": "each",
-    }
+    claims = {**_CLAIMS, "unused": "untouched"}  # its documentation rules out re-entrant checkpointing
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
@@ -44,14 +36,7 @@ class TorchDDPFindUnused(DistributedDataParallel):
 class TorchDDPBucketView(DistributedDataParallel):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
-    claims = {
-        "accumulation": True,
-        "several_dtypes": True,
-        "averaging": _AVERAGING,
-        "tied": True,
-        "buffers": "each",
-        "reentrant": "each once",
-    }
+    claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)

@@ -36,11 +36,16 @@ def batch(scenario: ModelScenario, rank: int, number: int) -> Arrays:
                 "coefficients": _normal(random, (ROWS, OUT)).astype(scenario.dtype),
             }
         case "mlp":
-            inputs, coefficients = _integers(random, (ROWS, WIDTH)), _integers(random, (ROWS, OUT))
-            coefficients = coefficients * odd_part(scenario.world_size)  # so that the mean over ranks is exact
+            multiple = odd_part(scenario.world_size)  # so that the mean over ranks is exact
+            return {
+                "inputs": _integers(random, (ROWS, WIDTH)).astype(scenario.dtype),
+                "coefficients": (_integers(random, (ROWS, OUT)) * multiple).astype(scenario.dtype),
+            }
         case _:
-            inputs, coefficients = _normal(random, (ROWS, WIDTH)), _normal(random, (ROWS, 2 * OUT))
-    return {"inputs": inputs.astype(scenario.dtype), "coefficients": coefficients.astype(scenario.dtype)}
+            return {
+                "inputs": _normal(random, (ROWS, WIDTH)).astype(scenario.dtype),
+                "coefficients": _normal(random, (ROWS, 2 * OUT)).astype(scenario.dtype),
+            }
 
 
 def _integers(random: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:

@@ -76,7 +76,7 @@ def _sums(scenario: ModelScenario, rank: int, batches: range, weights: Weights, 
 
 
 def _times(integers: npt.NDArray[np.int64], values: Lattice, form: Formats) -> Lattice:
-    return lattice.multiply(*np.broadcast_arrays(integers, values), form)
+    return lattice.multiply(integers, values, form)
 
 
 def _add(terms: list[Lattice], form: Formats, bias: Lattice | None = None) -> Lattice:

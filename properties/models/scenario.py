@@ -47,9 +47,8 @@ class ModelScenario(Short):
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is one of {', '.join(map(repr, values))}, not {getattr(self, name)!r}")
         if self.world_size < 1 or not self.local or min(self.local) < 0:
-            raise ValueError(
-                f"there are at least 1 rank and 1 step, not world_size={self.world_size}, local={self.local}"
-            )
+            told = f"world_size={self.world_size}, local={self.local}"
+            raise ValueError(f"there are at least one rank and one step, not {told}")
         if (self.checkpoint or self.twice) and self.model != "transformer":
             raise ValueError(f"checkpoint and twice are a transformer's, not of {self.model!r}")
         if bool(self.heads) != (self.model == "two heads") or (self.heads and len(self.heads) != self.world_size):
