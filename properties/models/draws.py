@@ -22,6 +22,7 @@ def claimed(claims: Claims) -> Iterator[str]:
     needs = {
         "tied": claims.tied,
         "two heads": claims.unused is not None,
+        "batch norm": claims.buffers is not None,
         "moving average": claims.buffers is not None,
     }
     yield from (model for model in MODELS if needs.get(model, True))
@@ -32,7 +33,7 @@ def model_scenarios(
     draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False
 ) -> ModelScenario:
     """A run of one of these models, where claimed; ``accumulating``: with a micro-batch inside `no_sync`."""
-    model = draw(st.sampled_from([each for each in claimed(claims) if each in models]))
+    model = draw(st.sampled_from([each for each in (*claimed(claims), "transformer") if each in models]))
     ranks = min(draw(st.sampled_from((2, 3, 1, 5, 4))), claims.most_ranks)
     local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=1, max_size=3).map(tuple))
     if accumulating and not any(local):
@@ -49,7 +50,7 @@ def model_scenarios(
         checkpoint,
         twice,
         draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks).map(tuple)) if model == "two heads" else (),
-        draw(st.sampled_from(("float32", "float64"))) if (ranks != 7) else "float64",
+        draw(st.sampled_from(("float32", "float64"))),
         "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from oracle.state import Inside
 from properties import judge
 from properties.models.expected import Expected
 from properties.models.scenario import ModelScenario
@@ -72,5 +73,11 @@ def _words(run: Run, difference: Difference) -> str:
     when = f"in step {difference.place}" if difference.quantity == "gradient" else f"after step {difference.place}"
     when = f"after micro-batch {difference.place}" if difference.quantity == "buffer" else when
     when = "after construction" if difference.place < 0 else when
-    told = [judge.shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    told = [_shown(values, difference.element) for values in (difference.actual, difference.expected)]
     return f"On rank {difference.rank}, {when}, {name}{at} is {told[0]} where it must be {told[1]}."
+
+
+def _shown(values: Any, element: tuple[int, ...]) -> str:
+    if isinstance(values, Inside) and values.low[element] == values.high[element]:
+        return f"{values.low[element]:.17g}"
+    return judge.shown(values, element)

@@ -137,11 +137,10 @@ def build(scenario: ModelScenario, rank: int) -> nn.Module:
             model = Transformer(scenario.checkpoint, scenario.twice)
     model.to(getattr(torch, scenario.dtype))
     values = data.initial_values(scenario, rank, {name: tuple(p.shape) for name, p in model.named_parameters()})
-    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(values[name]))
-        for buffer in buffers:
+        for buffer in model.buffers():
             buffer.add_(rank)  # buffers, too, begin differently
     return model.to(place())
 
