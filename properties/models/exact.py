@@ -9,6 +9,7 @@ lattice, summed; `oracle.lattice` raises Inexact where a sum could round in some
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ SHAPES = {
 Weights = list[Lattice]
 
 
+@lru_cache(maxsize=64)
 def train(scenario: ModelScenario, averaging: str) -> tuple[list[Weights], list[Weights]]:
     """For each step the gradients, the mean over ranks of all micro-batches since the last, and the weights after it.
 
