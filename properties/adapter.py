@@ -72,21 +72,31 @@ def _load_file(place: str) -> Any:
     return sys.modules[name]
 
 
+@functools.lru_cache
+def takes(name: str, argument: str) -> bool:
+    """Whether the constructor of the named implementation has an argument of that name."""
+    try:
+        return argument in inspect.signature(find(name)).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 def cap_argument(name: str) -> str | None:
     """The constructor argument that takes the bucket cap, if the named implementation has one."""
-    try:
-        parameters = inspect.signature(find(name)).parameters
-    except (TypeError, ValueError):
-        return None
-    return next((argument for argument in CAP_NAMES if argument in parameters), None)
+    return next((argument for argument in CAP_NAMES if takes(name, argument)), None)
 
 
-def construct(name: str, module: Any, bucket_cap: int | None) -> Any:
-    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None leaves it to the implementation."""
-    implementation, argument = find(name), cap_argument(name)
-    if bucket_cap is None or argument is None:
-        return implementation(module)
-    return implementation(module, **{argument: bucket_cap * CAP_NAMES[argument]})
+def construct(name: str, module: Any, bucket_cap: int | None, broadcast_buffers: bool | None = None) -> Any:
+    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None, there and for ``broadcast_buffers``, leaves it
+    to the implementation, and so does one that has no such argument.
+    """
+    options: dict[str, Any] = {}
+    cap = cap_argument(name)
+    if bucket_cap is not None and cap is not None:
+        options[cap] = bucket_cap * CAP_NAMES[cap]
+    if broadcast_buffers is not None and takes(name, "broadcast_buffers"):
+        options["broadcast_buffers"] = broadcast_buffers
+    return find(name)(module, **options)
 
 
 def finish(wrapped: Any) -> None:

@@ -6,6 +6,12 @@ from typing import Any
 
 from oracle.program import AVERAGINGS, UNUSED
 
+# When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
+BUFFERS = ("initial", "each")
+# A module runs in at most one segment that is recomputed; or in any number of them, so that the hook of a parameter fires
+# once for each, and only the last makes its gradient final.
+REENTRANT = ("each once", "any")
+
 
 @dataclass(frozen=True)
 class Claims:
@@ -19,12 +25,20 @@ class Claims:
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
-    tied: bool = False
-    buffers: str | None = None
-    # Re-entrant activation checkpointing. None: not; "each once": a module runs in at most one recomputed segment;
-    # "any": in several, so that the hook of a parameter fires once for each and the last makes its gradient final.
-    reentrant: str | None = None
     most_ranks: int = 8  # world sizes up to this one
+    raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
+    freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
+    tied: bool = False  # a tensor under two names
+    buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
+    sixteen_bits: bool = False  # parameters in bfloat16 and float16
+    layouts: bool = False  # parameters that are not contiguous: transposed, channels last
+    empty: bool = False  # parameters without elements
+    replaces: bool = False  # the caller assigns new parameters after wrapping
+    replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
+    joins: bool = False  # ranks may have unequal numbers of micro-batches
+    stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
+    masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
+    reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
@@ -35,6 +49,13 @@ class Claims:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.unused not in (None, *UNUSED):
             raise ValueError(f"claims: unused is None or one of {', '.join(map(repr, UNUSED))}, not {self.unused!r}")
+        if self.buffers not in (None, *BUFFERS):
+            raise ValueError(f"claims: buffers is None or one of {', '.join(map(repr, BUFFERS))}, not {self.buffers!r}")
+        if self.reentrant not in (None, *REENTRANT):
+            known = ", ".join(map(repr, REENTRANT))
+            raise ValueError(f"claims: reentrant is None or one of {known}, not {self.reentrant!r}")
+        if self.stage not in (None, 0, 1, 2, 3):
+            raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 
 
 def read_claims(declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap: bool) -> Claims:

@@ -74,7 +74,8 @@ class Rank:
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
         self.watched: set[int] = set()
         self.freeze()
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap)
+        broadcasts = self.scenario.broadcast_buffers if self.scenario.buffers else None
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap, broadcasts)
         self.training = Training(self.scenario, self.probe)
         self.seen.setdefault("initial", self.parameters())
 

@@ -6,12 +6,16 @@ It multiplies by the rounded 1/N while copying into the bucket, then sums; gradi
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+# Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
+# frozen after wrapping, which it waits for.
 _CLAIMS = {
     "accumulation": True,
     "several_dtypes": True,
-    "averaging": "multiply by reciprocal then sum",
+    "sixteen_bits": True,
     "tied": True,
+    "empty": True,
     "buffers": "each",
+    "averaging": "multiply by reciprocal then sum",
 }
 
 
@@ -20,8 +24,8 @@ class TorchDDP(DistributedDataParallel):
 
     claims = {**_CLAIMS, "reentrant": "each once"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
 
 
 class TorchDDPFindUnused(DistributedDataParallel):
@@ -29,8 +33,10 @@ class TorchDDPFindUnused(DistributedDataParallel):
 
     claims = {**_CLAIMS, "unused": "untouched"}  # its documentation rules out re-entrant checkpointing
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, find_unused_parameters=True
+        )
 
 
 class TorchDDPBucketView(DistributedDataParallel):
@@ -38,5 +44,7 @@ class TorchDDPBucketView(DistributedDataParallel):
 
     claims = {**_CLAIMS, "reentrant": "each once"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, gradient_as_bucket_view=True
+        )
