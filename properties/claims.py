@@ -9,6 +9,9 @@ from oracle.program import AVERAGINGS, UNUSED
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
+# A module runs in at most one segment that is recomputed; or in any number of them, so that the hook of a parameter fires
+# once for each, and only the last makes its gradient final.
+REENTRANT = ("each once", "any")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Claims:
     joins: bool = False  # ranks may have unequal numbers of micro-batches
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
+    reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
     differentiable: bool = False  # and backward goes through them
@@ -55,6 +59,9 @@ class Claims:
             raise ValueError(f"claims: unused is None or one of {', '.join(map(repr, UNUSED))}, not {self.unused!r}")
         if self.buffers not in (None, *BUFFERS):
             raise ValueError(f"claims: buffers is None or one of {', '.join(map(repr, BUFFERS))}, not {self.buffers!r}")
+        if self.reentrant not in (None, *REENTRANT):
+            known = ", ".join(map(repr, REENTRANT))
+            raise ValueError(f"claims: reentrant is None or one of {known}, not {self.reentrant!r}")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 

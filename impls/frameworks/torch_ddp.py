@@ -23,7 +23,7 @@ _CLAIMS = {
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
-    claims = _CLAIMS
+    claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
@@ -32,7 +32,7 @@ class TorchDDP(DistributedDataParallel):
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {**_CLAIMS, "unused": "untouched"}
+    claims = {**_CLAIMS, "unused": "untouched"}  # its documentation rules out re-entrant checkpointing
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class TorchDDPFindUnused(DistributedDataParallel):
 class TorchDDPBucketView(DistributedDataParallel):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
-    claims = _CLAIMS
+    claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(

@@ -1,0 +1,211 @@
+"""Faults that show on real models: modules used twice, activations recomputed, buffers, outputs that nobody needs."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+from impls.twins.models import GathersAndAdds
+
+MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
+ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once"
+REPLICAS = "test_replicas_of_a_real_model_stay_bitwise_equal"
+BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
+
+
+class FirstHookIsTheLast(StaticBuckets):
+    """Correct where a parameter's hook fires once in a backward; claims that it may fire more often."""
+
+    claims = {**StaticBuckets.claims, "reentrant": "any"}
+    known_fault = "a module used twice under re-entrant checkpointing is sent after the first of its two gradients"
+    source = "recipe"
+    killed_by = (MEAN,)
+
+
+class DividesOnceAUse(NaiveAccumulation):
+    """Divides by the number of ranks for each use of a module in forward, and sums at the end."""
+
+    known_fault = "the gradients of a module used twice are divided twice"
+    source = "recipe"
+    killed_by = (MEAN,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._uses: list[nn.Module] = []
+        for part in module.modules():
+            part.register_forward_hook(self._used)
+
+    def _used(self, part: nn.Module, *_: Any) -> None:
+        if self.synchronize:
+            self._uses.append(part)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Once for each use of the module that has the parameter as its own."""
+        divided = [parameter for part in self._uses for parameter in part.parameters(recurse=False)]
+        rest = [parameter for parameter in self.trained if not any(parameter is one for one in divided)]
+        self._uses.clear()
+        for parameter in (*divided, *rest):
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class ListsByName(NaiveAccumulation):
+    """Divides what is listed by name, where a tied tensor is listed twice."""
+
+    known_fault = "a tensor under two names is divided twice"
+    source = "F11 V https://github.com/pytorch/pytorch/pull/51929"
+    killed_by = (MEAN,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Divides by name, sums by tensor."""
+        for _, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class WaitsForUnused(StaticBuckets):
+    """A bucket that has a member which took no part never goes out."""
+
+    known_fault = "beside a parameter that no rank used, the others of its bucket keep their rank's own gradients"
+    source = "C02 D https://github.com/pytorch/pytorch/issues/128949"
+    killed_by = (MEAN, REPLICAS)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Waits for the buckets that went out by themselves."""
+        for work, bucket in zip(self._in_flight, self._buckets, strict=False):
+            work.wait()
+            bucket.average(self._kernels)
+        self._in_flight.clear()
+
+
+class LastMicrobatchAlone(NaiveAccumulation):
+    """Every synchronizing backward begins with an empty gradient."""
+
+    known_fault = "what was accumulated under no_sync is dropped by the backward that synchronizes"
+    source = "B08 V https://github.com/NVIDIA/Megatron-LM/pull/7186"
+    killed_by = (MEAN, ACCUMULATION)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Clears first where this backward synchronizes."""
+        if self.synchronize:
+            self.module.zero_grad()
+        return super().forward(*inputs, **named)
+
+
+class AveragesWhatComesIn(NaiveAccumulation):
+    """A tensor's hook sees the gradient that comes in, before it is added to what is there."""
+
+    known_fault = "what was accumulated under no_sync stays each rank's own; only the last micro-batch is averaged"
+    source = "B06 S https://github.com/huggingface/picotron/issues/39"
+    killed_by = (MEAN, ACCUMULATION, REPLICAS)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for parameter in self.trained:
+            parameter.register_hook(self._average)
+
+    def _average(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        if not self.synchronize:
+            return None
+        averaged = gradient.clone()
+        dist.all_reduce(averaged)
+        return averaged / dist.get_world_size()
+
+    def finish_gradient_synchronization(self) -> None:
+        """Nothing is left to do."""
+
+
+class CountsLocalMicrobatches(NaiveAccumulation):
+    """Divides by the number of micro-batches as well, which is the caller's business."""
+
+    known_fault = "accumulated gradients are divided by the number of micro-batches too"
+    source = "recipe"
+    killed_by = (MEAN, ACCUMULATION)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._microbatches = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Counts."""
+        self._microbatches += 1
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The mean over ranks and micro-batches."""
+        super().finish_gradient_synchronization()
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                parameter.grad /= self._microbatches
+        self._microbatches = 0
+
+
+class SeedsAllRanksAlike(NaiveAccumulation):
+    """Sets the seed before every forward, so that runs can be repeated: the same one on every rank."""
+
+    known_fault = "every rank drops the same activations: its random numbers are no longer its own"
+    source = "recipe"
+    killed_by = (MEAN,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._forwards = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's, with random numbers that begin anew."""
+        self._forwards += 1
+        torch.manual_seed(self._forwards)
+        return super().forward(*inputs, **named)
+
+
+class BuffersStayLocal(NaiveAccumulation):
+    """Whoever says that buffers need not be sent before each forward loses the first sending, too."""
+
+    known_fault = "buffers do not begin as rank 0's"
+    source = "M02 V https://github.com/pytorch/pytorch/issues/111138"
+    killed_by = (BUFFERS,)
+
+    def __init__(self, module: nn.Module) -> None:
+        own = [buffer.clone() for buffer in module.buffers()]
+        super().__init__(module)
+        with torch.no_grad():
+            for buffer, values in zip(module.buffers(), own, strict=True):
+                buffer.copy_(values)
+
+
+class BuffersItFoundAtFirst(GathersAndAdds):
+    """Sends the buffers that the module had when it was wrapped."""
+
+    known_fault = "a buffer that forward assigns anew is no longer sent: its old tensor is"
+    source = "recipe"
+    killed_by = (BUFFERS, MEAN)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._found = list(module.buffers())
+
+    @torch.no_grad()
+    def broadcast_buffers(self) -> None:
+        """The buffers of the beginning."""
+        for buffer in self._found:
+            dist.broadcast(buffer, src=0)
+
+
+class BuffersOnce(GathersAndAdds):
+    """Sends buffers at the start, and never again."""
+
+    known_fault = "buffers drift apart from the first forward on"
+    source = "recipe"
+    killed_by = (BUFFERS, MEAN)
+
+    def broadcast_buffers(self) -> None:
+        """Nothing."""

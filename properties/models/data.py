@@ -1,0 +1,57 @@
+"""The numbers of a run: values that a model begins with, on each rank others, and the batches, no two alike."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from oracle.fingerprint import odd_part
+from properties.models.scenario import ModelScenario
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+
+ROWS = 3  # samples of a rank in a micro-batch
+WIDTH, HIDDEN, OUT = 3, 4, 2  # of the perceptron and its like
+WORDS, LENGTH = 5, 3  # of the vocabulary and of a sentence
+SIDE = 4  # of an image
+
+
+def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+    """Values for the parameters of these shapes: of a perceptron integers but 0, else a normal distribution's."""
+    random = np.random.default_rng([scenario.seed, 0, rank])
+    drawn = _integers if scenario.model == "mlp" else _normal
+    return {name: drawn(random, shape).astype(scenario.dtype) for name, shape in shapes.items()}
+
+
+def batch(scenario: ModelScenario, rank: int, number: int) -> Arrays:
+    """The ``number``-th micro-batch of a rank: ``inputs``, and ``targets`` or the loss's ``coefficients``."""
+    random = np.random.default_rng([scenario.seed, 1 + number, rank])
+    match scenario.model:
+        case "tied" | "transformer":
+            words = random.integers(0, WORDS, (2, ROWS, LENGTH))
+            return {"inputs": words[0], "targets": words[1]}
+        case "batch norm":
+            return {
+                "inputs": _normal(random, (ROWS, 1, SIDE, SIDE)).astype(scenario.dtype),
+                "coefficients": _normal(random, (ROWS, OUT)).astype(scenario.dtype),
+            }
+        case "mlp":
+            multiple = odd_part(scenario.world_size)  # so that the mean over ranks is exact
+            return {
+                "inputs": _integers(random, (ROWS, WIDTH)).astype(scenario.dtype),
+                "coefficients": (_integers(random, (ROWS, OUT)) * multiple).astype(scenario.dtype),
+            }
+        case _:
+            return {
+                "inputs": _normal(random, (ROWS, WIDTH)).astype(scenario.dtype),
+                "coefficients": _normal(random, (ROWS, 2 * OUT)).astype(scenario.dtype),
+            }
+
+
+def _integers(random: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """From -3 to 3, never 0."""
+    return random.integers(1, 4, shape) * random.choice([-1, 1], shape)
+
+
+def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    return random.standard_normal(shape)

@@ -1,0 +1,75 @@
+"""Draws runs of real models: only what is claimed, and of the perceptron only what nothing rounds.
+
+All shrink to a perceptron on two ranks, one micro-batch, one step, no options.
+"""
+
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+
+from oracle.lattice import Inexact
+from properties.claims import Claims
+from properties.models import exact
+from properties.models.scenario import MODELS, OPTIMIZERS, ModelScenario
+
+MOST_RANKS = 5
+CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
+SEEDS = 3
+
+
+def claimed(claims: Claims) -> Iterator[str]:
+    """The models that an implementation with these claims must be right on."""
+    needs = {
+        "tied": claims.tied,
+        "two heads": claims.unused is not None,
+        "batch norm": claims.buffers is not None,
+        "moving average": claims.buffers is not None,
+    }
+    yield from (model for model in MODELS if needs.get(model, True))
+
+
+@st.composite
+def model_scenarios(
+    draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False
+) -> ModelScenario:
+    """A run of one of these models, where claimed; ``accumulating``: with a micro-batch inside `no_sync`."""
+    model = draw(st.sampled_from([each for each in (*claimed(claims), "transformer") if each in models]))
+    ranks = min(draw(st.sampled_from((2, 3, 1, 5, 4))), claims.most_ranks)
+    local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=1, max_size=3).map(tuple))
+    if accumulating and not any(local):
+        local = (1, *local[1:])
+    checkpoint, twice = "", False
+    if model == "transformer":
+        checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant else ("", "not re-entrant")
+        checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
+        twice = twice and (checkpoint != "re-entrant" or claims.reentrant == "any")
+    return ModelScenario(
+        model,
+        ranks,
+        local,
+        checkpoint,
+        twice,
+        draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks).map(tuple)) if model == "two heads" else (),
+        draw(st.sampled_from(("float32", "float64"))),
+        "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
+        draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
+        draw(st.integers(0, SEEDS - 1)),
+    )
+
+
+def provable_scenarios(
+    claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False
+) -> st.SearchStrategy[ModelScenario]:
+    """Runs whose values are proved: of the perceptron only those that stay exact."""
+    drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, models, accumulating)
+    return drawn.filter(lambda scenario: is_provable(scenario, claims.averaging))
+
+
+def is_provable(scenario: ModelScenario, averaging: str) -> bool:
+    """Whether nothing rounds, where that is what the proof needs."""
+    if scenario.model == "mlp":
+        try:
+            exact.train(scenario, averaging)
+        except Inexact:
+            return False
+    return True

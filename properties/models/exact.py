@@ -1,0 +1,86 @@
+"""The perceptron in integers times a power of two: the whole batch in one place, with the proof that nothing rounds.
+
+With W1, b1, W2, b2 its weights, x a sample and c its coefficients, the loss is the sum over samples of <c, y>, where
+
+    z = W1 x + b1     h = max(z, 0)     y = W2 h + b2     dh = W2' c     dz = dh where z > 0, else 0
+
+so the gradients of W1, b1, W2, b2 are the sums of dz x', dz, c h', c. All are products of integers with values on the
+lattice, summed; `oracle.lattice` raises Inexact where a sum could round in some order. (The gradient of max at 0 is 0.)
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from oracle import lattice
+from oracle.lattice import Formats, Lattice
+from properties.models import data
+from properties.models.scenario import ModelScenario
+
+RATE = 0.25  # as `modules.optimizer` has it
+SHAPES = {
+    "first.weight": (data.HIDDEN, data.WIDTH),
+    "first.bias": (data.HIDDEN,),
+    "second.weight": (data.OUT, data.HIDDEN),
+    "second.bias": (data.OUT,),
+}
+Weights = list[Lattice]
+
+
+@lru_cache(maxsize=64)
+def train(scenario: ModelScenario, averaging: str) -> tuple[list[Weights], list[Weights]]:
+    """For each step the gradients, the mean over ranks of all micro-batches since the last, and the weights after it.
+
+    Raises Inexact where anything might round; so for an optimizer that is no plain SGD.
+    """
+    if scenario.optimizer != "SGD":
+        raise lattice.Inexact(f"{scenario.optimizer} is not followed in integers")
+    form = lattice.formats((scenario.dtype,), (1,))
+    values = data.initial_values(scenario, 0, SHAPES)
+    weights = [lattice.from_integers(values[name]) for name in SHAPES]
+    gradients, after, batch = [], [], 0
+    for local in scenario.local:
+        batches = range(batch, batch + local + 1)
+        batch = batches.stop
+        of_ranks = [_sums(scenario, rank, batches, weights, form) for rank in range(scenario.world_size)]
+        means = [_mean([mine[index] for mine in of_ranks], averaging, form) for index in range(len(weights))]
+        moves = [-lattice.scale(mean, RATE, form) for mean in means]
+        weights = [lattice.add(np.stack(pair), form) for pair in zip(weights, moves, strict=True)]
+        gradients.append(means)
+        after.append(weights)
+    return gradients, after
+
+
+def _mean(terms: Sequence[Lattice], averaging: str, form: Formats) -> Lattice:
+    flat = np.stack([term.reshape(-1) for term in terms])
+    each = lattice.formats((form.forms[0].name,), (flat.shape[1],))
+    return lattice.mean(flat, averaging, each).reshape(terms[0].shape)
+
+
+def _sums(scenario: ModelScenario, rank: int, batches: range, weights: Weights, form: Formats) -> Weights:
+    """A rank's gradients over some micro-batches, as sums over all their samples."""
+    rows = [data.batch(scenario, rank, number) for number in batches]
+    x = np.concatenate([row["inputs"] for row in rows]).astype(np.int64)
+    c = np.concatenate([row["coefficients"] for row in rows]).astype(np.int64)
+    first, bias, second, _ = weights
+    z = _add([_times(x[:, None, j], first[None, :, j], form) for j in range(x.shape[1])], form, bias)
+    h = np.where(z > 0, z, 0)
+    dh = _add([_times(c[:, None, i], second[None, i, :], form) for i in range(c.shape[1])], form)
+    dz = np.where(z > 0, dh, 0)
+    return [
+        lattice.add(_times(x[:, None, :], dz[:, :, None], form), form),
+        lattice.add(dz, form),
+        lattice.add(_times(c[:, :, None], h[:, None, :], form), form),
+        lattice.add(lattice.from_integers(c), form),
+    ]
+
+
+def _times(integers: npt.NDArray[np.int64], values: Lattice, form: Formats) -> Lattice:
+    return lattice.multiply(integers, values, form)
+
+
+def _add(terms: list[Lattice], form: Formats, bias: Lattice | None = None) -> Lattice:
+    extra = [] if bias is None else [np.broadcast_to(bias, terms[0].shape)]
+    return lattice.add(np.stack([*terms, *extra]), form)

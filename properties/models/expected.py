@@ -1,0 +1,123 @@
+"""What must be seen of a run: proved intervals for what was communicated, bits for what a rank computes by itself."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oracle import enclosures, lattice
+from oracle.intervals import Interval
+from oracle.state import Inside
+from properties.models import exact
+from properties.models.scenario import ModelScenario
+from properties.trial import Trial
+from worlds.contract import Job
+
+Told = list[Any]  # by parameter or buffer: an array, an interval, or None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers``.
+
+    ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
+    """
+
+    gradients: list[Told]
+    parameters: list[Told]
+    buffers: list[list[Told]]
+    terms: list[list[Interval]]
+
+
+def expect(trial: Trial, scenario: ModelScenario, seen: Mapping[str, Any]) -> Expected:
+    """What goes with what rank 0 was ``seen`` to hold at the beginning of each step. Replays on the trial's world."""
+    request = {
+        "scenario": scenario.to_json(),
+        "buffers": trial.claims.buffers,
+        "parameters": [pack(each) for each in (seen["initial"][: len(seen["names"][0])], *seen["parameters"])],
+        "gradients": [pack(each) for each in seen["gradients"]],
+    }
+    (report,) = trial.world.run(Job("properties.models.replay:replay", json.dumps(request), 1, limit=trial.limit))
+    if report.result is None:
+        raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
+    local, buffers = report.result["local"], report.result["buffers"]
+    if scenario.model == "mlp":
+        in_integers = exact.train(scenario, trial.claims.averaging)
+        gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
+        return Expected(gradients, parameters, buffers, [])
+    terms, gradients, batch = [], [], 0
+    for count in scenario.local:
+        batches = local[batch : batch + count + 1]
+        batch += count + 1
+        terms.append(_contributions(batches, seen["parameters"][0], scenario.dtype))
+        gradients.append(_means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype))
+    return Expected(gradients, report.result["parameters"], buffers, terms)
+
+
+def pack(arrays: Sequence[Any]) -> list[str | None]:
+    """Arrays of the scenario's dtype as text, bit for bit; None stays None."""
+    return [None if array is None else array.tobytes().hex() for array in arrays]
+
+
+def _point(value: lattice.Lattice, form: str) -> Inside:
+    values = lattice.to_float(value)
+    return Inside(values, values, form)
+
+
+def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> list[Interval]:
+    """By rank, what it has of all gradients after some micro-batches, added in any order; none counts as zero."""
+
+    def flat(gradients: Told) -> Interval:
+        pairs = zip(gradients, like, strict=True)
+        return Interval.point(np.concatenate([(np.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
+
+    return [enclosures.add([flat(batch[rank]) for batch in batches], form) for rank in range(len(batches[0]))]
+
+
+def _means(terms: list[Interval], batches: Sequence[Sequence[Told]], like: Told, trial: Trial, form: str) -> list[Any]:
+    mean, place = enclosures.mean(terms, trial.claims.averaging, form), 0
+    found: Told = []
+    for index, parameter in enumerate(like):
+        mine = slice(place, place := place + parameter.size)
+        shape: Any = parameter.shape
+        if any(gradients[index] is not None for batch in batches for gradients in batch):
+            found.append(Inside(mean.low[mine].reshape(shape), mean.high[mine].reshape(shape), form))
+        else:
+            found.append(np.zeros_like(parameter) if trial.claims.unused == "zero" else None)
+    return found
+
+
+def unseen(expected: Expected, averaging: str, form: str) -> list[str]:
+    """The faulty means that might lie in every interval: of a step, one rank missing or doubled, or a wrong divisor."""
+    found = []
+    for step, terms in enumerate(expected.terms):
+        right = enclosures.mean(terms, averaging, form)
+        for name, fault in _faults(len(terms), averaging, form):
+            wrong = fault(terms)
+            if not ((wrong.low > right.high) | (wrong.high < right.low)).any():
+                found.append(f"step {step}: {name}")
+    return found
+
+
+def _faults(ranks: int, averaging: str, form: str) -> list[tuple[str, Callable[[list[Interval]], Interval]]]:
+    def weighing(rank: int, weight: float) -> Callable[[list[Interval]], Interval]:
+        def fault(terms: list[Interval]) -> Interval:
+            mine = terms[rank]
+            terms = [*terms[:rank], Interval(mine.low * weight, mine.high * weight), *terms[rank + 1 :]]
+            return enclosures.mean(terms, averaging, form)
+
+        return fault
+
+    def dividing(divisor: int) -> Callable[[list[Interval]], Interval]:
+        def fault(terms: list[Interval]) -> Interval:
+            total = enclosures.add(terms, form)
+            return total.divide_by_positive(Interval.point(np.full(total.low.shape, float(divisor)))).round(form)
+
+        return fault
+
+    missing = [(f"rank {rank} is missing", weighing(rank, 0.0)) for rank in range(ranks)]
+    doubled = [(f"rank {rank} counts twice", weighing(rank, 2.0)) for rank in range(ranks)]
+    divisors = {1, ranks - 1, ranks + 1, ranks * ranks} - {0, ranks}
+    return missing + doubled + [(f"divided by {each}, not {ranks}", dividing(each)) for each in sorted(divisors)]

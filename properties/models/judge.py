@@ -1,0 +1,83 @@
+"""Compares what was seen of a real model with what must be, and says it with the names of the modules."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from oracle.state import Inside
+from properties import judge
+from properties.models.expected import Expected
+from properties.models.scenario import ModelScenario
+from properties.trial import Run
+from properties.verdict import Difference, SilentlyWrong
+
+
+def begins_alike(run: Run, headline: str, buffers: bool) -> None:
+    """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised."""
+    first = run.observations[0]["given"]
+    count = len(first) if buffers else len(run.observations[0]["names"][0])
+    for rank, seen in enumerate(run.observations):
+        _compare(run, headline, "parameter", -1, rank, seen["initial"][:count], first[:count])
+
+
+def gradients(run: Run, expected: Expected, headline: str) -> None:
+    """Every gradient, after each Finish, is what it must be, and the same bits on every rank."""
+    for step, wanted in enumerate(expected.gradients):
+        for rank, seen in enumerate(run.observations):
+            _compare(run, headline, "gradient", step, rank, seen["gradients"][step], wanted)
+        replicas(run, headline, "gradients", step)
+
+
+def parameters(run: Run, expected: Expected, headline: str) -> None:
+    """Every parameter, after each step, is what the optimizer makes of the gradients seen, on every rank."""
+    for step, wanted in enumerate(expected.parameters):
+        for rank, seen in enumerate(run.observations):
+            _compare(run, headline, "parameter", step, rank, seen["parameters"][step], wanted)
+
+
+def replicas(run: Run, headline: str, kind: str, step: int) -> None:
+    """Every rank has rank 0's bits; ``kind``: "gradients" or "parameters"."""
+    first = run.observations[0][kind][step]
+    for rank, seen in enumerate(run.observations):
+        _compare(run, headline, kind.removesuffix("s"), step, rank, seen[kind][step], first)
+
+
+def buffers(run: Run, expected: Expected, headline: str) -> None:
+    """Every buffer, after each micro-batch, is what its rank's forward makes of what it has to begin with."""
+    for batch, by_rank in enumerate(expected.buffers):
+        for rank, seen in enumerate(run.observations):
+            _compare(run, headline, "buffer", batch, rank, seen["buffers"][batch], by_rank[rank])
+
+
+def _compare(
+    run: Run, headline: str, quantity: str, place: int, rank: int, seen: Sequence[Any], wanted: Sequence[Any]
+) -> None:
+    """``place``: the step, or for buffers the micro-batch; -1: after construction."""
+    broken = None
+    try:
+        judge.compare(run, headline, quantity, place, rank, seen, wanted)
+    except SilentlyWrong as found:
+        broken = found
+    if broken is not None:  # raised outside the handler, as `properties.search` needs it
+        assert broken.difference is not None
+        words = f"{headline} {_words(run, broken.difference)}"
+        raise SilentlyWrong(words, run.scenario, run.outcome, broken.difference)
+
+
+def _words(run: Run, difference: Difference) -> str:
+    scenario: Any = run.scenario
+    assert isinstance(scenario, ModelScenario)
+    parameters, buffers = run.observations[0]["names"]
+    names = buffers if difference.quantity == "buffer" else [*parameters, *buffers]
+    name = names[difference.parameter] + (".grad" if difference.quantity == "gradient" else "")
+    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    when = f"in step {difference.place}" if difference.quantity == "gradient" else f"after step {difference.place}"
+    when = f"after micro-batch {difference.place}" if difference.quantity == "buffer" else when
+    when = "after construction" if difference.place < 0 else when
+    told = [_shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    return f"On rank {difference.rank}, {when}, {name}{at} is {told[0]} where it must be {told[1]}."
+
+
+def _shown(values: Any, element: tuple[int, ...]) -> str:
+    if isinstance(values, Inside) and values.low[element] == values.high[element]:
+        return f"{values.low[element]:.17g}"
+    return judge.shown(values, element)

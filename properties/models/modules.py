@@ -1,0 +1,169 @@
+"""The models, as people write them in torch; small, so that hundreds of runs take seconds."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from properties.models import data
+from properties.models.data import HIDDEN, OUT, SIDE, WIDTH, WORDS
+from properties.models.scenario import ModelScenario
+from worlds.devices import place
+
+DROPOUT = 0.25
+
+
+class Perceptron(nn.Module):
+    """Two layers with ReLU between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, OUT)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Outputs of shape (rows, OUT)."""
+        return self.second(self.first(inputs).relu())
+
+
+class Tied(nn.Module):
+    """A language model whose head is its embedding: one tensor under two names, reached twice in backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, HIDDEN)
+        self.mix = nn.Linear(HIDDEN, HIDDEN)
+        self.head = nn.Linear(HIDDEN, WORDS, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Logits of shape (rows, length, WORDS)."""
+        return self.head(self.mix(self.embedding(words)).tanh())
+
+
+class Convolution(nn.Module):
+    """Convolution, batch norm with its running statistics, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)
+        self.head = nn.Linear(2 * (SIDE - 2) ** 2, OUT)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Outputs of shape (rows, OUT)."""
+        return self.head(self.norm(self.convolution(images)).relu().flatten(1))
+
+
+class MovingAverage(nn.Module):
+    """Subtracts a running average that each forward *assigns anew* instead of writing into it."""
+
+    average: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(WIDTH))
+        self.layer = nn.Linear(WIDTH, 2 * OUT)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Outputs of shape (rows, 2 OUT)."""
+        self.average = (self.average + inputs.mean(0)) / 2
+        return self.layer(inputs - self.average)
+
+
+class TwoHeads(nn.Module):
+    """Two outputs of one trunk; a loss may use either or both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.left, self.right = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, OUT), nn.Linear(HIDDEN, OUT)
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two tensors of shape (rows, OUT)."""
+        hidden = self.trunk(inputs).tanh()
+        return self.left(hidden), self.right(hidden)
+
+
+class Block(nn.Module):
+    """Causal attention of one head and a feed-forward layer, each behind a layer norm, with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_attention, self.before_layers = nn.LayerNorm(HIDDEN), nn.LayerNorm(HIDDEN)
+        self.attention, self.layers = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x of shape (rows, length, HIDDEN), and so the result."""
+        query, key, value = self.attention(self.before_attention(x)).chunk(3, -1)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(HIDDEN)
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        attended = scores.masked_fill(later, -math.inf).softmax(-1) @ value
+        x = x + functional.dropout(attended, DROPOUT, self.training)
+        return x + functional.dropout(functional.gelu(self.layers(self.before_layers(x))), DROPOUT, self.training)
+
+
+class Transformer(nn.Module):
+    """An embedding, one block, once or twice, perhaps recomputed in backward, and a head."""
+
+    def __init__(self, how: str, twice: bool) -> None:
+        super().__init__()
+        self.how, self.uses = how, 1 + twice
+        self.embedding, self.block, self.head = nn.Embedding(WORDS, HIDDEN), Block(), nn.Linear(HIDDEN, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Logits of shape (rows, length, WORDS)."""
+        x = self.embedding(words)
+        for _ in range(self.uses):
+            x = checkpoint(self.block, x, use_reentrant=self.how == "re-entrant") if self.how else self.block(x)
+        return self.head(x)
+
+
+def build(scenario: ModelScenario, rank: int) -> nn.Module:
+    """The model of a scenario, in training mode, with the initial values of a rank."""
+    model: nn.Module
+    match scenario.model:
+        case "mlp":
+            model = Perceptron()
+        case "tied":
+            model = Tied()
+        case "batch norm":
+            model = Convolution()
+        case "moving average":
+            model = MovingAverage()
+        case "two heads":
+            model = TwoHeads()
+        case _:
+            model = Transformer(scenario.checkpoint, scenario.twice)
+    model.to(getattr(torch, scenario.dtype))
+    values = data.initial_values(scenario, rank, {name: tuple(p.shape) for name, p in model.named_parameters()})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(values[name]))
+        for buffer in model.buffers():
+            buffer.add_(rank)  # buffers, too, begin differently
+    return model.to(place())
+
+
+def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Tensor], used: int) -> torch.Tensor:
+    """The loss of a micro-batch; ``used``: which of two outputs it takes, as bits."""
+    if "targets" in batch:
+        assert isinstance(outputs, torch.Tensor)
+        return functional.cross_entropy(outputs.flatten(0, 1), batch["targets"].flatten())
+    if isinstance(outputs, tuple):
+        parts = zip(outputs, batch["coefficients"].chunk(2, 1), strict=True)
+        terms = [(output * part).sum() for index, (output, part) in enumerate(parts) if used >> index & 1]
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+    assert isinstance(outputs, torch.Tensor)
+    return (outputs * batch["coefficients"]).sum()
+
+
+def optimizer(scenario: ModelScenario, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a scenario; its rates are powers of two."""
+    match scenario.optimizer:
+        case "SGD":
+            return torch.optim.SGD(model.parameters(), lr=0.25)
+        case "momentum":
+            return torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5)
+        case _:
+            return torch.optim.Adam(model.parameters(), lr=0.125)

@@ -1,0 +1,100 @@
+"""What every rank runs: a real model, trained by an implementation, observed from outside."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from oracle.events import Finish, Step, ZeroGrad
+from properties import adapter
+from properties.models import data, modules
+from properties.models.scenario import Microbatch, ModelScenario
+from properties.probes import to_numpy
+from worlds.devices import place
+
+
+@lru_cache(maxsize=8)
+def _read(payload: str) -> tuple[str, ModelScenario]:
+    """The implementation's name and the scenario; read once for all ranks of the simulated world."""
+    request = json.loads(payload)
+    return request["implementation"], ModelScenario.from_json(request["scenario"])
+
+
+def train(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Runs a scenario. ``payload``: the implementation's name and the scenario.
+
+    Returns ``names``, of parameters and buffers; the values ``given`` to the implementation and the ``initial`` ones
+    after construction, parameters first; for each step the ``gradients`` and the new ``parameters``, for each
+    micro-batch the ``buffers``: lists of arrays, None where there is no gradient.
+    """
+    name, scenario = _read(payload)
+    at = "while it was constructed"
+    try:
+        training = ModelTraining(name, scenario, rank)
+        for number, event in enumerate(scenario.program):
+            at = f"in event {number}, {event!r}"
+            training.run(event)
+    except Exception as error:
+        error.add_note(at)
+        raise
+    return training.seen
+
+
+class ModelTraining:
+    """One rank's model, implementation and training loop, and what is seen of them."""
+
+    def __init__(self, name: str, scenario: ModelScenario, rank: int) -> None:
+        self.scenario, self.rank, self.batch = scenario, rank, 0
+        self.model = modules.build(scenario, rank)
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.seen: dict[str, Any] = {
+            "names": (self.names, [name for name, _ in self.model.named_buffers()]),
+            "given": [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())],
+            "gradients": [],
+            "parameters": [],
+            "buffers": [],
+        }
+        self.wrapped = adapter.construct(name, self.model, scenario.bucket_cap)
+        self.seen["initial"] = [*self.parameters(), *self.buffers()]
+        self.optimizer = modules.optimizer(scenario, self.model)
+        torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
+
+    def parameters(self) -> list[Any]:
+        """Copies of the parameters."""
+        return [to_numpy(parameter) for parameter in self.model.parameters()]
+
+    def buffers(self) -> list[Any]:
+        """Copies of the buffers."""
+        return [to_numpy(buffer) for buffer in self.model.buffers()]
+
+    def run(self, event: Microbatch | Finish | Step | ZeroGrad) -> None:
+        """One event, and what is seen after it."""
+        match event:
+            case Microbatch():
+                with adapter.synchronizing(self.wrapped, event.synchronize):
+                    backward(self.scenario, self.wrapped, self.rank, self.batch)
+                self.batch += 1
+                self.seen["buffers"].append(self.buffers())
+            case Finish():
+                adapter.finish(self.wrapped)
+                self.seen["gradients"].append([to_numpy(parameter.grad) for parameter in self.model.parameters()])
+            case Step():
+                self.optimizer.step()
+                self.seen["parameters"].append(self.parameters())
+            case ZeroGrad():
+                self.model.zero_grad(set_to_none=event.set_to_none)
+
+
+def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> None:
+    """Forward and backward of one micro-batch; ``model``: wrapped or not."""
+    batch = {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
+    outputs = model(batch["inputs"])
+    modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
+
+
+def seed_of(scenario: ModelScenario, rank: int) -> int:
+    """Where a rank's random numbers begin."""
+    return 1000 * (scenario.seed + 1) + rank

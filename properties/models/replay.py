@@ -1,0 +1,101 @@
+"""What every rank does by itself, done again in one process, from what was seen at the beginning of each step."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from oracle.formats import FORMATS
+from properties.models import modules
+from properties.models.rank import backward, seed_of
+from properties.models.scenario import Microbatch, ModelScenario
+from properties.probes import to_numpy
+from worlds.devices import place
+
+
+def _unpack(text: str, like: torch.Tensor, dtype: str) -> torch.Tensor:
+    values = np.frombuffer(bytes.fromhex(text), FORMATS[dtype].numpy).reshape(like.shape)
+    return torch.from_numpy(values.copy()).to(like.device)
+
+
+def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """``payload``: the ``scenario``; the ``parameters`` seen at the beginning and after each step, and the
+    ``gradients`` seen in each, packed; and whose ``buffers`` ranks have, as `properties.claims` says it.
+
+    Returns ``local``: for each micro-batch and rank the gradients of it alone; the ``buffers`` after it; and for each
+    step the ``parameters`` to which the optimizer takes what was seen.
+    """
+    request = json.loads(payload)
+    scenario = ModelScenario.from_json(request["scenario"])
+    replayed = Replay(scenario, request["buffers"])
+    optimized = modules.build(scenario, 0)
+    optimizer = modules.optimizer(scenario, optimized)
+    after, step = [], -1
+    for event in (Microbatch(), *scenario.program):  # the first stands for the beginning
+        if step < 0 or type(event).__name__ == "Step":
+            if step >= 0:
+                _set(optimized, request["parameters"][step], scenario.dtype)
+                for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
+                    parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
+                optimizer.step()
+                after.append([to_numpy(parameter) for parameter in optimized.parameters()])
+            step += 1
+            for model in replayed.models:
+                _set(model, request["parameters"][step], scenario.dtype)
+        elif isinstance(event, Microbatch):
+            replayed.run(event)
+    return {"local": replayed.local, "buffers": replayed.buffers, "parameters": after}
+
+
+class Replay:
+    """A model for each rank, with its buffers and its random numbers."""
+
+    def __init__(self, scenario: ModelScenario, policy: str | None) -> None:
+        self.scenario, self.policy, self.synchronized = scenario, policy, True
+        self.models = [modules.build(scenario, rank) for rank in range(scenario.world_size)]
+        if policy is not None:
+            self._broadcast()
+        self.random = []
+        for rank in range(scenario.world_size):
+            torch.manual_seed(seed_of(scenario, rank))
+            self.random.append(_random())
+        self.local: list[list[list[Any]]] = []
+        self.buffers: list[list[list[Any]]] = []
+
+    def _broadcast(self) -> None:
+        for model in self.models[1:]:
+            for buffer, of_rank_zero in zip(model.buffers(), self.models[0].buffers(), strict=True):
+                buffer.copy_(of_rank_zero)
+
+    def run(self, event: Microbatch) -> None:
+        """The next micro-batch, on every rank."""
+        if self.policy == "each" and self.synchronized:
+            self._broadcast()
+        self.synchronized = event.synchronize
+        self.local.append([])
+        self.buffers.append([])
+        for rank, model in enumerate(self.models):
+            _random(self.random[rank])
+            backward(self.scenario, model, rank, len(self.local) - 1)
+            self.random[rank] = _random()
+            self.local[-1].append([to_numpy(parameter.grad) for parameter in model.parameters()])
+            self.buffers[-1].append([to_numpy(buffer) for buffer in model.buffers()])
+            model.zero_grad()
+
+
+@torch.no_grad()
+def _set(model: nn.Module, packed: Sequence[str], dtype: str) -> None:
+    for parameter, text in zip(model.parameters(), packed, strict=True):
+        parameter.copy_(_unpack(text, parameter, dtype))
+
+
+def _random(state: torch.Tensor | None = None) -> torch.Tensor:
+    """The state of the random numbers that dropout draws here; sets it first, if one is given."""
+    generator: Any = torch if place() == "cpu" else torch.cuda
+    if state is not None:
+        generator.set_rng_state(state)
+    found: torch.Tensor = generator.get_rng_state()
+    return found

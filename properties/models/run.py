@@ -1,0 +1,21 @@
+"""Runs a real model on a trial's world."""
+
+import json
+from typing import Any
+
+from properties.models.scenario import ModelScenario
+from properties.trial import Run, Trial, judge_errors
+from worlds.contract import Job
+
+FUNCTION = "properties.models.rank:train"  # by name: torch is imported where the ranks are
+
+
+def run(trial: Trial, scenario: ModelScenario) -> Run:
+    """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
+    asked: Any = scenario  # a verdict tells of it as it does of a program
+    payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json()})
+    outcome = trial.world.run(Job(FUNCTION, payload, scenario.world_size, at_once=trial.at_once, limit=trial.limit))
+    trial.left.update(each for report in outcome for each in report.left)
+    judge_errors(asked, outcome)
+    trial.witnessed["ran to its end"] += 1
+    return Run(asked, outcome)

@@ -1,0 +1,79 @@
+"""A training run of a real model, as plain data that evaluates back, has JSON both ways, and shrinks."""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from oracle.events import Finish, Short, Step, ZeroGrad
+
+MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer")
+CHECKPOINTS = ("", "not re-entrant", "re-entrant")
+OPTIMIZERS = ("SGD", "momentum", "Adam")
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True, repr=False)
+class Microbatch(Short):
+    """Forward and backward of the next micro-batch, inside ``no_sync`` unless it synchronizes."""
+
+    synchronize: bool = True
+
+
+@dataclass(frozen=True, repr=False)
+class ModelScenario(Short):
+    """One model trained on ``world_size`` ranks.
+
+    ``local``: for each step, how many micro-batches run inside ``no_sync`` before the one that synchronizes. Then
+    Finish, a step, and gradients become None. ``seed``: of values and batches; no two ranks have the same. Of a
+    transformer: ``checkpoint`` says how its block's activations are recomputed, ``twice`` that the block is used two
+    times in a row. Of two heads: ``heads`` has, for each rank, the outputs that its loss uses, as bits (1, 2 or 3);
+    with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
+    """
+
+    model: str = "mlp"
+    world_size: int = 2
+    local: tuple[int, ...] = (0,)
+    checkpoint: str = ""
+    twice: bool = False
+    heads: tuple[int, ...] = ()
+    dtype: str = "float32"
+    optimizer: str = "SGD"
+    bucket_cap: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = {"model": MODELS, "checkpoint": CHECKPOINTS, "optimizer": OPTIMIZERS, "dtype": DTYPES}
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{name} is one of {', '.join(map(repr, values))}, not {getattr(self, name)!r}")
+        if self.world_size < 1 or not self.local or min(self.local) < 0:
+            told = f"world_size={self.world_size}, local={self.local}"
+            raise ValueError(f"there are at least one rank and one step, not {told}")
+        if (self.checkpoint or self.twice) and self.model != "transformer":
+            raise ValueError(f"checkpoint and twice are a transformer's, not of {self.model!r}")
+        if bool(self.heads) != (self.model == "two heads") or (self.heads and len(self.heads) != self.world_size):
+            raise ValueError(f"two heads, and they alone, have one number a rank in heads, not {self.heads}")
+        if not set(self.heads) <= {1, 2, 3}:
+            raise ValueError(f"the heads that a rank uses are 1, 2 or 3 (both), not {self.heads}")
+
+    @cached_property
+    def program(self) -> tuple[Microbatch | Finish | Step | ZeroGrad, ...]:
+        """The events, in order."""
+        events: list[Microbatch | Finish | Step | ZeroGrad] = []
+        for count in self.local:
+            events += [*[Microbatch(False)] * count, Microbatch(), Finish(), Step(), ZeroGrad()]
+        return tuple(events)
+
+    def used(self, rank: int, batch: int) -> int:
+        """The outputs that a rank's loss uses in a micro-batch, as bits."""
+        return self.heads[(rank + batch) % self.world_size] if self.heads else 3
+
+    def to_json(self) -> str:
+        """The scenario as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "ModelScenario":
+        """The scenario that `to_json` wrote."""
+        data = json.loads(text)
+        return cls(**{**data, "local": tuple(data["local"]), "heads": tuple(data["heads"])})

@@ -1,0 +1,79 @@
+"""P1, P3, P4 and P16 on real models: what they compute, not what probes were made to compute."""
+
+from functools import partial
+
+from properties.claims import Claims
+from properties.law import law
+from properties.models import judge
+from properties.models.draws import provable_scenarios
+from properties.models.expected import expect, unseen
+from properties.models.run import run
+from properties.models.scenario import ModelScenario
+from properties.trial import Trial
+
+SEEN = "no faulty mean could lie in the intervals"
+ROUNDING = ModelScenario("transformer")
+
+
+def unsharded(claims: Claims) -> bool:
+    """Whether parameters and gradients are whole on every rank, where these laws look at them."""
+    return claims.stage is None
+
+
+@law("P1", provable_scenarios, needs=unsharded, witnesses={SEEN: ROUNDING})
+def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, scenario: ModelScenario) -> None:
+    """After each synchronization every gradient of a real model is the mean over ranks, and every step follows it.
+
+    Why: a model's gradients reach a wrapper by ways that no probe goes: several uses of a module, dropout, recomputed
+    activations, outputs nobody needs. Broken by hooks that are taken for uses: pytorch/pytorch#187732.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    judge.gradients(found, expected, "A real model's gradients are not the mean over ranks.")
+    judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
+    if expected.terms and not trial.witnessed[SEEN]:
+        trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
+
+
+@law(
+    "P3", partial(provable_scenarios, accumulating=True), needs=lambda claims: unsharded(claims) and claims.accumulation
+)
+def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once(
+    trial: Trial, scenario: ModelScenario
+) -> None:
+    """The mean after micro-batches under `no_sync` holds each of them once, on every rank.
+
+    Why: averaging is linear, so it may wait. Broken by keeping only the last: NVIDIA/Megatron-LM#7186.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    judge.gradients(found, expected, "Accumulated micro-batches of a real model do not count once each.")
+
+
+@law("P4", provable_scenarios, needs=unsharded)
+def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: ModelScenario) -> None:
+    """After construction and every step all ranks hold one set of parameters, whatever random numbers each has drawn.
+
+    Why: nothing brings replicas together again. Ranks drop different activations, as they must.
+    """
+    found = run(trial, scenario)
+    judge.begins_alike(found, "Replicas of a real model do not begin alike.", False)
+    for step in range(len(scenario.local)):
+        judge.replicas(found, "Replicas of a real model differ.", "parameters", step)
+
+
+@law(
+    "P16",
+    partial(provable_scenarios, models=("batch norm", "moving average")),
+    needs=lambda claims: unsharded(claims) and claims.buffers is not None,
+)
+def test_buffers_begin_alike_and_follow_the_policy_claimed(trial: Trial, scenario: ModelScenario) -> None:
+    """Buffers begin as rank 0's; from then on each rank's are its own, or rank 0's before each forward, as claimed.
+
+    Why: running statistics are saved with the model and decide its evaluation; a buffer that forward assigns anew is
+    still the model's. Integer buffers are buffers too. Broken where nothing sends them: pytorch/pytorch#111138.
+    """
+    found = run(trial, scenario)
+    judge.begins_alike(found, "Buffers do not begin alike.", True)
+    expected = expect(trial, scenario, found.observations[0])
+    judge.buffers(found, expected, "Buffers are not what the policy claimed makes them.")

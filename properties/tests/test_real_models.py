@@ -1,0 +1,168 @@
+"""The laws of real models themselves: what they can see, what they draw, and what their reference is worth."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, find, given, settings
+
+from oracle import lattice
+from properties import test_models
+from properties.claims import Claims
+from properties.implementations import look_up
+from properties.law import law_of
+from properties.models import data, exact, modules
+from properties.models.draws import model_scenarios
+from properties.models.expected import expect, unseen
+from properties.models.run import run
+from properties.models.scenario import MODELS, ModelScenario
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+from worlds.contract import World
+
+EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, buffers="initial", reentrant="any")
+NAIVE = "impls.naive:NaiveAccumulation"
+MEAN = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
+ROUNDING = [
+    ModelScenario(model, world_size, (1, 0), heads=(1, 2, 3, 3, 1)[:world_size] if model == "two heads" else ())
+    for model in MODELS
+    for world_size in (2, 3, 5)
+    if model != "mlp"
+]
+
+
+def trial(name: str, world: World) -> Trial:
+    (implementation,) = look_up([name], world)
+    return Trial(implementation, world)
+
+
+@pytest.mark.parametrize("scenario", ROUNDING, ids=repr)
+def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_intervals(
+    sim: World, scenario: ModelScenario
+) -> None:
+    twin = trial("impls.twins.models:GathersAndAdds", sim)
+    for averaging in ("sum then divide", "multiply by reciprocal then sum"):
+        expected = expect(twin, scenario, run(twin, scenario).observations[0])
+        assert len(expected.terms) == 2
+        assert unseen(expected, averaging, scenario.dtype) == []
+
+
+def test_a_contribution_that_is_smaller_than_rounding_is_said_to_be_unseen(sim: World) -> None:
+    scenario = ModelScenario("tied", 3)
+    naive = trial(NAIVE, sim)
+    expected = expect(naive, scenario, run(naive, scenario).observations[0])
+    ((first, second, third),) = expected.terms
+    small = type(third)(third.low * 2.0**-40, third.high * 2.0**-40)
+    expected.terms[0] = [first, second, small]
+    assert unseen(expected, "sum then divide", "float32") == [
+        "step 0: rank 2 is missing",
+        "step 0: rank 2 counts twice",
+    ]
+
+
+@pytest.mark.parametrize("scenario", [ModelScenario(), ModelScenario(world_size=3, local=(1, 0), seed=2)], ids=repr)
+def test_the_perceptron_in_integers_is_what_autograd_makes_of_the_whole_batch_in_one_process(
+    scenario: ModelScenario,
+) -> None:
+    """In float64, all samples of all ranks in one forward."""
+    gradients, parameters = exact.train(scenario, "sum then divide")
+    model = modules.build(scenario, 0).double()
+    optimizer = modules.optimizer(scenario, model)
+    number = 0
+    for step, count in enumerate(scenario.local):
+        batches = [
+            data.batch(scenario, rank, each)
+            for rank in range(scenario.world_size)
+            for each in range(number, number + count + 1)
+        ]
+        number += count + 1
+        whole = {
+            name: torch.from_numpy(np.concatenate([batch[name] for batch in batches]).astype(np.float64))
+            for name in ("inputs", "coefficients")
+        }
+        optimizer.zero_grad()
+        (modules.loss(scenario, model(whole["inputs"]), whole, 3) / scenario.world_size).backward()
+        for parameter, wanted in zip(model.parameters(), gradients[step], strict=True):
+            assert parameter.grad is not None
+            assert np.array_equal(parameter.grad.numpy(), lattice.to_float(wanted))
+        optimizer.step()
+        for parameter, wanted in zip(model.parameters(), parameters[step], strict=True):
+            assert np.array_equal(parameter.detach().numpy(), lattice.to_float(wanted))
+
+
+def test_no_two_ranks_have_the_same_batch_values_or_random_numbers() -> None:
+    for model in MODELS:
+        scenario = ModelScenario(model, heads=(1, 1) if model == "two heads" else ())
+        mine, yours = (data.batch(scenario, rank, 0)["inputs"] for rank in (0, 1))
+        assert not np.array_equal(mine, yours)
+        first, second = (next(modules.build(scenario, rank).parameters()) for rank in (0, 1))
+        assert not torch.equal(first, second)
+
+
+@settings(max_examples=100, database=None)
+@given(model_scenarios(Claims(accumulation=False)))
+def test_what_is_not_claimed_is_not_drawn(scenario: ModelScenario) -> None:
+    assert scenario.model in ("mlp", "transformer")
+    assert scenario.checkpoint != "re-entrant"
+    assert not any(scenario.local)
+    assert scenario.bucket_cap is None
+
+
+def smallest(condition, claims: Claims = EVERYTHING) -> ModelScenario:
+    options = settings(max_examples=300, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    return find(model_scenarios(claims), condition, settings=options)
+
+
+CONDITIONS = {
+    "anything": (lambda scenario: True, ModelScenario()),
+    "a transformer": (lambda scenario: scenario.model == "transformer", ModelScenario("transformer")),
+    "a module used twice and recomputed re-entrantly": (
+        lambda scenario: scenario.twice and scenario.checkpoint == "re-entrant",
+        ModelScenario("transformer", checkpoint="re-entrant", twice=True),
+    ),
+    "accumulation": (lambda scenario: any(scenario.local), ModelScenario(local=(1,))),
+    "two steps": (lambda scenario: len(scenario.local) > 1, ModelScenario(local=(0, 0))),
+    "outputs used differently by rank": (
+        lambda scenario: len(set(scenario.heads)) > 1,
+        ModelScenario("two heads", heads=(1, 2)),
+    ),
+    "five ranks": (lambda scenario: scenario.world_size == 5, ModelScenario(world_size=5)),
+    "a small bucket": (lambda scenario: scenario.bucket_cap, ModelScenario(bucket_cap=16)),
+    "Adam": (lambda scenario: scenario.optimizer == "Adam", ModelScenario("tied", optimizer="Adam")),
+    "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
+}
+
+
+@pytest.mark.parametrize("kind", CONDITIONS)
+def test_each_kind_is_drawn_and_shrinks_to_what_a_person_would_write(kind: str) -> None:
+    condition, minimum = CONDITIONS[kind]
+    assert smallest(condition) == minimum
+
+
+@pytest.mark.parametrize("scenario", [minimum for _, minimum in CONDITIONS.values()], ids=repr)
+def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenario) -> None:
+    assert eval(repr(scenario)) == scenario
+    assert ModelScenario.from_json(scenario.to_json()) == scenario
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "vgg"}, "model is one of .* not 'vgg'"),
+        ({"world_size": 0}, "at least one rank and one step, not world_size=0"),
+        ({"local": ()}, r"local=\(\)"),
+        ({"twice": True}, "a transformer's, not of 'mlp'"),
+        ({"model": "two heads"}, r"one number a rank in heads, not \(\)"),
+        ({"model": "two heads", "heads": (1, 4)}, r"1, 2 or 3 \(both\), not \(1, 4\)"),
+        ({"dtype": "int8"}, "dtype is one of .* not 'int8'"),
+    ],
+)
+def test_a_scenario_that_cannot_be_says_what_is_wrong(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        ModelScenario(**options)
+
+
+def test_a_bucket_sent_after_the_first_of_two_hooks_is_wrong_on_real_processes_too(sim: World, gloo: World) -> None:
+    scenario = ModelScenario("transformer", checkpoint="re-entrant", twice=True, bucket_cap=16)
+    for world in (sim, gloo):
+        with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
+            MEAN.check(trial("impls.faults.models:FirstHookIsTheLast", world), scenario)
