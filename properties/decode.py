@@ -16,6 +16,7 @@ from properties.trial import Trial
 from properties.verdict import Difference, LawBroken, Refused
 
 MOST_RUNS = 64
+MOST_TERMS = 3  # contributions that are told as a sum; of more only those that are wrong
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,27 @@ def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> 
     """The shares in a sentence."""
     name = f"{parameter_name(difference.parameter)}.grad"
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    gradient = f"{name}{at} on rank {difference.rank}"
+    if len(shares) > MOST_TERMS:
+        wrong = [share for share in shares if share.actual != share.expected]
+        counts = [f"{_named(scenario, each)} counts {each.actual} and must count {each.expected}" for each in wrong]
+        return f"in {gradient}, {'; '.join(counts)}{'; the rest is right' if len(wrong) < len(shares) else ''}."
     actual = _combination(scenario, [(share, share.actual) for share in shares])
     expected = _combination(scenario, [(share, share.expected) for share in shares])
-    return f"{name}{at} on rank {difference.rank} is {actual}; it must be {expected}."
+    return f"{gradient} is {actual}; it must be {expected}."
 
 
 def _combination(scenario: Scenario, terms: list[tuple[Share, Fraction]]) -> str:
-    words = []
-    for share, coefficient in terms:
-        if coefficient:
-            owner = f"rank {share.sample}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
-            when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""
-            element = element_name(scenario, share.parameter, share.element)
-            words.append(f"{coefficient} of {owner} {element}{when}")
+    words = [
+        f"{'' if coefficient == 1 else f'{coefficient} of '}{_named(scenario, share)}"
+        for share, coefficient in terms
+        if coefficient
+    ]
     return " + ".join(words) or "nothing"
+
+
+def _named(scenario: Scenario, share: Share) -> str:
+    """Whose gradient of which element, and of which micro-batch where there are several."""
+    owner = f"rank {share.sample}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
+    when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""
+    return f"{owner} {element_name(scenario, share.parameter, share.element)}{when}"

@@ -4,6 +4,8 @@ python -m properties.gallery    writes properties/GALLERY.md anew
 """
 
 import inspect
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,12 @@ def entry(law: Law, world: World) -> str:
         "",
         inspect.cleandoc(law.says),
         "",
-        f"**{attribute}** in `{module.replace('.', '/')}.py`: {fault.known_fault} ({_source(fault.source)}).",
+        *textwrap.wrap(
+            f"**{attribute}** in `{module.replace('.', '/')}.py`: {fault.known_fault} ({_source(fault.source)}).",
+            119,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
         "",
         "```text",
         *story(law, trial, failures[0]),
@@ -83,9 +90,9 @@ def heading(law: Law) -> str:
 
 
 def _source(source: str) -> str:
-    """Where it was seen, as a link: "B07 S https://..." names an entry of the catalogue of faults."""
-    entry, _, address = source.partition(" ")
-    return f"seen in <{address.split()[-1]}>" if "://" in address else f"from a {entry}"
+    """Where it was seen: "B07 S https://..." names an entry of the catalogue of faults, others have no address."""
+    address = re.search(r"https://\S+", source)
+    return f"seen in <{address[0]}>" if address else "a recipe"
 
 
 if __name__ == "__main__":

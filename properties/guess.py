@@ -8,35 +8,36 @@ import numpy as np
 
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
-from oracle.intervals import Interval
 from oracle.program import Backward, Event, Raise, Scenario
+from oracle.state import Inside
 from properties.judge import same_bits
 from properties.verdict import Difference, LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """What would give just these values in every parameter that is wrong there; None where nothing known does."""
+    """What would give just the values of every parameter that is wrong there, on every rank; None where nothing known
+    does.
+    """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
-    result = broken.outcome[difference.rank].result
-    assert result is not None
-    if difference.quantity == "gradient":
-        pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
-    elif difference.place < 0:
-        pairs = zip(result["initial"], expected.initial, strict=True)
-    else:
-        return None  # a step has done more to it than these hypotheses know
-    fitting: dict[str, int] = {}
-    wrong = 0
-    for parameter, (seen, wanted) in enumerate(pairs):
-        if isinstance(wanted, Interval):
-            return None  # the hypotheses are exact values
-        if not same_bits(seen, wanted):
-            wrong += 1
-            for words, values in _hypotheses(scenario, difference, parameter, wanted):
-                if _equal(seen, values):
-                    fitting[words] = fitting.get(words, 0) + 1
-    return next((words for words, fits in fitting.items() if fits == wrong), None)
+    fitting: set[str] | None = None
+    known: list[str] = []
+    for rank, report in enumerate(broken.outcome):
+        assert report.result is not None
+        if difference.quantity == "gradient":
+            pairs = zip(report.result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
+        elif difference.place < 0:
+            pairs = zip(report.result["initial"], expected.initial, strict=True)
+        else:
+            return None  # a step has done more to it than these hypotheses know
+        for parameter, (seen, wanted) in enumerate(pairs):
+            if isinstance(wanted, Inside):
+                return None  # the hypotheses are exact values
+            if not same_bits(seen, wanted):
+                hypotheses = list(_hypotheses(scenario, difference, rank, parameter, wanted))
+                fits = {words for words, values in hypotheses if _equal(seen, values)}
+                known, fitting = [words for words, _ in hypotheses], fits if fitting is None else fitting & fits
+    return next((words for words in known if words in (fitting or ())), None)
 
 
 def _equal(seen: Any, values: Any) -> bool:
@@ -45,27 +46,28 @@ def _equal(seen: Any, values: Any) -> bool:
     return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64))
 
 
-def _hypotheses(scenario: Scenario, difference: Difference, parameter: int, wanted: Any) -> Iterator[tuple[str, Any]]:
+def _hypotheses(
+    scenario: Scenario, difference: Difference, rank: int, parameter: int, wanted: Any
+) -> Iterator[tuple[str, Any]]:
     ranks = scenario.world_size
     shape = scenario.parameters[parameter].shape
     if difference.quantity == "parameter":
-        own = initial_parameters(scenario, difference.rank)[parameter]
-        yield f"rank {difference.rank}'s own initial values: rank 0's never came", own
+        yield "the rank's own initial values: rank 0's never came", initial_parameters(scenario, rank)[parameter]
         return
     if wanted is None:
         yield "a parameter that nobody used got a gradient of zeros", np.zeros(shape)
         return
     expected = np.asarray(wanted, dtype=np.float64)
-    yield "the gradient is missing on this rank", None
+    yield "the gradient is missing", None
     yield "the sum over ranks where the mean is due", expected * ranks
     yield "divided by the number of ranks twice", expected / ranks
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
-    yield f"rank {difference.rank}'s own gradient: never synchronized", local[difference.rank]
-    for rank, values in enumerate(local):
+    yield "the rank's own gradient: never synchronized", local[rank]
+    for other, values in enumerate(local):
         if values is not None:
-            yield f"rank {rank}'s gradient alone", values
-            yield f"rank {rank}'s contribution is missing", expected - values / ranks
-            yield f"rank {rank}'s contribution counts twice", expected + values / ranks
+            yield f"rank {other}'s gradient alone", values
+            yield f"rank {other}'s contribution is missing", expected - values / ranks
+            yield f"rank {other}'s contribution counts twice", expected + values / ranks
     yield "zeros", np.zeros(shape)
 
 

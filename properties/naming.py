@@ -117,4 +117,6 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
         case Raise():
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = "" if event.synchronize else ", inside no_sync"
-            return [f"an error of the caller's, raised and caught on {who} in {event.where}{inside}"]
+            return [
+                f"an error of the caller's, raised and caught on {who} in {'a hook' if event.where == 'hook' else event.where}{inside}"
+            ]

@@ -16,7 +16,7 @@ def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
     labels = [_labels(scenario, rank) for rank in range(scenario.world_size)]
     timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
     broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
-    lines = [f"{broadcasts} broadcasts from rank 0 at construction"] if broadcasts else []
+    lines = [f"{broadcasts} broadcast{'s' if broadcasts > 1 else ''} from rank 0"] if broadcasts else []
     issued = max(map(len, timelines), default=0)
     for number in range(min(issued, MOST)):
         calls = {rank: timeline[number] for rank, timeline in enumerate(timelines) if number < len(timeline)}
@@ -28,9 +28,9 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     """One collective: what each rank put in, where different parameters meet, and what came out of a sum."""
     everyone, agreed = len(calls) == len(labels), len(set(calls.values())) == 1
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
-    names = {rank: [labels[rank].get(value, "?") for value in row] for rank, row in sent.items()}
+    names = {rank: _names(row, labels[rank]) for rank, row in sent.items()}
     cells = {
-        rank: [name + " = " + _number(value) for name, value in zip(names[rank], row, strict=True)]
+        rank: [f"{name} = {_number(value)}" if name else _number(value) for name, value in zip(names[rank], row)]
         for rank, row in sent.items()
     }
     columns = max(map(len, cells.values()))
@@ -48,7 +48,7 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     lines += [
         row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()
     ]
-    meeting = [{row[i] for row in names.values() if i < len(row)} for i in range(columns)]
+    meeting = [{row[i] for row in names.values() if i < len(row) and row[i]} for i in range(columns)]
     if any(len(each) > 1 for each in meeting):
         marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))
         lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")
@@ -57,17 +57,22 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     return lines
 
 
+def _names(row: list[float], labels: dict[float, str]) -> list[str]:
+    """What each number of a collective is, empty where it is nothing known. A second 1 is a flag, not a gradient."""
+    return ["" if value == 1 and 1 in row[:place] else labels.get(value, "") for place, value in enumerate(row)]
+
+
 def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
     """What a number on the wire is: a gradient of one micro-batch or accumulated, before or after dividing."""
     labels: dict[float, str] = {}
     batches = coefficients(scenario, rank)
-    for parameter, shape in enumerate(scenario.parameters):
-        for element in range(shape.count):
-            values = [float(batch[parameter].reshape(-1)[element]) for batch in batches]
-            for value in (*values, *accumulate(values)):
-                if value:
-                    for sent in (value, value / scenario.world_size):
-                        labels.setdefault(sent, element_name(scenario, parameter, element))
+    for divisor in (1, scenario.world_size):
+        for parameter, shape in enumerate(scenario.parameters):
+            for element in range(shape.count):
+                values = [float(batch[parameter].reshape(-1)[element]) for batch in batches]
+                for value in (*values, *accumulate(values)):
+                    if value:
+                        labels.setdefault(value / divisor, element_name(scenario, parameter, element))
     return labels
 
 

@@ -37,7 +37,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     broken, scenario = failure.broken, failure.broken.scenario
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
-    words += _entry("Broken by", broken.headline)
+    words += _entry("Result", broken.headline)
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
