@@ -15,7 +15,7 @@ from properties.budget import Budget
 from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
-from properties.matrix import matrix, verdicts
+from properties.matrix import matrix, totals, verdicts
 from properties.options import add_options
 from properties.record import Record
 from properties.selection import pairs, part, runs
@@ -191,6 +191,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     filed = verdicts(reports, config.stash[_BENCH].left_out)
     if lines := matrix(filed):
         terminalreporter.section("verdicts")
+        lines += ["", totals(filed)]
         for line in lines:
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:

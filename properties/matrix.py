@@ -1,7 +1,7 @@
 """The conformance matrix at the end of a run: which law ended how, for which implementation, on which world."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
@@ -30,7 +30,7 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
     return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))
 
 
-def matrix(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world."""
     rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for each in filed:
@@ -40,7 +40,7 @@ def matrix(filed: Iterable[Mapping[str, Any]]) -> list[str]:
     for implementation, laws in rows.items():
         lines.append(implementation)
         lines += [f"  {law:80} {_ended(by_world)}" for law, by_world in laws.items()]
-    return [*lines, *_totals(filed)] if lines else []
+    return lines
 
 
 def _ended(by_world: list[Mapping[str, Any]]) -> str:
@@ -53,8 +53,8 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
     return "; ".join(ended) or next(iter(places))
 
 
-def _totals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+def totals(filed: Sequence[Mapping[str, Any]]) -> str:
     """All examples and all verdicts, counted."""
     examples = sum(each.get("examples", 0) for each in filed)
     ends = Counter(each["verdict"] for each in filed).most_common()
-    return [f"{examples} examples; {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"]
+    return f"{examples} examples; {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"

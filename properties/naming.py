@@ -115,8 +115,7 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]
         case Raise():
+            where = "a hook" if event.where == "hook" else event.where
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = "" if event.synchronize else ", inside no_sync"
-            return [
-                f"an error of the caller's, raised and caught on {who} in {'a hook' if event.where == 'hook' else event.where}{inside}"
-            ]
+            return [f"an error of the caller's, raised and caught on {who} in {where}{inside}"]

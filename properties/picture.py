@@ -30,7 +30,10 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
     names = {rank: _names(row, labels[rank]) for rank, row in sent.items()}
     cells = {
-        rank: [f"{name} = {_number(value)}" if name else _number(value) for name, value in zip(names[rank], row)]
+        rank: [
+            f"{name} = {_number(value)}" if name else _number(value)
+            for name, value in zip(names[rank], row, strict=True)
+        ]
         for rank, row in sent.items()
     }
     columns = max(map(len, cells.values()))

@@ -7,7 +7,7 @@ from properties.catalogue import every_law
 from properties.hold import hold
 from properties.implementations import CORRECT, look_up
 from properties.law import concerns
-from properties.matrix import PROPERTY, matrix, verdicts
+from properties.matrix import PROPERTY, matrix, totals, verdicts
 from properties.probing import alternatives
 from properties.trial import Trial
 from worlds.contract import World
@@ -57,8 +57,8 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
         Report(**{**common, "number": "P9"}, world="sim", verdict="crashes", examples=2),
         Report(**{**common, "number": "P9"}, world="gloo", verdict="silently wrong", examples=3),
     ]
-    lines = matrix(verdicts(reports, [("my:DDP", "P3", "another", ""), ("your:DDP", "P3", "another", "")]))
-    assert [" ".join(line.split()) for line in lines] == [
+    filed = verdicts(reports, [("my:DDP", "P3", "another", ""), ("your:DDP", "P3", "another", "")])
+    assert [" ".join(line.split()) for line in [*matrix(filed), totals(filed)]] == [
         "my:DDP",
         "P1 a law holds on sim (97) and gloo (10)",
         "P3 another not claimed",

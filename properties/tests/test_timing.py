@@ -12,7 +12,7 @@ from oracle.reduction_order import check_order
 from properties import test_asynchrony
 from properties.implementations import look_up
 from properties.law import law_of
-from properties.matrix import PROPERTY, matrix
+from properties.matrix import PROPERTY, matrix, verdicts
 from properties.report import report
 from properties.search import search
 from properties.timing import DRAWN_ORDERS, order_by_numbers, order_of, tree_by_numbers
@@ -41,9 +41,9 @@ def reports(verdicts: dict[str, str]) -> Iterator[Any]:
 
 
 def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
-    (_, line) = matrix(reports({"sim": "holds"}), [("mine", "P7", "a law", "gloo")])
+    (_, line) = matrix(verdicts(reports({"sim": "holds"}), [("mine", "P7", "a law", "gloo")]))
     assert line.split("  ")[-1].strip() == "holds on sim; cannot be chosen on gloo"
-    (_, _, line) = matrix(reports({"sim": "holds"}), [("mine", "P8", "another", "")])
+    (_, _, line) = matrix(verdicts(reports({"sim": "holds"}), [("mine", "P8", "another", "")]))
     assert line.endswith("not claimed")
 
 
