@@ -16,6 +16,8 @@ ROBUST = {
     "freezing": True,
     "tied": True,
     "empty": True,
+    "layouts": True,
+    "replaces": True,
     "buffers": "initial",
 }
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,19 +14,13 @@ from properties.claims import Claims
 # Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))
 EMPTY = ((0,), (0, 3), (2, 0))
+LAID_OUT = (((2, 3), "transposed"), ((2, 3, 2, 2), "channels last"), ((3, 2, 2), "transposed"))
 BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
 MOST_PARAMETERS = 5
 
 
-@dataclass(frozen=True)
-class Option:
-    """Something that a scenario has beside its program, and which of its forms."""
-
-    name: str
-    form: int
-
-
-Options = dict[str, int]  # the form of each option that there is
+# What a scenario has beside its program: which of its forms each option has that there is.
+Options = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -39,11 +34,12 @@ class ModelSeed:
     exchanged: bool
 
 
-def model_seeds(at_least: int) -> st.SearchStrategy[ModelSeed]:
-    """Draws the seeds of models of so many parameters or more."""
+@lru_cache
+def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draws the fields of the seeds of models of so many parameters or more."""
     parameter = st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False)))
     shapes = st.lists(parameter, min_size=at_least, max_size=MOST_PARAMETERS)
-    return st.builds(ModelSeed, shapes, st.booleans(), st.booleans())
+    return st.tuples(shapes, st.booleans(), st.booleans())
 
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
@@ -67,10 +63,34 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
         made = made if len(made) > 1 else made * 2
         place = len(made) - 1 - form % len(made)
         made[place] = replace(made[place], shape=EMPTY[form % len(EMPTY)])
+    if (form := options.get("layout")) is not None:
+        shape, layout = LAID_OUT[form % len(LAID_OUT)]
+        place = len(made) - 1 - form // len(LAID_OUT) % len(made)
+        made[place] = replace(made[place], shape=shape, layout=layout)
     if (form := options.get("tied")) is not None:
         tied = form % len(made)
         made.append(replace(made[tied], tied=tied))
     return tuple(made)
+
+
+def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
+    """None; or the last parameter a unit, all in one, each its own, or two halves."""
+    if "units" not in options:
+        return ()
+    match options["units"] % 4:
+        case 0:
+            return ((count - 1,),)
+        case 1:
+            return (tuple(range(count)),)
+        case 2:
+            return tuple((index,) for index in range(count))
+    return tuple(half for half in (tuple(range(count // 2)), tuple(range(count // 2, count))) if half)
+
+
+def replicas(options: Options, ranks: int) -> int:
+    """1, or another divisor of the number of ranks, the largest first: then each rank holds the whole model."""
+    divisors = [number for number in range(ranks, 1, -1) if ranks % number == 0]
+    return divisors[options["replicas"] % len(divisors)] if "replicas" in options and divisors else 1
 
 
 def buffers(options: Options) -> tuple[Buffer, ...]:
