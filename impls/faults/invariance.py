@@ -97,7 +97,7 @@ class FirstDtypeForAll(NaiveAccumulation):
 
     known_fault = "all gradients travel in the dtype of the first"
     source = "F08 D https://github.com/facebookresearch/fairscale/pull/583"
-    killed_by = (MEAN, REGISTERED)
+    killed_by = (MEAN,)
 
     def finish_gradient_synchronization(self) -> None:
         """Right where all have one dtype."""
