@@ -52,10 +52,11 @@ class MainGradBucket:
 class MainGradBuckets(DataParallel):
     """fp32 main gradients in buckets that are sent when backward is over.
 
-    Errors of the caller's are not claimed: dropping ``.grad`` does not drop what has moved to the main gradients.
+    Not claimed: errors of the caller's, as dropping ``.grad`` does not drop what has moved to the main gradients; and
+    parameters that are replaced, which have no hooks.
     """
 
-    claims = {**ROBUST, "raises": False, "accumulation": True, "unused": "untouched"}
+    claims = {**ROBUST, "raises": False, "replaces": False, "accumulation": True, "unused": "untouched"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module)

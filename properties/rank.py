@@ -94,7 +94,7 @@ class Rank:
     def freeze(self) -> None:
         """Says which parameters are trained, and watches the hooks of those that are."""
         scenario = self.scenario
-        self.probe.frozen = frozenset(i for i in range(self.probe.count) if scenario.tensor(i) in self.frozen)
+        self.probe.frozen = frozenset(i for i in range(len(scenario.parameters)) if scenario.tensor(i) in self.frozen)
         for index, parameter in enumerate(self.probe.in_order()):
             if self.scenario.parameters[index].tied is None:
                 parameter.requires_grad_(index not in self.frozen)

@@ -93,7 +93,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
             case ZeroGrad():
                 split.append(event)
                 whole.append(event)
-    one = Scenario(scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
+    kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
+    one = Scenario(*kept, units=scenario.units, replicas=scenario.replicas)
     return one, replace(one, program=tuple(whole))
 
 

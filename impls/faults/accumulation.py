@@ -17,6 +17,7 @@ BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
 AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_of_the_callers"
 NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
 ZEROED = "test_zeroed_gradients_do_not_come_back"
+IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"
 _PICOTRON = "https://github.com/huggingface/picotron (data_parallel/data_parallel.py)"
 
 
@@ -25,7 +26,7 @@ class NoSyncIsNotExceptionSafe(StaticBuckets):
 
     known_fault = "an error inside no_sync leaves it switched on for good"
     source = f"B07 S {_PICOTRON}"
-    killed_by = (AFTER_AN_ERROR,)
+    killed_by = (AFTER_AN_ERROR, IN_STEP)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -57,8 +58,8 @@ class ReducesTheIncomingGradient(NaiveAccumulation):
 
     known_fault = "only the last micro-batch is averaged, those inside no_sync stay local"
     source = f"B06 S {_PICOTRON}"
-    claims = {**NaiveAccumulation.claims, "hook_order": False}
-    killed_by = (COUNTS_ONCE, BIG_BATCH)
+    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False}
+    killed_by = (COUNTS_ONCE, BIG_BATCH, NESTED)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -81,8 +82,12 @@ class ReducesWhatWasReduced(NaiveAccumulation):
 
     known_fault = "a second backward without zero_grad sums the first one's mean over ranks once more"
     source = "A19 V https://github.com/PaddlePaddle/Paddle/issues/29920"
-    claims = {**NaiveAccumulation.claims, "averaging": "divide then sum"}
-    killed_by = ("test_gradients_equal_the_mean_over_ranks", "test_how_many_ranks_share_the_samples_does_not_matter")
+    claims = {**NaiveAccumulation.claims, "replaces": False, "averaging": "divide then sum"}
+    killed_by = (
+        "test_gradients_equal_the_mean_over_ranks",
+        "test_how_many_ranks_share_the_samples_does_not_matter",
+        ZEROED,
+    )
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -101,7 +106,7 @@ class NoSyncDoesNothing(NaiveAccumulation):
 
     known_fault = "only the last micro-batch survives"
     source = "B08 V https://github.com/NVIDIA/Megatron-LM/pull/7186"
-    killed_by = (COUNTS_ONCE, BIG_BATCH)
+    killed_by = (COUNTS_ONCE, BIG_BATCH, NESTED)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Drops what an earlier micro-batch of the same window left."""
@@ -137,8 +142,8 @@ class SendsInsideNoSync(NaiveAccumulation):
 
     known_fault = "communicates inside no_sync: right values at the full cost"
     source = "B16 V https://github.com/pytorch/torchrec/pull/4121"
-    claims = {**NaiveAccumulation.claims, "hook_order": False}
-    killed_by = (COUNTS_ONCE,)
+    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False}
+    killed_by = (COUNTS_ONCE, NESTED)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -204,6 +209,9 @@ class CountsLeftOver(StaticBuckets):
     source = "systems: static buckets, counts left over from the step before"
     killed_by = (AFTER_AN_ERROR,)
 
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 0.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Does not start afresh."""
         counted, sent = [bucket.waiting_for for bucket in self._buckets], list(self._in_flight)
@@ -214,6 +222,27 @@ class CountsLeftOver(StaticBuckets):
                 bucket.waiting_for = waiting_for
             self._in_flight = sent
         return result
+
+
+class CountsForwards(NaiveAccumulation):
+    """Synchronizes when there have been as many backwards as forwards that are to synchronize."""
+
+    known_fault = "after a forward without its backward nothing is synchronized any more"
+    source = "B22 V https://github.com/pytorch/pytorch/issues/58111"
+    killed_by = (AFTER_AN_ERROR,)
+
+    _pending = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """One more to wait for."""
+        self._pending += self.synchronize
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """One fewer."""
+        self._pending -= 1
+        if not self._pending:
+            super().finish_gradient_synchronization()
 
 
 class KeepsWhatWasDropped(MainGradBuckets):

@@ -50,6 +50,30 @@ class KeepsTheBucketsOfConstruction(StaticBuckets):
         return super().forward(*inputs, **named)
 
 
+class HooksStayBehind(NaiveAccumulation):
+    """Sums in the hooks that it registered while it wrapped the module, and divides afterwards what there is now."""
+
+    known_fault = "parameters that the caller replaces have no hook: they are divided without having been summed"
+    source = "L01 V https://github.com/pytorch/pytorch/issues/104336"
+    claims = {**NaiveAccumulation.claims, "hook_order": False}
+    killed_by = (REPLACED,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._sum)
+
+    def _sum(self, parameter: nn.Parameter) -> None:
+        if self.synchronize and parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The sums become means."""
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                parameter.grad /= dist.get_world_size()
+
+
 class WaitsForEveryName(StaticBuckets):
     """Counts the members of a bucket by name, and a tensor of two names fires one hook."""
 

@@ -7,6 +7,10 @@ from impls.naive import NaiveAccumulation
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 WHOLE_BATCH = "test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch"
+REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
+SCALES = "test_gradients_scale_with_the_loss"
+RELABELED = "test_it_does_not_matter_which_rank_holds_which_samples"
+REGISTERED = "test_the_result_does_not_depend_on_the_order_of_registration"
 SHARED = "test_how_many_ranks_share_the_samples_does_not_matter"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
 
@@ -45,7 +49,7 @@ class ReducesTwice(NaiveAccumulation):
 
     known_fault = "the parameter registered last is summed over ranks twice and divided once"
     source = "A18 V https://github.com/sony/nnabla/pull/1120"
-    killed_by = (MEAN, WHOLE_BATCH, SHARED)
+    killed_by = (MEAN, WHOLE_BATCH, SHARED, REGISTERED)
 
     def finish_gradient_synchronization(self) -> None:
         """One sum too many."""
@@ -60,7 +64,7 @@ class OnlyRankZeroHasTheMean(NaiveAccumulation):
 
     known_fault = "a reduce to rank 0 in place of the all-reduce: the other ranks keep something else"
     source = "recipe"
-    killed_by = (MEAN, WHOLE_BATCH, "test_replicas_are_bitwise_equal_after_construction_and_after_every_step")
+    killed_by = (MEAN, WHOLE_BATCH, REPLICAS, SCALES, RELABELED)
 
     def finish_gradient_synchronization(self) -> None:
         """Divides everywhere what only rank 0 was given."""

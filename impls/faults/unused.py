@@ -11,6 +11,10 @@ MEAN = "test_gradients_equal_the_mean_over_ranks"
 BY_NOBODY = "test_a_parameter_that_no_rank_used_gets_what_is_claimed"
 BY_SOME = "test_a_parameter_that_some_ranks_used_gets_the_mean_on_all"
 MATES = "test_a_parameter_that_nobody_uses_changes_nothing_for_the_others"
+INSIDE = "test_what_was_used_only_inside_no_sync_is_synchronized"
+REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
+SCALES = "test_gradients_scale_with_the_loss"
+RELABELED = "test_it_does_not_matter_which_rank_holds_which_samples"
 SAME_COLLECTIVES = "test_every_rank_issues_the_same_collectives"
 NOBODY_WAITS = "test_no_rank_waits_for_ever_where_ranks_use_different_parameters"
 
@@ -20,7 +24,7 @@ class ZerosForUnused(StaticBuckets):
 
     known_fault = "a parameter that no rank used gets a gradient of zeros: weight decay and momentum move it"
     source = "C01 V https://github.com/pytorch/pytorch/issues/28294"
-    killed_by = (MEAN, BY_NOBODY)
+    killed_by = (MEAN, BY_NOBODY, MATES)
 
     def finish_gradient_synchronization(self) -> None:
         """Zeros for what is missing."""
@@ -35,7 +39,7 @@ class LeavesIncompleteBuckets(StaticBuckets):
 
     known_fault = "a bucket with an unused member is never sent: its other members keep local gradients"
     source = "C02 D https://github.com/pytorch/pytorch/issues/128949"
-    killed_by = (MEAN, MATES)
+    killed_by = (MEAN, BY_NOBODY, MATES)
 
     def finish_gradient_synchronization(self) -> None:
         """Waits for the buckets that were sent; says nothing of the others."""
@@ -63,7 +67,7 @@ class LocallyUnusedGetsNothing(StaticBuckets):
 
     known_fault = "a rank that did not use a parameter does not get the mean of those that did"
     source = "C10 V https://github.com/pytorch/pytorch/issues/158719"
-    killed_by = (MEAN, BY_SOME, "test_replicas_are_bitwise_equal_after_construction_and_after_every_step")
+    killed_by = (MEAN, BY_SOME, INSIDE, REPLICAS, SCALES, RELABELED)
 
     def finish_gradient_synchronization(self) -> None:
         """Takes away again what was not there before."""
@@ -78,7 +82,7 @@ class DividesByContributors(StaticBuckets):
 
     known_fault = "a parameter that some ranks did not use is divided by the number of those that did"
     source = "recipe"
-    killed_by = (MEAN, BY_SOME)
+    killed_by = (MEAN, BY_SOME, INSIDE)
 
     def finish_gradient_synchronization(self) -> None:
         """Undoes the division by all ranks."""
@@ -121,7 +125,7 @@ class OnlyHooksSend(NaiveAccumulation):
 
     known_fault = "a parameter whose hook does not fire on a rank is not sent there"
     source = "C09 V https://github.com/horovod/horovod/pull/597"
-    claims = {**NaiveAccumulation.claims, "hook_order": False, "unused": "untouched"}
+    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False, "unused": "untouched"}
     killed_by = (SAME_COLLECTIVES, NOBODY_WAITS)
 
     def __init__(self, module: nn.Module) -> None:

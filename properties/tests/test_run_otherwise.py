@@ -1,0 +1,57 @@
+"""Scenarios run otherwise: ranks in the parts of others, parameters registered in another order."""
+
+import pytest
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import judge
+from properties.implementations import look_up
+from properties.test_accumulation import same_samples, split_and_whole
+from properties.test_scale import shared
+from properties.trial import Trial
+from worlds.contract import World
+
+SCENARIO = Scenario(2, (Parameter((1,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()))
+
+
+def trial(name: str, world: World) -> Trial:
+    """An implementation on a world."""
+    (implementation,) = look_up([name], world)
+    return Trial(implementation, world)
+
+
+def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -> None:
+    alone = trial("properties.tests.user_code:NeverSynchronizes", sim)
+    own, swapped = (alone.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
+    assert [seen["hooks"] for seen in swapped] == [seen["hooks"] for seen in own[::-1]]
+    for rank in range(2):
+        pairs = zip(swapped[rank]["gradients"][1], own[1 - rank]["gradients"][1], strict=True)
+        assert all(judge.same_bits(*pair) for pair in pairs)
+
+
+def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
+    bare = trial("properties.tests.user_code:bare", sim)
+    own, swapped = (bare.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
+    assert [seen["initial"][0].tolist() for seen in own] == [seen["initial"][0].tolist() for seen in swapped]
+
+
+@pytest.mark.parametrize(("order", "counts"), [((0, 1), [1, 2]), ((1, 0), [2, 1])])
+def test_parameters_are_sent_in_the_order_of_their_registration(
+    sim: World, order: tuple[int, ...], counts: list[int]
+) -> None:
+    run = trial("impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
+    sent = [[call.count for call in calls if call.operation == "all_reduce"] for calls in run.collectives]
+    assert sent == [counts, counts]
+
+
+def test_two_micro_batches_and_one_big_batch_hold_the_same_samples() -> None:
+    split, whole = split_and_whole(SCENARIO)
+    assert [batch.synchronize for batch in split.microbatches] == [False, True]
+    assert (split.samples, whole.samples) == (2, 4)
+    assert same_samples((split, whole))
+
+
+@pytest.mark.parametrize(("twice", "ranks"), [(False, {1}), (True, {1, 4})])
+def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[int]) -> None:
+    pairs = [shared(SCENARIO, twice, which, 8) for which in range(4)]
+    assert {other.world_size for _, other in pairs} == ranks
+    assert all(one.samples == other.samples == 2 * (1 + twice) for one, other in pairs)
