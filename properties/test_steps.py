@@ -20,8 +20,9 @@ NEW_RATE = Scenario(
 
 
 def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Several steps of an optimizer that keeps state."""
+    """Steps, mostly several, of an optimizer that keeps state."""
     return st.one_of(
+        exact_scenarios(claims, has=("adam",)),
         exact_scenarios(claims, has=("several steps", "adam")),
         exact_scenarios(claims, has=("several steps", "momentum")),
     )

@@ -124,23 +124,6 @@ class AllOrNothing(WithOptimizer):
     steps_with = _AllOrNothing
 
 
-class _Forgetting(MasterOptimizer):
-    def step(self) -> None:
-        for held in self.held.values():
-            if held.grad is None and self.inner.state.get(held, {}).get("momentum_buffer") is not None:
-                self.inner.state[held]["momentum_buffer"] = None
-        super().step()
-
-
-class MomentumForgotten(WithOptimizer):
-    """Drops the momentum of a parameter that sits a step out."""
-
-    known_fault = "momentum is lost where a parameter has no gradient in a step"
-    source = "recipe"
-    killed_by = ()  # found by the same law as its kin above, in many more examples
-    steps_with = _Forgetting
-
-
 class _OnlyOnRankZero(MasterOptimizer):
     def step(self) -> None:
         before = {held: {**state} for held, state in self.inner.state.items()}

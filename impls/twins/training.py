@@ -42,7 +42,7 @@ class _OneForEach(MasterOptimizer):
         super().__init__(kind, *arguments)
         self.each = {}
         for held in self.held.values():
-            self.each[held] = kind([{"params": [held]}], lr=1.0)  # type: ignore[call-arg]  # every class takes one
+            self.each[held] = kind([{"params": [held]}], lr=1.0)
             self.each[held].state = self.inner.state
 
     def step(self) -> None:

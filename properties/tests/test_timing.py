@@ -30,7 +30,7 @@ def test_every_drawn_order_adds_every_member_once(drawn: Any, elements: int, mem
 
 def test_numbers_give_trees_of_any_shape() -> None:
     assert tree_by_numbers((0,), 4) == ((0, 1), (2, 3))
-    assert tree_by_numbers((3, 2), 4) == (3, (2, (0, 1)))
+    assert tree_by_numbers((3, 2), 4) == (((3, 2), 1), 0)
     assert order_by_numbers((2, 0), 5, 4, 2) == [(0, 2, (0, 1)), (2, 5, (0, 1))]
 
 

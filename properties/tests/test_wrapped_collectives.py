@@ -5,11 +5,13 @@ import itertools
 import pytest
 
 from properties import test_wrappers
-from properties.calls import Call, adjoints, results
+from properties.calls import Call, adjoints, inputs, results, weights
 from properties.implementations import look_up
 from properties.law import law_of
-from properties.search import search
+from properties.report import report
+from properties.search import Failure, search
 from properties.trial import Trial
+from properties.verdict import SilentlyWrong
 from worlds.contract import Job, World
 
 MEANING = law_of(test_wrappers.test_wrappers_return_what_their_collective_means)
@@ -47,8 +49,6 @@ def test_the_adjoint_is_the_transpose_by_its_definition() -> None:
     """<A x, y> = <x, A^T y>, summed over the members, for every call that is not too large."""
     for operation, reduction, size in itertools.product(OPERATIONS, ("sum", "average"), (1, 2, 3)):
         call = Call(operation, size + 1, tuple(range(1, size + 1)), 2, 2, reduction=reduction, root=size)
-        from properties.calls import inputs, weights
-
         x, y = inputs(call, 1, call.shape), weights(call)
         forward, backward = results(call), adjoints(call)
         assert sum((forward[rank] * y[rank]).sum() for rank in call.group) == sum(
@@ -64,10 +64,10 @@ def test_torchs_own_mean_what_they_should(sim: World) -> None:
 
 
 def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
-    from properties.report import report
-
     faulty = trial("impls.faults.collectives:AdjointComparesRanksOfTwoKinds", sim)
-    (failure,) = search(ADJOINT, faulty, 300, seed_value=0).failures
-    told = report(ADJOINT, faulty, failure)
+    call = Call("broadcast", 2, (1,), root=1)
+    with pytest.raises(SilentlyWrong) as broken:
+        ADJOINT.check(faulty, call)
+    told = report(ADJOINT, faulty, Failure(call, broken.value))
     assert "2 ranks; broadcast from rank 1 in the group (1,), of a 1x1 tensor" in told
     assert "On rank 1 the gradient is [[0.0]] where it must be [[1001.0]]" in " ".join(told.split())
