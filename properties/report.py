@@ -7,9 +7,11 @@ from typing import Any
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
+from oracle.program import Scenario
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Law, sentence
+from properties.models import report as models
 from properties.naming import event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
@@ -25,6 +27,8 @@ FOLDER = Path("lockstep-report")
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
     broken, scenario = failure.broken, failure.broken.scenario
+    if not isinstance(scenario, Scenario):
+        return models.report(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
     words += _entry("Broken by", broken.headline)
