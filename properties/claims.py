@@ -9,8 +9,8 @@ from oracle.program import AVERAGINGS, UNUSED
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
-# A module runs in at most one segment that is recomputed; or in any number of them, so that the hook of a parameter fires
-# once for each, and only the last makes its gradient final.
+# A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
+# fires once for each, and only the last makes its gradient final.
 REENTRANT = ("each once", "any")
 
 

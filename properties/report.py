@@ -7,10 +7,12 @@ from typing import Any
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
+from oracle.program import Scenario
 from properties.calls import Call
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Law, sentence
+from properties.models import report as models
 from properties.naming import event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
@@ -25,16 +27,21 @@ FOLDER = Path("lockstep-report")
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
-    broken = failure.broken
-    if isinstance(broken.scenario, Call):
-        return "\n".join([*story(law, trial, failure), *_entry("Call", repr(broken.scenario))])
-    again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(broken.scenario))]
+    broken, scenario = failure.broken, failure.broken.scenario
+    if isinstance(scenario, Call):
+        again = _entry("Call", repr(scenario))
+    elif isinstance(scenario, Scenario):
+        again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(scenario))]
+    else:
+        again = models.again(trial, scenario)
     return "\n".join([*story(law, trial, failure), *again])
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     """What happened, line by line."""
     broken, scenario = failure.broken, failure.broken.scenario
+    if not isinstance(scenario, (Scenario, Call)):
+        return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
     words += _entry("Result", broken.headline)

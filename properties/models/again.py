@@ -1,0 +1,50 @@
+"""`python -m properties.models.again --impl NAME "ModelScenario(...)"`: one run of a real model under each law."""
+
+import argparse
+
+from properties.implementations import Unusable, look_up
+from properties.models.scenario import ModelScenario
+from properties.trial import Trial
+from properties.verdict import LawBroken, Refused
+from properties.where import WORLDS, decide
+
+
+def main() -> None:
+    """Prints how each law of `properties.test_models` ends on one run."""
+    from properties import test_models
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--impl", required=True, metavar="MODULE:NAME")
+    parser.add_argument("--world", choices=[name for name in WORLDS if name != "torchrun"], default="gloo")
+    parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
+    asked = parser.parse_args()
+    try:
+        scenario = eval(asked.scenario, {"__builtins__": {}, "ModelScenario": ModelScenario})
+    except Exception as error:
+        parser.error(f"{asked.scenario}: {error}")
+    if not isinstance(scenario, ModelScenario):
+        parser.error(f"{asked.scenario} is no ModelScenario(...)")
+    try:
+        world = decide([asked.world], None, False, 1, False).start(asked.world)
+    except Unusable as error:
+        parser.error(str(error))
+    try:
+        (implementation,) = look_up([asked.impl], world)
+        for law in (test.law for test in vars(test_models).values() if hasattr(test, "law")):
+            told = "holds" if law.needs(implementation.claims) else "not claimed"
+            if told == "holds":
+                try:
+                    law.check(Trial(implementation, world), scenario)
+                except Refused as refused:
+                    told = f"refuses: {refused}"
+                except LawBroken as broken:
+                    told = f"{broken.verdict}: {broken.headline}"
+            print(f"{law.number:4}{law.name.removeprefix('test_').replace('_', ' ')}: {told}")
+    except Unusable as error:
+        parser.error(str(error))
+    finally:
+        world.close()
+
+
+if __name__ == "__main__":
+    main()

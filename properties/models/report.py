@@ -1,0 +1,85 @@
+"""The report of a failure on a real model: the run in words, what went over the wire, and how to see it again."""
+
+import shlex
+import textwrap
+from typing import Any
+
+from properties.law import Law, sentence
+from properties.models.scenario import Microbatch, ModelScenario
+from properties.search import Failure
+from properties.trial import Trial
+from properties.whereabouts import whereabouts
+
+MOST_LINES = 12
+
+
+def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
+    """What happened on a real model, line by line."""
+    broken = failure.broken
+    scenario: Any = broken.scenario
+    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
+    words += _entry("The law", sentence(law)) + _entry("Result", broken.headline)
+    if where := whereabouts(broken.outcome):
+        words += _entry("Where", "; ".join(where) + ".")
+    words += ["", f"The smallest run that shows it: {model_words(scenario)}.", *program_words(scenario)]
+    words += ["", "What went over the wire, and on which ranks:"]
+    words += wire(broken.outcome) or ["    nothing"]
+    if failure.seen[0] < failure.seen[1]:
+        words += _entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs.")
+    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else [""]
+    return words
+
+
+def again(trial: Trial, scenario: Any) -> list[str]:
+    """How to see it once more."""
+    command = f"python -m properties.models.again --impl {trial.implementation.name} {shlex.quote(repr(scenario))}"
+    return [f"See it:    {command}", f"Scenario:  {scenario!r}"]
+
+
+def model_words(scenario: ModelScenario) -> str:
+    """The model, its options and its ranks."""
+    words = [f"{scenario.model}, {scenario.dtype}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
+    words += ["its block is used twice"] if scenario.twice else []
+    words += [f"activations recomputed ({scenario.checkpoint})"] if scenario.checkpoint else []
+    words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
+    return ", ".join([*words, f"stepped by {scenario.optimizer}"])
+
+
+def program_words(scenario: ModelScenario) -> list[str]:
+    """The events, a line each."""
+    lines, batch = [], 0
+    for place, event in enumerate(scenario.program):
+        told = {"Finish": "finish the synchronization", "Step": "step", "ZeroGrad": "gradients become None"}
+        words = told.get(type(event).__name__, "")
+        if isinstance(event, Microbatch):
+            words = f"micro-batch {batch}: forward and backward{'' if event.synchronize else ', inside no_sync'}"
+            if scenario.heads:
+                heads = {1: "the first", 2: "the second", 3: "both"}
+                used = [f"rank {rank} {heads[scenario.used(rank, batch)]}" for rank in range(scenario.world_size)]
+                words += f"; of two outputs the loss takes, on {', on '.join(used)}"
+            batch += 1
+        lines.append(f"{place:4}  {words}")
+    return lines
+
+
+def wire(outcome: Any) -> list[str]:
+    """The collectives in order, and which ranks issued them where not all did."""
+    lines = []
+    timelines = [[str(call) for call in report.collectives] for report in outcome]
+    longest = max(map(len, timelines))
+    for number in range(longest):
+        calls: dict[str, list[int]] = {}
+        for rank, timeline in enumerate(timelines):
+            if number < len(timeline):
+                calls.setdefault(timeline[number], []).append(rank)
+        for call, ranks in calls.items():
+            alone = "" if len(ranks) == len(timelines) else f"   only on rank {', '.join(map(str, ranks))}"
+            lines.append(f"{number + 1:4}. {call}{alone}")
+    hidden = len(lines) - MOST_LINES
+    return lines if hidden <= 0 else [f"      {hidden} before these", *lines[-MOST_LINES:]]
+
+
+def _entry(title: str, text: str) -> list[str]:
+    """A titled paragraph with a hanging indent."""
+    lines = textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{title + ':':11}{lines[0]}", *(" " * 11 + line for line in lines[1:])]
