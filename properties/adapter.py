@@ -161,12 +161,15 @@ def construct(name: str, module: Any, scenario: Scenario) -> Any:
     return find(name)(module, **options(name, scenario))
 
 
+def cap_option(name: str, bucket_cap: int | None) -> dict[str, Any]:
+    """The constructor's argument for a bucket cap of so many bytes; none for None, and where it takes none."""
+    cap = cap_argument(name)
+    return {} if bucket_cap is None or cap is None else {cap: bucket_cap * CAP_NAMES[cap]}
+
+
 def options(name: str, scenario: Scenario) -> dict[str, Any]:
     """Constructor arguments. What a scenario leaves open is left to the implementation."""
-    given: dict[str, Any] = {}
-    cap = cap_argument(name)
-    if scenario.bucket_cap is not None and cap is not None:
-        given[cap] = scenario.bucket_cap * CAP_NAMES[cap]
+    given = cap_option(name, scenario.bucket_cap)
     if scenario.buffers and takes(name, "broadcast_buffers"):
         given["broadcast_buffers"] = scenario.broadcast_buffers
     if scenario.replicas > 1:
