@@ -47,11 +47,11 @@ def main() -> None:
 
 
 def fault_for(law: Law) -> str:
-    """The fault that is shown: one that this law is named for first, if there is one. KeyError where none is killed."""
+    """The fault that is shown: one that names this law first, if there is one. KeyError where none names it."""
     killed = {name: tuple(fault.killed_by) for name, fault in every_fault().items() if law.name in fault.killed_by}
     if not killed:
         raise KeyError(f"there is no fault that {law.name} kills")
-    return min(killed, key=lambda name: killed[name].index(law.name))
+    return min(killed, key=lambda name: (killed[name].index(law.name), not name.startswith("impls.faults.")))
 
 
 def entry(law: Law, world: World) -> str:
