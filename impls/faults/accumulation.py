@@ -253,6 +253,11 @@ class KeepsWhatWasDropped(MainGradBuckets):
     claims = {**MainGradBuckets.claims, "raises": True}
     killed_by = (AFTER_AN_ERROR,)
 
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """A callback that was queued in a backward that failed has not run."""
+        self._queued = False
+        return super().forward(*inputs, **named)
+
 
 class ClipsEachMicroBatch(NaiveAccumulation):
     """Clips local gradients in every micro-batch, before they are averaged."""

@@ -94,6 +94,35 @@ class SumInRankOrder(PerParameter):
         return mean
 
 
+class TwoLevels(PerParameter):
+    """Sums within groups of consecutive ranks, then between the groups: replicas of shards that shard nothing."""
+
+    odd = "one all-reduce within groups and one between them"
+    claims = {**PerParameter.claims, "replicas": True}
+
+    def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        super().__init__(module)
+        self.replicas, self.size = replicas, dist.get_world_size() // replicas
+        rank = dist.get_rank()
+        for number in range(replicas):  # every rank makes every group
+            members = range(number * self.size, (number + 1) * self.size)
+            group = dist.new_group(list(members))
+            if rank in members:
+                self.within = group
+        for number in range(self.size):
+            members = range(number, dist.get_world_size(), self.size)
+            group = dist.new_group(list(members))
+            if rank in members:
+                self.between = group
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Divides once, by the number of all ranks."""
+        total = local.clone()
+        dist.all_reduce(total, group=self.within)
+        dist.all_reduce(total, group=self.between)
+        return total / dist.get_world_size()
+
+
 class EverythingInFloat64(DataParallel):
     """One all-reduce for all gradients and flags, whatever their dtypes, in float64."""
 
