@@ -5,8 +5,11 @@
     async_hook          the same, asynchronously                                                          (wrong)
     hook_order_buckets  buckets filled in the order in which hooks fire                                   (wrong)
     static_buckets      buckets fixed at construction, sent in one order on every rank
+    trainer             the same, and what comes after backward: unscaling, clipping, an optimizer with masters
+    collectives         wrappers of collectives that autograd goes through, on rings of sends and receives
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find
+    twins               what is right in unusual ways, for the laws to let pass
     frameworks          the same laws for packages from elsewhere, one adapter each
 
 The three marked wrong stay as they are: each pairs up different parameters where hooks fire in different orders on
