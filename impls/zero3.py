@@ -30,7 +30,15 @@ class Call:
 class Zero3(ShardedDataParallel):
     """Each unit's parameters of one dtype are cut over the ranks of a shard group, of which there are ``replicas``."""
 
-    claims = {**ROBUST, "accumulation": True, "unused": "zero", "stage": 3, "masters": True, "replicas": True}
+    claims = {
+        **ROBUST,
+        "accumulation": True,
+        "unused": "zero",
+        "stage": 3,
+        "masters": True,
+        "layouts": True,
+        "replicas": True,
+    }
 
     def __init__(self, module: nn.Module, replicas: int = 1, kernels: bool | None = None) -> None:
         units = {unit: list(unit.parameters(recurse=False)) for unit in module.modules()}

@@ -121,7 +121,11 @@ def scenarios(
         loss_scale=caller.loss_scale,
         buffers=buffers,
         broadcast_buffers=broadcasts,
+        units=models.units(options, len(model)),
+        replicas=models.replicas(options, len(ranks)),
     )
+    if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
+        scenario = replace(scenario, units=())
     if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
         scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
