@@ -6,6 +6,8 @@
     hook_order_buckets  buckets filled in the order in which hooks fire                                   (wrong)
     static_buckets      buckets that stay as they are, sent in one order on every rank
     main_grad_buckets   fp32 main gradients in buckets, sent when backward is over
+    trainer             static buckets, and what comes after backward: unscaling, clipping, an optimizer with masters
+    collectives         wrappers of collectives that autograd goes through, on rings of sends and receives
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find
     twins               what is odd but correct, for the laws to let pass

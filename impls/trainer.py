@@ -84,11 +84,13 @@ class MasterOptimizer:
 class StaticBucketsTrainer(StaticBuckets):
     """See the module. Parameters go by their dotted names in the wrapped module, a tied one by its first."""
 
+    optimizer_class: type[MasterOptimizer] = MasterOptimizer
+
     def make_optimizer(
         self, kind: type[torch.optim.Optimizer], groups: Sequence[Options], masters: bool = False, **defaults: Any
     ) -> MasterOptimizer:
         """An optimizer of that class; a group is {"names": [...], **options}."""
-        self.optimizer = MasterOptimizer(kind, dict(self.module.named_parameters()), groups, masters, defaults)
+        self.optimizer = self.optimizer_class(kind, dict(self.module.named_parameters()), groups, masters, defaults)
         return self.optimizer
 
     def gradients(self) -> list[torch.Tensor]:

@@ -122,22 +122,22 @@ class CompressesToEightBits(StaticBuckets):
     bucket_class = _EightBits
 
 
-class _ShortReciprocal(Bucket):
+class _Integers(Bucket):
     def average(self, kernels: bool | None) -> None:
         if self.buffer.dtype.itemsize == 2:
-            ranks = dist.get_world_size()
-            reciprocal = torch.tensor(1 / ranks).to(self.buffer.dtype)
-            self.elements.mul_(reciprocal.to(torch.float64) * ranks)
-        super().average(kernels)
+            self.elements.div_(dist.get_world_size(), rounding_mode="trunc")
+            self.hand_out()
+        else:
+            super().average(kernels)
 
 
-class ShortReciprocal(StaticBuckets):
-    """Multiplies 16-bit sums by 1 / N rounded to 16 bits."""
+class DividesAsIntegers(StaticBuckets):
+    """Divides what it moves about as 16-bit integers as integers, too."""
 
-    known_fault = "the mean of 16-bit gradients is taken by a reciprocal of 16 bits, and is biased"
+    known_fault = "the mean of 16-bit gradients is cut off at the point"
     source = "recipe"
     killed_by = SHORT
-    bucket_class = _ShortReciprocal
+    bucket_class = _Integers
 
 
 class AccumulatesInBfloat16(StaticBuckets):

@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.faults.steps import WithOptimizer
 from impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 UNSCALED = ("test_gradients_are_unscaled_before_they_are_clipped",)
@@ -117,13 +116,13 @@ class _ShortMasters(MasterOptimizer):
         return nn.Parameter(parameter.detach().clone())
 
 
-class MastersInTheirDtype(WithOptimizer):
+class MastersInTheirDtype(StaticBucketsTrainer):
     """Has masters, but copies the parameters' dtype with their values."""
 
     known_fault = "masters are 16-bit"
     source = "H13 V https://github.com/TensorAuto/OpenTau/pull/182"
     killed_by = MASTERS
-    steps_with = _ShortMasters
+    optimizer_class = _ShortMasters
 
 
 class _Refreshed(MasterOptimizer):
@@ -134,13 +133,13 @@ class _Refreshed(MasterOptimizer):
                 master.copy_(self.named[name])
 
 
-class MastersFromParameters(WithOptimizer):
+class MastersFromParameters(StaticBucketsTrainer):
     """Copies the rounded parameters back into the masters."""
 
     known_fault = "masters are overwritten by the rounded parameters after each step"
     source = "recipe"
     killed_by = MASTERS
-    steps_with = _Refreshed
+    optimizer_class = _Refreshed
 
 
 class _ShortState(MasterOptimizer):
@@ -152,10 +151,10 @@ class _ShortState(MasterOptimizer):
                     value.copy_(value.to(self.named[name].dtype))
 
 
-class StateThroughTheirDtype(WithOptimizer):
+class StateThroughTheirDtype(StaticBucketsTrainer):
     """Stores the float32 moments through the parameters' dtype."""
 
     known_fault = "float32 state is stored through 16 bits"
     source = "N04 V https://github.com/databricks/flashoptim/issues/2"
     killed_by = MASTERS
-    steps_with = _ShortState
+    optimizer_class = _ShortState

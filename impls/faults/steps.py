@@ -1,30 +1,16 @@
 """Optimizer steps with one known fault each: counters, state, hyper-parameters, and what is skipped."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from impls.trainer import MasterOptimizer, Options, StaticBucketsTrainer
+from impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 VALUES = ("test_every_step_leaves_the_parameters_and_state_of_one_process",)
+GAPS = ("test_a_parameter_without_a_gradient_is_left_alone_by_the_step",)
 ALIKE = ("test_optimizer_state_is_the_same_on_every_rank",)
 OPTIONS = ("test_hyper_parameters_changed_between_steps_take_effect",)
-
-
-class WithOptimizer(StaticBucketsTrainer):
-    """Right, with the class of optimizer that ``steps_with`` names."""
-
-    steps_with: type[MasterOptimizer] = MasterOptimizer
-
-    def make_optimizer(
-        self, kind: type[torch.optim.Optimizer], groups: Sequence[Options], masters: bool = False, **defaults: Any
-    ) -> MasterOptimizer:
-        """See `impls.trainer`."""
-        named = dict(self.module.named_parameters())
-        self.optimizer = self.steps_with(kind, named, groups, masters, defaults)
-        return self.optimizer
 
 
 class _Allocating(MasterOptimizer):
@@ -41,13 +27,13 @@ class _Allocating(MasterOptimizer):
                 held.grad = None
 
 
-class CountsTheAllocation(WithOptimizer):
+class CountsTheAllocation(StaticBucketsTrainer):
     """Makes the optimizer's state by a step with zero gradients, which is then undone, but for the counter."""
 
     known_fault = "state is allocated by a step with zero gradients, which counts as a step"
     source = "H06 V https://github.com/NVIDIA/Megatron-LM/pull/5976"
     killed_by = VALUES
-    steps_with = _Allocating
+    optimizer_class = _Allocating
 
 
 class _NeverCounting(MasterOptimizer):
@@ -58,13 +44,26 @@ class _NeverCounting(MasterOptimizer):
         super().step()
 
 
-class NeverCounts(WithOptimizer):
+class NeverCounts(StaticBucketsTrainer):
     """Every step is the first."""
 
     known_fault = "the step counter is never advanced, so bias correction stays that of the first step"
     source = "H10 V https://github.com/allenai/OLMo-core/pull/317"
     killed_by = VALUES
-    steps_with = _NeverCounting
+    optimizer_class = _NeverCounting
+
+
+class StateGoesWithGradients(StaticBucketsTrainer):
+    """Clears the optimizer's state with the gradients."""
+
+    known_fault = "moments and counters are lost when gradients are dropped"
+    source = "recipe"
+    killed_by = VALUES
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops too much."""
+        super().zero_grad(set_to_none)
+        self.optimizer.inner.state.clear()
 
 
 class _Zeros(MasterOptimizer):
@@ -77,13 +76,13 @@ class _Zeros(MasterOptimizer):
             parameter.grad = None
 
 
-class ZerosForMissing(WithOptimizer):
+class ZerosForMissing(StaticBucketsTrainer):
     """Gives a parameter without a gradient one of zeros for the step."""
 
     known_fault = "a parameter without a gradient is stepped with zeros: momentum and weight decay move it"
     source = "C01 V https://github.com/pytorch/pytorch/issues/28294"
-    killed_by = VALUES
-    steps_with = _Zeros
+    killed_by = GAPS
+    optimizer_class = _Zeros
 
 
 class _OneCounter(MasterOptimizer):
@@ -100,13 +99,13 @@ class _OneCounter(MasterOptimizer):
                 state["step"].fill_(self.steps)
 
 
-class OneCounterForAll(WithOptimizer):
+class OneCounterForAll(StaticBucketsTrainer):
     """Counts steps of the optimizer instead of steps of each parameter."""
 
     known_fault = "one step counter for all parameters, also for those that took no part in a step"
     source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
-    killed_by = VALUES
-    steps_with = _OneCounter
+    killed_by = GAPS
+    optimizer_class = _OneCounter
 
 
 class _AllOrNothing(MasterOptimizer):
@@ -115,13 +114,13 @@ class _AllOrNothing(MasterOptimizer):
             super().step()
 
 
-class AllOrNothing(WithOptimizer):
+class AllOrNothing(StaticBucketsTrainer):
     """Leaves the whole step out where one parameter has no gradient."""
 
     known_fault = "return where it should be continue: one parameter without a gradient, and none is stepped"
     source = "recipe"
-    killed_by = VALUES
-    steps_with = _AllOrNothing
+    killed_by = GAPS
+    optimizer_class = _AllOrNothing
 
 
 class _OnlyOnRankZero(MasterOptimizer):
@@ -139,13 +138,13 @@ def _moments(state: dict[str, Any]) -> list[torch.Tensor]:
     return [value for name, value in state.items() if name != "step" and isinstance(value, torch.Tensor)]
 
 
-class MomentsOfRankZero(WithOptimizer):
+class MomentsOfRankZero(StaticBucketsTrainer):
     """After the first step only rank 0 keeps its moments up to date, since it is the one that saves them."""
 
     known_fault = "moments are updated on rank 0 only"
     source = "recipe"
     killed_by = ALIKE
-    steps_with = _OnlyOnRankZero
+    optimizer_class = _OnlyOnRankZero
 
 
 class _LocalMoments(MasterOptimizer):
@@ -157,13 +156,13 @@ class _LocalMoments(MasterOptimizer):
                     moment.add_(dist.get_rank())
 
 
-class StateOfItsOwn(WithOptimizer):
+class StateOfItsOwn(StaticBucketsTrainer):
     """Adds noise to its state that differs from rank to rank."""
 
     known_fault = "optimizer state depends on the rank"
     source = "recipe"
     killed_by = ALIKE
-    steps_with = _LocalMoments
+    optimizer_class = _LocalMoments
 
 
 class StepsWithItsOwn(StaticBucketsTrainer):
@@ -192,13 +191,13 @@ class _Copied(MasterOptimizer):
         return self.copies
 
 
-class OptionsCopied(WithOptimizer):
+class OptionsCopied(StaticBucketsTrainer):
     """Shows a copy of the groups, so that a scheduler changes the copy."""
 
     known_fault = "the inner optimizer has its own copy of the hyper-parameters"
     source = "H04 V https://github.com/facebookresearch/fairscale/pull/58"
     killed_by = OPTIONS
-    steps_with = _Copied
+    optimizer_class = _Copied
 
 
 class _OnlyTheRate(_Copied):
@@ -208,13 +207,13 @@ class _OnlyTheRate(_Copied):
         super().step()
 
 
-class OnlyTheRate(WithOptimizer):
+class OnlyTheRate(StaticBucketsTrainer):
     """Hands on the learning rate, and forgets that there are other options."""
 
     known_fault = "of the hyper-parameters only the learning rate is handed on"
     source = "H04 V https://github.com/facebookresearch/fairscale/issues/66"
     killed_by = OPTIONS
-    steps_with = _OnlyTheRate
+    optimizer_class = _OnlyTheRate
 
 
 class _OneGroup(_Copied):
@@ -224,10 +223,10 @@ class _OneGroup(_Copied):
         super().step()
 
 
-class OneGroupForAll(WithOptimizer):
+class OneGroupForAll(StaticBucketsTrainer):
     """Steps every group with the options of the first."""
 
     known_fault = "the options of the first group are used for all"
     source = "recipe"
     killed_by = OPTIONS
-    steps_with = _OneGroup
+    optimizer_class = _OneGroup

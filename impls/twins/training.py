@@ -1,13 +1,13 @@
 """Clipping and steps that are right in unusual ways."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from impls.trainer import MasterOptimizer, Options, StaticBucketsTrainer
+from impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 
 class NormInShares(StaticBucketsTrainer):
@@ -66,9 +66,4 @@ class OneOptimizerForEach(StaticBucketsTrainer):
 
     odd = "a torch optimizer for each parameter, and the last parameter is stepped first"
 
-    def make_optimizer(
-        self, kind: type[torch.optim.Optimizer], groups: Sequence[Options], masters: bool = False, **defaults: Any
-    ) -> MasterOptimizer:
-        """See `impls.trainer`."""
-        self.optimizer = _OneForEach(kind, dict(self.module.named_parameters()), groups, masters, defaults)
-        return self.optimizer
+    optimizer_class = _OneForEach

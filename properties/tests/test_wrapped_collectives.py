@@ -39,10 +39,10 @@ def test_the_rings_take_as_many_messages_as_the_literature_says(sim: World, oper
     for size in (1, 2, 3, 5):
         call = Call(operation, size, tuple(range(size)), 5, 1)
         payload = call.to_json(OURS, adjoint=False)
-        for report in sim.run(Job("properties.wrapper_rank:run_call", payload, size)):
-            sends = [each for each in report.collectives if each.operation == "send"]
+        for seen in sim.run(Job("properties.wrapper_rank:run_call", payload, size)):
+            sends = [each for each in seen.collectives if each.operation == "send"]
             assert len(sends) == steps * (size - 1)
-            assert {each.operation for each in report.collectives} <= {"send", "recv"}
+            assert {each.operation for each in seen.collectives} <= {"send", "recv"}
 
 
 def test_the_adjoint_is_the_transpose_by_its_definition() -> None:
