@@ -26,34 +26,39 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties import adapter
+from properties import adapter, checkpoint
+from properties.part import Part
 from properties.probes import CallersError, Probe, to_numpy
 from properties.training import Training
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, Scenario]:
-    """The implementation's name and the scenario; read once for all ranks of the simulated world."""
+def _read(payload: str) -> tuple[str, Scenario, Part]:
+    """The implementation's name, the scenario and its part; read once for all ranks of the simulated world."""
     request = json.loads(payload)
-    return request["implementation"], Scenario.from_json(request["scenario"])
+    return request["implementation"], Scenario.from_json(request["scenario"]), Part(**request.get("part", {}))
 
 
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a program. ``payload``: the implementation's name and the scenario.
+    """Runs a program, or a part. ``payload``: the implementation's name, the scenario and the `properties.part.Part`.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
     construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final;
-    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
-    collectives, from and up to, only served to look at what is held in shards.
+    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which
+    collectives, from and up to, only served to look at what is held in shards; and the file that the part ``saved``.
     """
-    name, scenario = _read(payload)
+    name, scenario, part = _read(payload)
     ranks_program = Rank(name, scenario, rank)
     place = -1
     try:
         ranks_program.construct()
-        for place in range(len(scenario.program)):
-            ranks_program.run(place)
+        ranks_program.take_up(part)
+        for place in range(part.begin, part.stop(scenario) + 1):
+            if place in part.saves:
+                ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
+            if place < part.stop(scenario):
+                ranks_program.run(place)
     except Exception as error:
         where = "while it was constructed" if place < 0 else f"in event {place}, {scenario.program[place]!r}"
         error.add_note(where)
@@ -69,6 +74,7 @@ class Rank:
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+        self.file: tuple[Any, Any] | None = None
         self.batches = iter(enumerate(coefficients(scenario, rank)))
 
     def construct(self) -> None:
@@ -161,7 +167,8 @@ class Rank:
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
                 self.freeze()
             case SaveAndLoad():
-                weights, rest = self.training.save_weights(), self.training.save()
+                weights, rest = self.file or self.save()
+                self.file = None
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
             case Raise():
@@ -170,6 +177,19 @@ class Rank:
             seen["gradients"][place] = self.gradients()
         elif isinstance(event, (Step, SaveAndLoad)):
             seen["parameters"][place] = self.parameters()
+
+    def save(self) -> tuple[Any, Any]:
+        """The weights, and the rest."""
+        return self.training.save_weights(), self.training.save()
+
+    def take_up(self, part: Part) -> None:
+        """Skips what ranks of another world have done before this part, and reads the file in which they left it."""
+        for event in self.scenario.program[: part.begin]:
+            if isinstance(event, Backward):
+                next(self.batches)
+            elif isinstance(event, Freeze):
+                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+        self.file = checkpoint.read(part.file) if part.file else None
 
     def backward(self, event: Backward) -> None:
         """Forward and backward of the next micro-batch."""

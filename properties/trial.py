@@ -9,6 +9,7 @@ from typing import Any
 from oracle.program import Scenario, Step
 from properties.claims import Claims
 from properties.implementations import Implementation
+from properties.part import WHOLE, Part
 from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
 from worlds.contract import MESSAGES, Collective, Job, Outcome, RankError, RankReport, World, most_ranks
 
@@ -59,9 +60,11 @@ class Trial:
         claims, most = self.implementation.claims, most_ranks(self.world)
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
-    def run(self, scenario: Scenario, contents: bool = False) -> Run:
-        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
-        wanted = job(self.implementation.name, scenario, contents=contents)
+    def run(self, scenario: Scenario, contents: bool = False, part: Part = WHOLE) -> Run:
+        """Runs a scenario on the world, or a part of it. Raises a LawBroken, or Refused, where not every rank came to
+        the end.
+        """
+        wanted = job(self.implementation.name, scenario, contents=contents, part=part)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
@@ -74,9 +77,9 @@ class Trial:
         return Run(scenario, outcome)
 
 
-def job(implementation: str, scenario: Scenario, contents: bool = False) -> Job:
+def job(implementation: str, scenario: Scenario, contents: bool = False, part: Part = WHOLE) -> Job:
     """What a world is handed."""
-    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
+    payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), "part": part.request()})
     return Job(FUNCTION, payload, scenario.world_size, contents)
 
 
