@@ -2,7 +2,7 @@
 
 A gradient synchronizer needs no method at all: it is called like the module that it wraps, and the caller's optimizer
 steps that module's parameters. What holds parameters, gradients or optimizer state in pieces offers methods of
-`Sharded` as well, as many as it has a use for; what it does not offer, the caller does with the module's own parameters.
+`Sharded` too, as many as it has a use for; what it does not offer, the caller does with the module's own parameters.
 """
 
 import contextlib

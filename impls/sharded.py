@@ -1,0 +1,182 @@
+"""What ZeRO's stages share: averaged gradients and optimizer state in pieces, and everything that is done with those.
+
+A stage says when gradients are reduced and what is whole in between. A parameter that no rank used has a gradient of
+zeros. See `properties.adapter.Sharded` for what the methods mean.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.average import average_
+from impls.sharded_optimizer import ShardedOptimizer
+from impls.shards import Flat, Group, Reduction
+from impls.wrapper import DataParallel
+
+
+class ShardedDataParallel(DataParallel):
+    """``means``: this rank's piece of the averaged gradient, of each parameter that has one."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        members: Sequence[list[nn.Parameter]],
+        kernels: bool | None = None,
+        groups: tuple[Group, Group] = (None, None),
+    ) -> None:
+        """``members``: of each `Flat`. ``groups``: the ranks that share one out, those that hold the same share."""
+        super().__init__(module)
+        self._names = {parameter: name for name, parameter in module.named_parameters()}
+        self._by_name = dict(module.named_parameters(remove_duplicate=False))
+        self._kernels, (group, self._replicas) = kernels, groups
+        self.flats = [Flat(each, group) for each in members]
+        self.flat_of = {member: flat for flat in self.flats for member in flat.members}
+        self.means: dict[nn.Parameter, torch.Tensor] = {}
+        self.optimizer: ShardedOptimizer | None = None
+
+    def values(self, parameter: nn.Parameter) -> torch.Tensor:
+        """This rank's elements of a parameter."""
+        return self.flat_of[parameter].piece(parameter, parameter.data)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """Tells all ranks this rank's new elements."""
+        for flat in self.flats:
+            if any(member in stepped for member in flat.members):
+                pieces = {member: stepped.get(member, self.values(member)) for member in flat.members}
+                for member, whole in flat.all_gather(pieces, flat.members[0].dtype).items():
+                    member.data.copy_(whole)
+
+    def reduce(self, flat: Flat) -> Reduction:
+        """Begins to reduce what has accumulated."""
+        return flat.reduce_scatter({member: member.grad for member in flat.members})
+
+    def settle(self, reduction: Reduction) -> None:
+        """Waits for a reduction; its mean over all ranks adds to the means that there are."""
+        own = reduction.wait()
+        if self._replicas is not None:
+            dist.all_reduce(own, group=self._replicas)
+        average_(own, dist.get_world_size(), self._kernels)
+        for member, piece in reduction.flat.pieces(own):
+            if member in self.means:
+                self.means[member] += piece
+            elif member.requires_grad:
+                self.means[member] = piece
+
+    def trained_flats(self) -> list[Flat]:
+        """Those with a member that is trained at present."""
+        return [flat for flat in self.flats if any(member.requires_grad for member in flat.members)]
+
+    def make_optimizer(
+        self,
+        kind: type[torch.optim.Optimizer],
+        groups: Sequence[Mapping[str, Any]],
+        masters: bool = False,
+        **defaults: Any,
+    ) -> ShardedOptimizer:
+        """An optimizer of this rank's pieces."""
+        told = []
+        for group in groups:
+            options = {key: value for key, value in group.items() if key != "names"}
+            told.append({**options, "params": [self._by_name[name] for name in group["names"]]})
+        self.optimizer = ShardedOptimizer(self, kind, told, masters, self._kernels, **defaults)
+        return self.optimizer
+
+    @torch.no_grad()
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Each element has one owner, so the p-norm of the whole is the p-norm of the ranks' p-norms."""
+        dtypes = [parameter.dtype for parameter in self.means]
+        device = next((mean.device for mean in self.means.values()), None)
+        norms = [
+            torch.linalg.vector_norm(mean, norm_type, dtype=torch.float64)
+            for mean in self.means.values()
+            if mean.numel()
+        ]
+        mine = torch.zeros(1, dtype=torch.float64, device=device)
+        if norms:
+            mine += torch.linalg.vector_norm(torch.stack(norms), norm_type)
+        group = self.flats[0].group
+        every = mine.new_empty(dist.get_world_size(group))
+        dist.all_gather_into_tensor(every, mine, group=group)
+        norm = torch.linalg.vector_norm(every, norm_type)
+        norm = norm.to(functools.reduce(torch.promote_types, dtypes, dtypes[0] if dtypes else torch.float32))
+        coefficient = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        for mean in self.means.values():
+            mean.mul_(coefficient)
+        return norm
+
+    def unscale_(self, scale: float) -> bool:
+        """An overflow is in the piece of one rank: the others hear of it here."""
+        for mean in self.means.values():
+            mean.div_(scale)
+        finite = torch.tensor([float(all(bool(mean.isfinite().all()) for mean in self.means.values()))])
+        finite = finite.to(next(iter(self._names)).device)
+        dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+        return bool(finite.item())
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops, or zeroes, what has accumulated and what was averaged."""
+        for parameter in self._names:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+        for mean in self.means.values():
+            mean.zero_()
+        if set_to_none:
+            self.means.clear()
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        """Every parameter by name."""
+        return {name: parameter.detach() for parameter, name in self._names.items()}
+
+    def full_gradients(self) -> dict[str, torch.Tensor | None]:
+        """Every averaged gradient by name."""
+        found: dict[str, torch.Tensor | None] = dict.fromkeys(self._names.values())
+        for flat in self.flats:
+            if any(member in self.means for member in flat.members):
+                for member, whole in flat.all_gather(self.means, flat.members[0].dtype).items():
+                    found[self._names[member]] = whole if member in self.means else None
+        return found
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The state of every parameter by name."""
+        found: dict[str, dict[str, torch.Tensor]] = {name: {} for name in self._names.values()}
+        if self.optimizer is None:
+            return found
+        for flat in self.flats:
+            states = {member: self.optimizer.state(member) for member in flat.members}
+            for key in dict.fromkeys(key for state in states.values() for key in state):
+                held = {member: state[key] for member, state in states.items() if key in state}
+                if key == "step":
+                    whole = {member: step.clone() for member, step in held.items()}
+                else:
+                    whole = flat.all_gather(held, next(iter(held.values())).dtype)
+                for member in held:
+                    found[self._names[member]][key] = whole[member]
+        return found
+
+    @torch.no_grad()
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """Takes up whole parameters and whole state; each rank keeps its pieces."""
+        for parameter, name in self._names.items():
+            self.load_parameter(parameter, parameters[name])
+            if self.optimizer is not None:
+                flat, state = self.flat_of[parameter], None
+                if optimizer_state is not None:
+                    state = {
+                        key: value.clone() if key == "step" else flat.piece(parameter, value).clone()
+                        for key, value in optimizer_state[name].items()
+                    }
+                self.optimizer.load(parameter, state)
+
+    def load_parameter(self, parameter: nn.Parameter, whole: torch.Tensor) -> None:
+        """Takes up one parameter."""
+        parameter.data.copy_(whole)

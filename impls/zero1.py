@@ -1,0 +1,60 @@
+"""ZeRO-1: optimizer state is sharded. Reduce-scatter the gradients, step the own slice, all-gather the parameters.
+
+Parameters and gradients are whole on every rank. After the reduction this rank's slice of a gradient is the average;
+the rest is what this rank had itself, of no further use.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from impls.sharded import ShardedDataParallel
+from impls.shards import Flat
+from impls.static_buckets import assign_buckets
+
+
+class Zero1(ShardedDataParallel):
+    """Buckets of one dtype, each cut over all ranks. ``kernels``: see `impls.average`."""
+
+    claims = {"accumulation": True, "several_dtypes": True, "unused": "zero"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
+        super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels)
+        self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
+        self._averaged = False  # whether gradients hold averages, and nothing that came after
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward; averages of before are set apart from what backward will add."""
+        if self._averaged:
+            for parameter, mean in self.means.items():
+                self.means[parameter] = mean.clone()
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+            self._averaged = False
+        self._begun = self._begun or self.synchronize
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Reduces bucket by bucket; the averages then lie in the gradients."""
+        if self._begun:
+            for flat in self.trained_flats():
+                self.settle(self.reduce(flat))
+                for member in flat.members:
+                    if member in self.means:
+                        self.keep(flat, member)
+            self._begun, self._averaged = False, True
+
+    def keep(self, flat: Flat, member: nn.Parameter) -> None:
+        """This rank's piece of an average lies in the whole gradient, which stays."""
+        if member.grad is None:
+            member.grad = torch.zeros_like(member)
+        piece = flat.piece(member, member.grad)
+        self.means[member] = piece.copy_(self.means[member])
+
+
+def buckets(module: nn.Module, cap: float) -> list[list[nn.Parameter]]:
+    """As in `impls.static_buckets`; what is frozen is apart, so that it need not travel."""
+    parameters = list(module.parameters())[::-1]
+    kinds = ([each for each in parameters if each.requires_grad is trained] for trained in (True, False))
+    return [bucket for kind in kinds for bucket in assign_buckets(kind, cap)]
