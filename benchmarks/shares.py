@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from oracle.interpreter import interpret, is_exact
+from oracle.interpreter import interpret
 from properties import judge, test_mean
 from properties.implementations import look_up
 from properties.law import law_of
@@ -41,7 +41,7 @@ def measure() -> tuple[int, dict[str, float]]:
         law, trial = law_of(test_mean.test_gradients_equal_the_mean_over_ranks), Trial(implementation, world)
         search(law, trial, EXAMPLES // 10, seed_value=1)  # warms up
         with (
-            mock.patch("properties.strategies.is_exact", timed("proof", is_exact)),
+            mock.patch("properties.strategies.scenarios.interpret", timed("proof", interpret)),
             mock.patch("properties.test_mean.interpret", timed("oracle", interpret)),
             mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
             mock.patch("properties.judge.values_equal", timed("judging", judge.values_equal)),

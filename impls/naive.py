@@ -2,13 +2,13 @@
 
 import torch.distributed as dist
 
-from impls.wrapper import DataParallel
+from impls.wrapper import ROBUST, DataParallel
 
 
 class NaiveDataParallel(DataParallel):
     """Averages every gradient after each backward. Every rank must have a gradient for the same parameters."""
 
-    claims = {"accumulation": False, "several_dtypes": True}
+    claims = {**ROBUST, "accumulation": False}
 
     def finish_gradient_synchronization(self) -> None:
         """Sums over ranks, then divides by their number."""
@@ -21,7 +21,7 @@ class NaiveDataParallel(DataParallel):
 class NaiveAccumulation(NaiveDataParallel):
     """The same, where the first k - 1 of k micro-batches stay local under `no_sync`: a step communicates once."""
 
-    claims = {"accumulation": True, "several_dtypes": True}
+    claims = {**ROBUST, "accumulation": True}
 
     def finish_gradient_synchronization(self) -> None:
         """Averages what has accumulated, unless inside `no_sync`."""

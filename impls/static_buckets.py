@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.average import average_
-from impls.wrapper import DataParallel
+from impls.wrapper import ROBUST, DataParallel
 
 
 class Bucket:
@@ -72,7 +72,7 @@ def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.P
 class StaticBuckets(DataParallel):
     """Buckets fixed at construction and sent in one order. ``kernels``: see `impls.average`."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "unused": "untouched"}
+    claims = {**ROBUST, "accumulation": True, "unused": "untouched"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module)

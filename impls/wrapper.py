@@ -8,6 +8,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+# What the correct wrappers here promise, beside what is particular to each.
+ROBUST = {
+    "several_dtypes": True,
+    "sixteen_bits": True,
+    "raises": True,
+    "freezing": True,
+    "tied": True,
+    "empty": True,
+    "buffers": "initial",
+}
+
 
 class DataParallel(nn.Module):
     """Wraps a module and is called like it. An algorithm reads ``synchronize`` and adds when to communicate what."""

@@ -140,27 +140,37 @@ def _load_file(place: str) -> Any:
     return sys.modules[name]
 
 
+@functools.lru_cache
+def takes(name: str, argument: str) -> bool:
+    """Whether the constructor of the named implementation has an argument of that name."""
+    try:
+        return argument in inspect.signature(find(name)).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 def cap_argument(name: str) -> str | None:
     """The constructor argument that takes the bucket cap, if the named implementation has one."""
-    try:
-        parameters = inspect.signature(find(name)).parameters
-    except (TypeError, ValueError):
-        return None
-    return next((argument for argument in CAP_NAMES if argument in parameters), None)
+    return next((argument for argument in CAP_NAMES if takes(name, argument)), None)
 
 
-def construct(name: str, module: Any, bucket_cap: int | None, replicas: int = 1) -> Any:
-    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None leaves it to the implementation.
+def construct(
+    name: str, module: Any, bucket_cap: int | None, broadcast_buffers: bool | None = None, replicas: int = 1
+) -> Any:
+    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None, there and for ``broadcast_buffers``, leaves it
+    to the implementation, and so does one that has no such argument.
 
     ``replicas``: of the parameters, each sharded over as many ranks as there are for it (HSDP).
     """
-    implementation, argument = find(name), cap_argument(name)
     options: dict[str, Any] = {}
-    if bucket_cap is not None and argument is not None:
-        options[argument] = bucket_cap * CAP_NAMES[argument]
+    cap = cap_argument(name)
+    if bucket_cap is not None and cap is not None:
+        options[cap] = bucket_cap * CAP_NAMES[cap]
+    if broadcast_buffers is not None and takes(name, "broadcast_buffers"):
+        options["broadcast_buffers"] = broadcast_buffers
     if replicas > 1:
         options["replicas"] = replicas
-    return implementation(module, **options)
+    return find(name)(module, **options)
 
 
 def finish(wrapped: Any) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 from oracle.program import AVERAGINGS, UNUSED
 
+# When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
+BUFFERS = ("initial", "each")
+
 
 @dataclass(frozen=True)
 class Claims:
@@ -20,6 +23,18 @@ class Claims:
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
+    raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
+    freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
+    tied: bool = False  # a tensor under two names
+    buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
+    sixteen_bits: bool = False  # parameters in bfloat16 and float16
+    layouts: bool = False  # parameters that are not contiguous: transposed, channels last
+    empty: bool = False  # parameters without elements
+    replaces: bool = False  # the caller assigns new parameters after wrapping
+    replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
+    joins: bool = False  # ranks may have unequal numbers of micro-batches
+    stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
+    masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
@@ -30,6 +45,10 @@ class Claims:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.unused not in (None, *UNUSED):
             raise ValueError(f"claims: unused is None or one of {', '.join(map(repr, UNUSED))}, not {self.unused!r}")
+        if self.buffers not in (None, *BUFFERS):
+            raise ValueError(f"claims: buffers is None or one of {', '.join(map(repr, BUFFERS))}, not {self.buffers!r}")
+        if self.stage not in (None, 0, 1, 2, 3):
+            raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 
 
 def read_claims(declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap: bool) -> Claims:

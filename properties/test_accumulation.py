@@ -15,9 +15,7 @@ from properties.trial import Trial
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with at least one micro-batch inside `no_sync`."""
-    return exact_scenarios(claims).filter(
-        lambda scenario: not all(batch.synchronize for batch in scenario.microbatches)
-    )
+    return exact_scenarios(claims, has=("accumulation",))
 
 
 @law("P3", accumulating, needs=lambda claims: claims.accumulation)

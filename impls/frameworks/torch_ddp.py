@@ -7,51 +7,67 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-_AVERAGING = "multiply by reciprocal then sum"
+# Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
+# frozen after wrapping, which it waits for.
+_CLAIMS = {
+    "accumulation": True,
+    "several_dtypes": True,
+    "sixteen_bits": True,
+    "tied": True,
+    "empty": True,
+    "buffers": "each",
+    "averaging": "multiply by reciprocal then sum",
+}
 
 
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+    claims = _CLAIMS
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
 
 
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING, "unused": "untouched"}
+    claims = {**_CLAIMS, "unused": "untouched"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, find_unused_parameters=True
+        )
 
 
 class TorchDDPBucketView(DistributedDataParallel):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": _AVERAGING}
+    claims = _CLAIMS
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, gradient_as_bucket_view=True
+        )
 
 
 class TorchDDPStaticGraph(DistributedDataParallel):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
     # torch 2.13: a first backward inside no_sync ends in an internal assertion (README, "What it has found").
-    claims = {"accumulation": False, "several_dtypes": True, "averaging": _AVERAGING}
+    claims = {**_CLAIMS, "accumulation": False}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, static_graph=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True
+        )
 
 
 class TorchDDPHook(DistributedDataParallel):
     """With a communication hook, the plainest there is: it divides the bucket, then all-reduces it."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": "divide then sum"}
+    claims = {**_CLAIMS, "averaging": "divide then sum"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
         self.register_comm_hook(None, default_hooks.allreduce_hook)

@@ -1,0 +1,15 @@
+"""Draws scenarios. A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element,
+one micro-batch, the identity order, no options. Only what an implementation claims is drawn.
+
+    scenarios   what laws draw from: `exact_scenarios`
+    features    what a scenario can have, by name, what must be claimed for it, and what brings it about
+    models      parameters, buffers, bucket caps
+    training    the caller's side: optimizer, hyper-parameters, groups, loss scale
+    programs    events in any order that a training loop could have
+"""
+
+from properties.strategies.models import MOST_PARAMETERS, bucket_caps
+from properties.strategies.programs import permutation
+from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios
+
+__all__ = ["MOST_PARAMETERS", "MOST_RANKS", "bucket_caps", "exact_scenarios", "permutation", "scenarios"]

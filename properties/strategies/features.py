@@ -1,0 +1,127 @@
+"""What a scenario can have, by name: whether it has it, what must be claimed for it, and what brings it about."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oracle.formats import FORMATS
+from oracle.program import (
+    Backward,
+    Clip,
+    Event,
+    Freeze,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
+from properties.claims import Claims
+
+Claimed = Callable[[Claims], bool]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """``phases`` of a program and ``options`` of a scenario bring it about; ``parameters``: how many it takes."""
+
+    occurs: Callable[[Scenario], bool]
+    claimed: Claimed = lambda claims: True
+    phases: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    parameters: int = 1
+
+
+def _has(*kinds: type[Event]) -> Callable[[Scenario], bool]:
+    return lambda scenario: any(isinstance(event, kinds) for event in scenario.program)
+
+
+def _accumulates(scenario: Scenario) -> bool:
+    return not all(batch.synchronize for batch in scenario.microbatches)
+
+
+def _leaves_some_unused(scenario: Scenario) -> bool:
+    """Whether a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
+    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    if any(isinstance(event, Freeze) for event in scenario.program):
+        return any(len({frozenset(order) for order in batch.orders}) > 1 for batch in scenario.microbatches)
+    return any(set(order) != trained for batch in scenario.microbatches for order in batch.orders)
+
+
+def _steps_apart(scenario: Scenario) -> bool:
+    """Whether there are two steps with a synchronization in between."""
+    first, synchronized = False, False
+    for event in scenario.program:
+        if isinstance(event, Step):
+            if first and synchronized:
+                return True
+            first, synchronized = True, False
+        synchronized = synchronized or (isinstance(event, Backward) and event.synchronize)
+    return False
+
+
+def _in_sixteen_bits(scenario: Scenario) -> bool:
+    return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
+
+
+def _sixteen(claims: Claims) -> bool:
+    return claims.sixteen_bits
+
+
+FEATURES: dict[str, Feature] = {
+    "accumulation": Feature(_accumulates, lambda claims: claims.accumulation, ("local",)),
+    "nested": Feature(
+        lambda s: any(batch.nested for batch in s.microbatches), lambda claims: claims.accumulation, ("nested",)
+    ),
+    "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
+    "step": Feature(_has(Step), phases=("step",)),
+    "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
+    "zero grad": Feature(_has(ZeroGrad), phases=("drop gradients",)),
+    "clip": Feature(_has(Clip), phases=("clip",)),
+    "loss scale": Feature(lambda s: s.loss_scale is not None, options=("loss scale",)),
+    "overflow": Feature(
+        lambda s: any(batch.overflow for batch in s.microbatches), phases=("overflow",), options=("loss scale",)
+    ),
+    "momentum": Feature(
+        lambda s: s.optimizer == "SGD" and bool(s.hyperparameters.momentum), phases=("step",), options=("momentum",)
+    ),
+    "adam": Feature(lambda s: s.optimizer != "SGD", phases=("step",), options=("adam",)),
+    "groups": Feature(lambda s: bool(s.groups), phases=("step",), options=("groups",)),
+    "set hyperparameters": Feature(_has(SetHyperparameters), phases=("set",)),
+    "masters": Feature(
+        lambda s: s.masters and _in_sixteen_bits(s),
+        lambda claims: claims.sixteen_bits and (claims.stage is None or claims.masters),
+        ("step",),
+        ("16 bits", "masters"),
+    ),
+    "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
+    "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
+    "save": Feature(_has(SaveAndLoad), phases=("save",)),
+    "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
+    "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
+    "tied": Feature(
+        lambda s: any(parameter.tied is not None for parameter in s.parameters),
+        lambda claims: claims.tied,
+        options=("tied",),
+    ),
+    "empty": Feature(
+        lambda s: any(parameter.count == 0 for parameter in s.parameters),
+        lambda claims: claims.empty,
+        options=("empty",),
+    ),
+    "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
+}
+
+
+def wanted(has: tuple[str, ...], claims: Claims, enclosed: bool) -> list[Feature]:
+    """The features of those names. ValueError for one that does not exist, or that is not claimed, or, unless
+    ``enclosed``, that no data makes exact.
+    """
+    for name in has:
+        if name not in FEATURES:
+            raise ValueError(f"there is no feature {name!r} to draw; there are {', '.join(FEATURES)}")
+        if not FEATURES[name].claimed(claims):
+            raise ValueError(f"{name!r} cannot be drawn: it is not claimed")
+        if name == "adam" and not enclosed:
+            raise ValueError("'adam' cannot be drawn where every bit is to be known: no data makes a step of it exact")
+    return [FEATURES[name] for name in has]

@@ -1,0 +1,99 @@
+"""The model: its parameters and buffers, and bucket caps around their sizes."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from oracle.formats import FORMATS
+from oracle.lattice import reciprocal_error
+from oracle.program import AVERAGINGS, Buffer, Parameter
+from properties.claims import Claims
+
+# Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
+SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))
+EMPTY = ((0,), (0, 3), (2, 0))
+BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
+MOST_PARAMETERS = 5
+
+
+# What a scenario has beside its program: which of its forms each option has that there is.
+Options = dict[str, int]
+
+
+@dataclass(frozen=True)
+class ModelSeed:
+    """What is drawn for a model. ``alike``: all of one shape, as parameters of one size swap silently, of several they
+    crash; ``exchanged``: the usual dtype and the other one change places.
+    """
+
+    shapes: list[tuple[tuple[int, ...], bool, bool]]  # shape, whether it has the other dtype, whether it is trained
+    alike: bool
+    exchanged: bool
+
+
+@lru_cache
+def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draws the fields of the seeds of models of so many parameters or more."""
+    parameter = st.tuples(st.sampled_from(SHAPES), st.booleans(), st.sampled_from((True, True, True, False)))
+    shapes = st.lists(parameter, min_size=at_least, max_size=MOST_PARAMETERS)
+    return st.tuples(shapes, st.booleans(), st.booleans())
+
+
+def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
+    """The parameters: at least one is trained; one dtype unless several are claimed."""
+    names = dtypes(ranks, claims.averaging, options.get("16 bits"))
+    usual, other = names[0], names[-1]
+    if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
+        usual, other = other, usual
+    # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
+    made = [
+        Parameter(
+            seed.shapes[0][0] if seed.alike else shape,
+            other if odd and index and claims.several_dtypes else usual,
+            trained,
+        )
+        for index, (shape, odd, trained) in enumerate(seed.shapes)
+    ]
+    if not any(parameter.trainable for parameter in made):
+        made[0] = replace(made[0], trainable=True)
+    if (form := options.get("empty")) is not None:
+        made = made if len(made) > 1 else made * 2
+        place = len(made) - 1 - form % len(made)
+        made[place] = replace(made[place], shape=EMPTY[form % len(EMPTY)])
+    if (form := options.get("tied")) is not None:
+        tied = form % len(made)
+        made.append(replace(made[tied], tied=tied))
+    return tuple(made)
+
+
+def buffers(options: Options) -> tuple[Buffer, ...]:
+    """None, or some."""
+    return BUFFERS[options["buffers"] % len(BUFFERS)] if "buffers" in options else ()
+
+
+@lru_cache
+def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st.SearchStrategy[int | None]:
+    """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries."""
+    sizes = sorted({parameter.count * FORMATS[parameter.dtype].bytes for parameter in parameters})
+    around = [size + shift for shift in (0, 1, -1) for size in (*sizes, sum(sizes)) if size + shift > 0]
+    caps = st.sampled_from(list(dict.fromkeys(around)) or [1])
+    return caps if required else st.none() | caps
+
+
+@lru_cache
+def dtypes(world_size: int, averaging: str, sixteen: int | None = None) -> tuple[str, ...]:
+    """The dtypes in which the mean over so many ranks can be exact on every lattice. ``sixteen``: which of those of 16
+    bits is the usual one, if one is to be.
+
+    Only the rounded reciprocal excludes any, among 1 to 8 ranks float32 with 7: |N * fl(1/N) - 1| > u/2.
+    """
+    names = ("float32", "float64")
+    if sixteen is not None:
+        names = (("bfloat16", "float16")[sixteen % 2], "float32")
+    if averaging != AVERAGINGS[2]:
+        return names
+    return tuple(
+        name for name in names if abs(reciprocal_error(world_size, FORMATS[name])) <= FORMATS[name].unit_roundoff / 2
+    )

@@ -1,0 +1,215 @@
+"""Events in any order that a training loop could have; every micro-batch ends up synchronized."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import factorial
+
+from oracle.events import NORMS, RAISES
+from oracle.program import (
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    Freeze,
+    Parameter,
+    Raise,
+    SaveAndLoad,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties.claims import Claims
+from properties.strategies.training import SET, TrainingOptions, choose
+
+USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
+NEEDS_CLAIM = {"nested": "accumulation", "local": "accumulation", "freeze": "freezing", "raise": "raises"}
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise")
+INF = float("inf")
+ABOVE = 2.0**20  # no norm of a drawn scenario is larger
+
+
+@dataclass(frozen=True)
+class RankSeed:
+    """What is drawn for one rank: the number of its order, and the set of parameters absent there as bits."""
+
+    order: int
+    absent: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is drawn for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others', and
+    which form any other event has.
+    """
+
+    kind: str
+    twist: int = 0
+    shift: int = 0
+
+
+def kinds(claims: Claims) -> tuple[str, ...]:
+    """The kinds of phases that are claimed, usual ones more often."""
+    special = [kind for kind in SPECIAL if getattr(claims, NEEDS_CLAIM.get(kind, ""), True)]
+    return (*USUAL, *USUAL, *special)
+
+
+def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """The permutation of that number, modulo how many there are; 0 is the identity, 1 swaps the last two."""
+    left, result = list(items), []
+    number %= factorial(len(items))
+    for remaining in range(len(items), 0, -1):
+        place, number = divmod(number, factorial(remaining - 1))
+        result.append(left.pop(place))
+    return tuple(result)
+
+
+def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
+    """In which order, and whether, a rank's backward reaches the parameters in a micro-batch."""
+    reached = permutation(trained, rank.order * (phase.twist + 1) + phase.twist)
+    if claims.unused is None:
+        return reached
+    absent = rank.absent >> phase.shift
+    present = tuple(p for p in reached if not absent >> trained.index(p) & 1)
+    return present or reached[:1]  # a rank that uses nothing has no backward to run
+
+
+class Loop:
+    """Writes the events of a program, phase by phase, and before each what it takes. ``clips_at``: the places of Clip
+    events whose maximum is still to become the norm.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        ranks: Sequence[RankSeed],
+        model: tuple[Parameter, ...],
+        caller: TrainingOptions,
+        exact: bool,
+        broadcasts: bool,
+    ) -> None:
+        self.claims, self.ranks, self.model, self.caller = claims, ranks, model, caller
+        self.exact, self.broadcasts = exact, broadcasts
+        self.trained = tuple(index for index, parameter in enumerate(model) if parameter.trainable)
+        self.when_wrapped = set(self.trained)
+        self.events: list[Event] = []
+        self.clips_at: list[int] = []
+        self.local = self.gradients = self.infinite = self.unscaled = False
+
+    def write(self, phases: Sequence[Phase]) -> tuple[Event, ...]:
+        """The program."""
+        for phase in phases:
+            self.add(phase)
+        # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
+        last = {type(event): place for place, event in enumerate(self.events)}
+        if self.local or last.get(Backward, -1) <= max(last.get(kind, -1) for kind in (Freeze, SaveAndLoad, Raise)):
+            self.backward(Phase("synchronize"))
+        if last.get(Step, -1) < last.get(SetHyperparameters, -1):
+            self.add(Phase("step"))
+        return tuple(self.events)
+
+    def add(self, phase: Phase) -> None:
+        """The event of a phase, if the loop can have it here, after what it takes."""
+        match phase.kind:
+            case "synchronize":
+                self.backward(phase)
+            case "local" | "nested":
+                if self.claims.accumulation:
+                    self.backward(phase, False, nested=phase.kind == "nested")
+            case "overflow":
+                if self.caller.loss_scale is not None:
+                    self.backward(phase, overflow=True)
+            case "step":
+                self.averaged(phase)
+                self.events.append(Step())
+                self.unscaled = False
+            case "clip":
+                self.clip(phase)
+            case "unscale":
+                if self.caller.loss_scale is not None and not self.unscaled:
+                    self.averaged(phase)
+                    self.events.append(Unscale())
+                    self.unscaled = True
+            case "drop gradients" | "zero gradients":
+                self.averaged(phase)
+                self.zero(phase.kind == "drop gradients")
+            case "set":
+                self.settled(phase)
+                group = None if phase.shift == 0 else (phase.shift - 1) % (len(self.caller.groups) + 1)
+                self.events.append(SetHyperparameters(choose(SET, phase.twist, self.exact), group))
+            case "freeze":
+                self.freeze(phase)
+            case "save":
+                self.settled(phase)
+                self.events.append(SaveAndLoad(phase.shift % 3 != 2))
+                self.gradients = self.infinite = self.unscaled = False
+                self.when_wrapped = set(self.trained)
+            case "raise":
+                self.error(phase)
+            case unknown:
+                raise ValueError(f"there is no phase {unknown!r}")
+
+    def backward(self, phase: Phase, synchronize: bool = True, nested: bool = False, overflow: bool = False) -> None:
+        """One micro-batch."""
+        orders = tuple(order(rank, phase, self.trained, self.claims) for rank in self.ranks)
+        over = (phase.shift % len(self.ranks),) if overflow else ()
+        self.events.append(Backward(orders, synchronize, nested, over))
+        self.events += [Finish()] if synchronize else []
+        self.local, self.gradients, self.infinite = not synchronize, True, self.infinite or overflow
+
+    def settled(self, phase: Phase) -> None:
+        """Synchronizes what is accumulated, if anything is."""
+        if self.local:
+            self.backward(phase)
+
+    def averaged(self, phase: Phase) -> None:
+        """Sees to it that there are gradients, all synchronized."""
+        if self.local or not self.gradients:
+            self.backward(phase)
+
+    def zero(self, to_none: bool = True) -> None:
+        """Drops gradients, or sets them to zero."""
+        self.events.append(ZeroGrad(to_none))
+        self.infinite, self.gradients = False, self.gradients and not to_none
+
+    def clip(self, phase: Phase) -> None:
+        """To a norm that is below, at or above that of the gradients; it is finite."""
+        self.settled(phase)
+        if self.infinite:
+            self.zero()
+        self.averaged(phase)
+        empty = any(parameter.count == 0 for parameter in self.model)
+        norms = [norm for norm in NORMS if (norm in (1, INF) or not self.exact) and not (empty and norm == INF)]
+        relation = phase.shift % 3 if not self.exact else 2
+        if relation == 1:
+            self.clips_at.append(len(self.events))
+        self.events.append(Clip(1.0 if relation == 0 else ABOVE, norms[phase.twist % len(norms)]))
+
+    def freeze(self, phase: Phase) -> None:
+        """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained."""
+        tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
+        tensor = tensors[-1 - phase.shift % len(tensors)]
+        names = {index for index, parameter in enumerate(self.model) if tensor in (index, parameter.tied)}
+        left = tuple(index for index in self.trained if index not in names)
+        thaws = tensor not in self.trained
+        if not left or (thaws and tensor not in self.when_wrapped):
+            return
+        self.settled(phase)
+        if self.gradients:
+            self.zero()
+        self.events.append(Freeze((tensor,), not thaws))
+        self.trained = tuple(sorted({*self.trained, *names})) if thaws else left
+
+    def error(self, phase: Phase) -> None:
+        """The caller's; inside no_sync only where there is one."""
+        if self.broadcasts:
+            return
+        synchronize = not self.claims.accumulation or phase.twist % 2 == 1
+        where = RAISES[-1 - phase.shift % len(RAISES)]
+        if where == "no_sync" and synchronize:
+            where = "forward"
+        alone = not (synchronize and where in ("backward", "hook"))
+        rank = (phase.twist // 2 - 1) % len(self.ranks) if alone and phase.twist // 2 else None
+        self.events.append(event := Raise(where, rank, synchronize))
+        if event.drops_gradients:
+            self.gradients = self.infinite = False

@@ -1,0 +1,161 @@
+"""What laws draw from: scenarios within the claims, of which the oracle knows every bit or a proved interval."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import factorial
+
+from hypothesis import strategies as st
+
+from oracle.fingerprint import runs_needed
+from oracle.interpreter import interpret
+from oracle.lattice import Inexact
+from oracle.program import Clip, Scenario
+from oracle.state import Inside
+from properties.claims import Claims
+from properties.strategies import models, programs
+from properties.strategies.features import FEATURES, Feature, wanted
+from properties.strategies.models import MOST_PARAMETERS, Options
+from properties.strategies.programs import Phase, RankSeed
+from properties.strategies.training import training
+
+MOST_RANKS = 8
+MOST_PHASES = 8
+MOST_OPTIONS = 3
+# Of the caller, in whatever is claimed; the others have a feature of their name.
+CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
+ENCLOSED = ("adam", "long rate")
+
+# Ranks, events and options are drawn apart, each as a list: either shrinks by dropping any element, and the rest keeps
+# its meaning. As tuples, which Hypothesis draws in half the time that objects take.
+_RANKS = st.lists(
+    st.tuples(st.integers(0, factorial(MOST_PARAMETERS) - 1), st.integers(0, 2**MOST_PARAMETERS - 1)),
+    min_size=2,
+    max_size=MOST_RANKS,
+)
+# As many ranks as were drawn; or 3 and 7 for 4 and 8, as powers of two hide faults; or one, where many a shortcut is
+# wrong.
+_CROWD = st.sampled_from(("any",) * 4 + ("no power of two",) * 3 + ("one",))
+_NUMBERS = st.integers(0, 11)
+_BOOLEANS = st.booleans()
+_RATES = st.sampled_from((0.5, 0.25, 1.0))
+
+
+@lru_cache
+def _phases(claims: Claims) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    twists = st.integers(0, MOST_PARAMETERS)
+    return st.lists(
+        st.tuples(st.sampled_from(programs.kinds(claims)), twists, twists),
+        max_size=MOST_PHASES,
+    )
+
+
+@lru_cache
+def _options(claims: Claims, enclosed: bool) -> st.SearchStrategy[list[tuple[str, int]]]:
+    own = [name for name, feature in FEATURES.items() if feature.options == (name,) and feature.claimed(claims)]
+    names = [name for name in dict.fromkeys((*CALLERS, *own)) if name != "cap" and (enclosed or name not in ENCLOSED)]
+    return st.lists(st.tuples(st.sampled_from(names), _NUMBERS), max_size=MOST_OPTIONS)
+
+
+def exact_scenarios(
+    claims: Claims, hook_orders: str = "any", has: Sequence[str] = (), enclosed: bool = True
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios of which the oracle knows every bit, or, if ``enclosed``, an interval for what no data makes exact.
+
+    ``has``: names of features (`properties.strategies.features`) that each of them has. Laws that compare two runs bit
+    for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
+    """
+    features = tuple(wanted(tuple(has), claims, enclosed))
+    unused = claims.unused or "untouched"
+
+    def of_use(scenario: Scenario) -> bool:
+        if not all(feature.occurs(scenario) for feature in features):
+            return False
+        try:
+            expected = interpret(scenario, claims.averaging, unused)
+        except Inexact:
+            return False
+        return enclosed or expected.exact
+
+    return scenarios(claims, hook_orders, features, enclosed).filter(of_use)
+
+
+@st.composite
+def scenarios(
+    draw: st.DrawFn,
+    claims: Claims,
+    hook_orders: str = "any",
+    features: tuple[Feature, ...] = (),
+    enclosed: bool = True,
+) -> Scenario:
+    """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
+    ranks = [RankSeed(*each) for each in _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]]
+    if hook_orders != "any" or not claims.hook_order:
+        ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
+    options: Options = dict(draw(_options(claims, enclosed)))
+    for name in (name for feature in features for name in feature.options):
+        options.setdefault(name, draw(_NUMBERS))
+    least = max((feature.parameters for feature in features), default=1)
+    seed = models.ModelSeed(*draw(models.model_seeds(least)))
+    model = models.model(seed, options, claims, len(ranks))
+    caller = training(options, model, not enclosed, claims.stage is None or claims.masters)
+    buffers = models.buffers(options)
+    broadcasts = bool(buffers) and claims.buffers == "each"
+    phases = [Phase(*each) for each in draw(_phases(claims))]
+    for feature in features:
+        phases = _with(phases, feature.phases, draw)
+    loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)
+    program = loop.write(phases)
+    linear = any(getattr(event, "overflow", ()) for event in program)
+    scenario = Scenario(
+        len(ranks),
+        model,
+        program,
+        "quadratic" if draw(_BOOLEANS) and not linear else "linear",
+        draw(models.bucket_caps(model, "cap" in options)) if claims.bucket_cap else None,
+        draw(_RATES),
+        optimizer=caller.optimizer,
+        hyperparameters=caller.hyperparameters,
+        groups=caller.groups,
+        masters=caller.masters,
+        loss_scale=caller.loss_scale,
+        buffers=buffers,
+        broadcast_buffers=broadcasts,
+    )
+    if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
+        scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
+    return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
+
+
+def _crowd(ranks: list[tuple[int, int]], kind: str) -> list[tuple[int, int]]:
+    if kind == "one":
+        return ranks[:1]
+    return ranks[:-1] if kind == "no power of two" and len(ranks) in (4, 8) else ranks
+
+
+def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list[Phase]:
+    """The phases, and somewhere among them the wanted ones, in their order, unless they are there."""
+    there = iter(phase.kind for phase in phases)
+    if all(kind in there for kind in wanted):
+        return phases
+    place = draw(st.integers(0, len(phases)))
+    added = [
+        Phase(kind, draw(_NUMBERS) % (MOST_PARAMETERS + 1), draw(_NUMBERS) % (MOST_PARAMETERS + 1)) for kind in wanted
+    ]
+    return [*phases[:place], *added, *phases[place:]]
+
+
+def _clipping_at_the_norm(scenario: Scenario, places: list[int], claims: Claims) -> Scenario:
+    """The scenario with the largest norm of some of its Clip events at the norm that the gradients have there."""
+    for place in places:
+        try:
+            norm = interpret(scenario, claims.averaging, claims.unused or "untouched").norms[place]
+        except Inexact:
+            return scenario
+        event = scenario.program[place]
+        assert isinstance(event, Clip)
+        most = float(norm.low if isinstance(norm, Inside) else norm)  # type: ignore[arg-type]  # there is one
+        if 2.0**-126 <= most < programs.INF:
+            program = (*scenario.program[:place], replace(event, max_norm=most), *scenario.program[place + 1 :])
+            scenario = replace(scenario, program=program)
+    return scenario

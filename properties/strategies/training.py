@@ -1,0 +1,94 @@
+"""The caller's side of a training loop: optimizer, hyper-parameters, groups, masters and loss scale.
+
+Where only one value is right for every bit, no more than short sums of powers of two are drawn, and no Adam.
+"""
+
+from dataclasses import dataclass, replace
+
+from oracle.formats import FORMATS
+from oracle.program import Group, Hyperparameters, LossScale, Parameter
+from properties.strategies.models import Options
+
+# The first of each are short; what comes after `_LONG` rounds and is enclosed.
+MOMENTUM = (
+    Hyperparameters(momentum=0.5),
+    Hyperparameters(momentum=0.5, nesterov=True),
+    Hyperparameters(momentum=0.5, dampening=0.5),
+    Hyperparameters(momentum=0.9),
+    Hyperparameters(momentum=0.9, nesterov=True),
+)
+ADAM = (Hyperparameters(), Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.001))
+DECAY = (0.5, 0.01)
+SCALES = (2.0, 8.0, 1024.0, 65536.0)
+INTERVALS = (2000, 1, 2)
+IN_GROUPS = (
+    Hyperparameters(learning_rate=0.25),
+    Hyperparameters(weight_decay=0.5),
+    Hyperparameters(learning_rate=0.1),
+)
+SET = (
+    Hyperparameters(learning_rate=0.25),
+    Hyperparameters(weight_decay=0.5),
+    Hyperparameters(learning_rate=1.0, weight_decay=0.0),
+    Hyperparameters(learning_rate=0.1),
+)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The fields of a scenario that are the caller's."""
+
+    optimizer: str
+    hyperparameters: Hyperparameters
+    groups: tuple[Group, ...]
+    masters: bool
+    loss_scale: LossScale | None
+
+
+def is_short(values: Hyperparameters) -> bool:
+    """Whether a step of SGD with these can be exact: all are multiples of 1/8."""
+    numbers = (values.learning_rate, values.momentum, values.dampening, values.weight_decay)
+    return all(number is None or (8 * number).is_integer() for number in numbers)
+
+
+def choose(among: tuple[Hyperparameters, ...], form: int, short: bool) -> Hyperparameters:
+    """One of them; ``short``: of those that leave a step exact."""
+    ones = [values for values in among if is_short(values) or not short]
+    return ones[form % len(ones)]
+
+
+def training(options: Options, model: tuple[Parameter, ...], short: bool, may_keep_masters: bool) -> TrainingOptions:
+    """The options of the caller, for a model."""
+    sixteen = any(FORMATS[parameter.dtype].bytes == 2 for parameter in model)
+    masters = sixteen and may_keep_masters and bool({"masters", "adam"} & options.keys())
+    short = short or (sixteen and not masters)  # a step that rounds is enclosed in wider formats only
+    adam = "adam" in options and not short
+    if adam:
+        values = ADAM[options["adam"] // 2 % len(ADAM)]
+    else:
+        values = choose(MOMENTUM, options["momentum"], short) if "momentum" in options else Hyperparameters()
+    if "weight decay" in options:
+        values = replace(values, weight_decay=DECAY[0 if short else options["weight decay"] % len(DECAY)])
+    if "long rate" in options and not short:
+        values = replace(values, learning_rate=0.1)
+    scale = None
+    if (form := options.get("loss scale")) is not None:
+        scale = LossScale(SCALES[form % len(SCALES)], INTERVALS[form // len(SCALES) % len(INTERVALS)])
+    return TrainingOptions(
+        ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
+        values,
+        groups(options["groups"], model, short) if "groups" in options else (),
+        masters,
+        scale,
+    )
+
+
+def groups(form: int, model: tuple[Parameter, ...], short: bool) -> tuple[Group, ...]:
+    """One tensor in a group of its own, or all after the first, or each of the last two."""
+    tensors = [index for index, parameter in enumerate(model) if parameter.tied is None]
+    kind, which = form % 3, form // 3
+    if kind == 0 or len(tensors) < 2:
+        return (Group((tensors[-1 - which % len(tensors)],), choose(IN_GROUPS, which, short)),)
+    if kind == 1:
+        return (Group(tuple(tensors[1:]), choose(IN_GROUPS, which, short)),)
+    return tuple(Group((index,), choose(IN_GROUPS, which + index, short)) for index in tensors[-2:])
