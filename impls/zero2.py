@@ -10,13 +10,14 @@ from torch import nn
 
 from impls.sharded import ShardedDataParallel
 from impls.shards import Flat, Reduction
+from impls.wrapper import ROBUST
 from impls.zero1 import buckets
 
 
 class Zero2(ShardedDataParallel):
     """Buckets of one dtype, each cut over all ranks. ``kernels``: see `impls.average`."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "unused": "zero"}
+    claims = {**ROBUST, "accumulation": True, "unused": "zero", "stage": 2, "masters": True}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels)

@@ -17,6 +17,7 @@ from torch import nn
 from impls.sharded import ShardedDataParallel
 from impls.shards import Flat, Group
 from impls.static_buckets import assign_buckets
+from impls.wrapper import ROBUST
 
 
 class Call:
@@ -29,7 +30,7 @@ class Call:
 class Zero3(ShardedDataParallel):
     """Each unit's parameters of one dtype are cut over the ranks of a shard group, of which there are ``replicas``."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "unused": "zero"}
+    claims = {**ROBUST, "accumulation": True, "unused": "zero", "stage": 3, "masters": True, "replicas": True}
 
     def __init__(self, module: nn.Module, replicas: int = 1, kernels: bool | None = None) -> None:
         units = {unit: list(unit.parameters(recurse=False)) for unit in module.modules()}

@@ -158,9 +158,8 @@ def construct(
     name: str, module: Any, bucket_cap: int | None, broadcast_buffers: bool | None = None, replicas: int = 1
 ) -> Any:
     """Wraps a module in what is named. ``bucket_cap`` is in bytes; None, there and for ``broadcast_buffers``, leaves it
-    to the implementation, and so does one that has no such argument.
-
-    ``replicas``: of the parameters, each sharded over as many ranks as there are for it (HSDP).
+    to the implementation, and so does one that has no such argument. ``replicas``: of the parameters, each sharded over
+    as many ranks as there are for it (HSDP).
     """
     options: dict[str, Any] = {}
     cap = cap_argument(name)

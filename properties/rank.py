@@ -84,9 +84,9 @@ class Rank:
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
+        cap, replicas = self.scenario.bucket_cap, getattr(self.scenario, "replicas", 1)
         broadcasts = self.scenario.broadcast_buffers if self.scenario.buffers else None
-        replicas = getattr(self.scenario, "replicas", 1)
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap, broadcasts, replicas)
+        self.wrapped = adapter.construct(self.name, self.probe, cap, broadcasts, replicas)
         self.offers = adapter.offers(self.wrapped)
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen.setdefault("initial", self.parameters())

@@ -19,10 +19,14 @@ REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after c
 
 @dataclass(frozen=True)
 class Run:
-    """A program that every rank ran to its end: the observations, and the collectives, by rank."""
+    """A program that every rank ran to its end: the observations, and the collectives, by rank.
+
+    ``stage``: that the implementation claims.
+    """
 
     scenario: Scenario
     outcome: Outcome
+    stage: int | None = None
 
     @property
     def observations(self) -> list[Any]:
@@ -74,7 +78,7 @@ class Trial:
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
         )
-        return Run(scenario, outcome)
+        return Run(scenario, outcome, self.claims.stage)
 
 
 def job(implementation: str, scenario: Scenario, contents: bool = False, part: Part = WHOLE) -> Job:

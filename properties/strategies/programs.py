@@ -208,7 +208,8 @@ class Loop:
         where = RAISES[-1 - phase.shift % len(RAISES)]
         if where == "no_sync" and synchronize:
             where = "forward"
-        alone = not (synchronize and where in ("backward", "hook"))
+        # Nor can a rank that gathers parameters run a micro-batch alone.
+        alone = not (synchronize and where in ("backward", "hook")) and self.claims.stage != 3
         rank = (phase.twist // 2 - 1) % len(self.ranks) if alone and phase.twist // 2 else None
         self.events.append(event := Raise(where, rank, synchronize))
         if event.drops_gradients:

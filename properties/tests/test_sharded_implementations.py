@@ -1,6 +1,5 @@
 """ZeRO's stages do what the interpreter says, in programs of every event."""
 
-
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
