@@ -1,0 +1,1 @@
+"""Odd but correct implementations: what a law must let pass, because the contract does not forbid it."""
