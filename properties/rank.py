@@ -19,6 +19,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Raise,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -84,9 +85,7 @@ class Rank:
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
-        cap, replicas = self.scenario.bucket_cap, getattr(self.scenario, "replicas", 1)
-        broadcasts = self.scenario.broadcast_buffers if self.scenario.buffers else None
-        self.wrapped = adapter.construct(self.name, self.probe, cap, broadcasts, replicas)
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.offers = adapter.offers(self.wrapped)
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen.setdefault("initial", self.parameters())
@@ -167,6 +166,8 @@ class Rank:
             case Freeze():
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
                 self.freeze()
+            case Replace():
+                self.replace(event)
             case SaveAndLoad():
                 weights, rest = self.file or self.save()
                 self.file = None
@@ -191,6 +192,18 @@ class Rank:
             elif isinstance(event, Freeze):
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
         self.file = checkpoint.read(part.file) if part.file else None
+
+    def replace(self, event: Replace) -> None:
+        """New tensors with the values of the old, under every name of theirs and in the caller's optimizer."""
+        old = self.probe.in_order()
+        for tensor in event.parameters:
+            new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
+            for index in range(len(old)):
+                if self.scenario.tensor(index) == tensor:
+                    self.probe.put(index, new)
+            self.watched.discard(tensor)
+            self.training.replace(tensor, new)
+        self.freeze()
 
     def backward(self, event: Backward) -> None:
         """Forward and backward of the next micro-batch."""

@@ -33,6 +33,7 @@ class Training:
         self.steps_since_overflow = 0
         self.unscaled = self.skip = False
         self.masters: dict[int, nn.Parameter] = {}
+        self.held: list[nn.Parameter] = []  # what the caller's optimizer was made of, by parameter
         self.optimizer: Any = None  # made at the first step, unless the implementation makes it
         if "make_optimizer" in offers:
             self._make_optimizer()
@@ -87,7 +88,7 @@ class Training:
             defaults |= {"masters": True} if self.scenario.masters else {}
             self.optimizer = self.wrapped.make_optimizer(kind, named, **defaults)
             return
-        parameters: list[nn.Parameter] = self.probe.in_order()
+        parameters = self.held = self.probe.in_order()
         if self.scenario.masters:
             for index, parameter in enumerate(parameters):
                 if parameter.dtype.itemsize == 2 and self.scenario.parameters[index].tied is None:
@@ -97,6 +98,19 @@ class Training:
             for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
         ]
         self.optimizer = kind(groups, **defaults)
+
+    def replace(self, tensor: int, parameter: nn.Parameter) -> None:
+        """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
+        if self.optimizer is None:
+            return
+        old = self.masters.get(tensor, self.held[tensor])
+        if tensor in self.masters:
+            self.masters[tensor] = nn.Parameter(parameter.detach().float())
+        self.held[tensor] = parameter
+        new = self.masters.get(tensor, parameter)
+        self.optimizer.state.pop(old, None)
+        for group in self.optimizer.param_groups:
+            group["params"] = [new if each is old else each for each in group["params"]]
 
     def set(self, event: SetHyperparameters) -> None:
         """Changes the hyper-parameters of one group, or of all."""
