@@ -27,7 +27,8 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties import adapter
+from properties import adapter, checkpoint
+from properties.part import Part
 from properties.probes import CallersError, Probe, to_numpy
 from properties.training import Training
 
@@ -40,24 +41,28 @@ def _read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
 
 
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a program. ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of
-    another one: its samples, errors and overflows, but not the values that it begins with. ``registered`` may give
-    another order in which the model registers its parameters.
+    """Runs a program, or a ``part`` of it (`properties.part.Part`). ``payload``: the implementation's name and the
+    scenario. ``roles`` may give each rank the part of another one: its samples, errors and overflows, but not the
+    values that it begins with. ``registered`` may give another order in which the model registers its parameters.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
     construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final;
-    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
-    collectives, from and up to, only served to look at what is held in shards.
+    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which
+    collectives, from and up to, only served to look at what is held in shards; and the file that the part ``saved``.
     """
     name, scenario, otherwise = _read(payload)
-    roles = otherwise.get("roles") or range(scenario.world_size)
+    part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     place = -1
     try:
         ranks_program.construct()
-        for place in range(len(scenario.program)):
-            ranks_program.run(place)
+        ranks_program.take_up(part)
+        for place in range(part.begin, part.stop(scenario) + 1):
+            if place in part.saves:
+                ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
+            if place < part.stop(scenario):
+                ranks_program.run(place)
     except Exception as error:
         where = "while it was constructed" if place < 0 else f"in event {place}, {scenario.program[place]!r}"
         error.add_note(where)
@@ -75,6 +80,7 @@ class Rank:
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+        self.file: tuple[Any, Any] | None = None
         self.batches = iter(enumerate(coefficients(scenario, role)))
 
     def construct(self) -> None:
@@ -172,7 +178,8 @@ class Rank:
             case Replace():
                 self.replace(event)
             case SaveAndLoad():
-                weights, rest = self.training.save_weights(), self.training.save()
+                weights, rest = self.file or self.save()
+                self.file = None
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
             case Raise():
@@ -181,6 +188,19 @@ class Rank:
             seen["gradients"][place] = self.gradients()
         elif isinstance(event, (Step, SaveAndLoad)):
             seen["parameters"][place] = self.parameters()
+
+    def save(self) -> tuple[Any, Any]:
+        """The weights, and the rest."""
+        return self.training.save_weights(), self.training.save()
+
+    def take_up(self, part: Part) -> None:
+        """Skips what ranks of another world have done before this part, and reads the file in which they left it."""
+        for event in self.scenario.program[: part.begin]:
+            if isinstance(event, Backward):
+                next(self.batches)
+            elif isinstance(event, Freeze):
+                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+        self.file = checkpoint.read(part.file) if part.file else None
 
     def replace(self, event: Replace) -> None:
         """New tensors with the values of the old, under every name of theirs and in the caller's optimizer."""

@@ -11,6 +11,7 @@ from oracle.program import Scenario, Step
 from properties.calls import Call
 from properties.claims import Claims
 from properties.implementations import Implementation
+from properties.part import WHOLE, Part
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
 from worlds.contract import (
     MESSAGES,
@@ -88,15 +89,18 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
+        part: Part = WHOLE,
         **otherwise: Any,
     ) -> Run:
-        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
+        """Runs a scenario on the world, or a part of it. Raises a LawBroken, or Refused, where not every rank came to
+        the end.
 
         ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``:
         what else the ranks are told, see `properties.rank.run_program`.
         """
         given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
+        choices |= {} if part is WHOLE else {"part": part.request()}
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)

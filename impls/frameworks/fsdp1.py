@@ -139,11 +139,12 @@ class FSDP1(nn.Module):
         self.optimizer.load_state_dict(cut)
 
     def _whole_states(self) -> Any:
+        # With offload_to_cpu, the default, all states of a parameter become the last of them where it is on a CPU.
         return FullyShardedDataParallel.state_dict_type(
             self.module,
             StateDictType.FULL_STATE_DICT,
             FullStateDictConfig(rank0_only=False),
-            FullOptimStateDictConfig(rank0_only=False),
+            FullOptimStateDictConfig(rank0_only=False, offload_to_cpu=False),
         )
 
 

@@ -56,17 +56,19 @@ class TorchDDPStaticGraph(DistributedDataParallel):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
     # torch 2.13: a first backward inside no_sync ends in an internal assertion (README, "What it has found").
-    claims = {"accumulation": False, "several_dtypes": True, "averaging": _CLAIMS["averaging"]}
+    claims = {**_CLAIMS, "accumulation": False}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, static_graph=True)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(
+            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True
+        )
 
 
 class TorchDDPHook(DistributedDataParallel):
     """With a communication hook, the plainest there is: it divides the bucket, then all-reduces it."""
 
-    claims = {"accumulation": True, "several_dtypes": True, "averaging": "divide then sum"}
+    claims = {**_CLAIMS, "averaging": "divide then sum"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb)
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
         self.register_comm_hook(None, default_hooks.allreduce_hook)

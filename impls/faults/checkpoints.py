@@ -1,0 +1,160 @@
+"""Checkpoints with one known fault each, over ZeRO-1: what is saved, and where it comes back to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from impls.sharded_optimizer import ShardedOptimizer
+from impls.zero1 import Zero1
+
+Parameters = Mapping[str, torch.Tensor]
+States = Mapping[str, Mapping[str, torch.Tensor]]
+
+HERE = "test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted"
+ELSEWHERE = "test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"
+WEIGHTS = "test_loading_weights_alone_makes_the_masters_follow"
+SAVING = "test_saving_changes_nothing"
+
+
+class MastersStayBehind(Zero1):
+    """Weights alone are loaded, and the masters are those of before."""
+
+    known_fault = "float32 masters are not made anew when weights alone are loaded"
+    source = "I06 V https://github.com/hpcaitech/ColossalAI/pull/4618"
+    killed_by = (WEIGHTS,)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        masters = {} if self.optimizer is None else self.optimizer.masters
+        before = {parameter: master.detach().clone() for parameter, master in masters.items()}
+        super().load_full(parameters, optimizer_state)
+        if optimizer_state is None:
+            for parameter, master in masters.items():
+                master.data.copy_(before[parameter])
+
+
+class TakesTheRestForPadding(Zero1):
+    """Elements beyond the largest multiple of the number of ranks come back as zeros."""
+
+    known_fault = "the end of a state is taken for padding, in a world whose size does not divide it"
+    source = "I02 V https://github.com/deepspeedai/DeepSpeed/pull/5105"
+    killed_by = (HERE, ELSEWHERE)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        cut = {
+            name: {key: value if key == "step" else self._cut(name, value) for key, value in state.items()}
+            for name, state in (optimizer_state or {}).items()
+        }
+        super().load_full(parameters, None if optimizer_state is None else cut)
+
+    def _cut(self, name: str, whole: torch.Tensor) -> torch.Tensor:
+        size = torch.distributed.get_world_size(self.flat_of[self._by_name[name]].group)
+        cut = whole.clone()
+        cut.view(-1)[whole.numel() // size * size :] = 0
+        return cut
+
+
+class RestoresByPosition(Zero1):
+    """The i-th state of the file is that of the i-th parameter."""
+
+    known_fault = "optimizer state is restored by position, not by name"
+    source = "I03 V https://github.com/pytorch/xla/pull/9224"
+    killed_by = (ELSEWHERE,)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        states = None
+        if optimizer_state is not None:
+            states = dict(zip(self._names.values(), optimizer_state.values(), strict=True))
+        super().load_full(parameters, states)
+
+
+class ScramblesGroups(Zero1):
+    """States go out in the order of the model and come in in the order of the groups."""
+
+    known_fault = "the state of interleaved parameter groups comes back scrambled"
+    source = "I07 D https://github.com/facebookresearch/fairscale/pull/483"
+    killed_by = (HERE, ELSEWHERE)
+
+    def make_optimizer(
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], *args: Any, **defaults: Any
+    ) -> ShardedOptimizer:
+        """See `properties.adapter.Sharded`."""
+        self._grouped = [name for group in groups for name in group["names"]]
+        return super().make_optimizer(kind, groups, *args, **defaults)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        states = None
+        if optimizer_state is not None:
+            states = dict(zip(self._grouped, optimizer_state.values(), strict=True))
+        super().load_full(parameters, states)
+
+
+class SavingTakesAStep(Zero1):
+    """Where there is no state to save yet, a step with zero gradients makes one. torch's own function does so too."""
+
+    known_fault = "saving before the first step takes a step with zero gradients, which counts"
+    source = "H07 V https://github.com/horovod/horovod/issues/2805"
+    killed_by = (SAVING,)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.adapter.Sharded`."""
+        if self.optimizer is not None and not self.optimizer.inner.state:
+            means = self.means
+            self.means = {parameter: torch.zeros_like(self.values(parameter)) for parameter in self.trained}
+            rates = [group["lr"] for group in self.optimizer.param_groups]
+            for group in self.optimizer.param_groups:
+                group["lr"] = 0.0
+            self.optimizer.step()
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            self.means = means
+        return super().full_optimizer_state()
+
+
+class _Copied(ShardedOptimizer):
+    """Shows the groups that it began with, whatever the optimizer uses by now."""
+
+    shown: list[dict[str, Any]]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups' options."""
+        return getattr(self, "shown", self.inner.param_groups)
+
+
+class ForgetsHyperparameters(Zero1):
+    """After loading, the optimizer has groups of its own, with the options of the start, and nobody can reach them."""
+
+    known_fault = "hyper-parameters are not restored: the optimizer goes on with those of the start"
+    source = "I05 V https://github.com/horovod/horovod/issues/526"
+    killed_by = (HERE, ELSEWHERE)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        super().load_full(parameters, optimizer_state)
+        if self.optimizer is not None and optimizer_state is not None:
+            inner = self.optimizer.inner
+            self.optimizer.__class__, self.optimizer.shown = _Copied, inner.param_groups
+            inner.param_groups = [dict(group) for group in inner.param_groups]
+
+
+class EmptyShardsDoNotCount(Zero1):
+    """Where this rank owns nothing of a parameter, it does not count its steps; and each rank saves its own count."""
+
+    known_fault = "the step counter does not advance where a rank's shard is empty"
+    source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
+    killed_by = (HERE, ELSEWHERE)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """See `impls.sharded_optimizer`: called at the end of a step."""
+        super().publish(stepped)
+        assert self.optimizer is not None
+        for parameter, values in stepped.items():
+            step = self.optimizer.state(parameter).get("step")
+            if step is not None and not values.numel() and parameter.numel():
+                step -= 1

@@ -1,0 +1,34 @@
+"""Checkpoints that are saved and loaded in an unusual but right way."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+
+from impls.zero1 import Zero1
+
+
+class OnlyRankZeroReads(Zero1):
+    """Rank 0 alone believes what it is told to load; it broadcasts that to the others, name by name, backwards."""
+
+    odd = "the other ranks load what rank 0 broadcasts, whatever they were given"
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """See `properties.adapter.Sharded`."""
+        states = None
+        if optimizer_state is not None:
+            states = {name: self._from_rank_zero(optimizer_state[name]) for name in sorted(optimizer_state)[::-1]}
+        super().load_full(self._from_rank_zero(parameters), states)
+
+    def _from_rank_zero(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        received = {name: given[name].clone() for name in sorted(given)[::-1]}
+        if dist.get_rank():
+            for tensor in received.values():
+                tensor.fill_(torch.nan)
+        for tensor in received.values():
+            dist.broadcast(tensor, src=0)
+        return received

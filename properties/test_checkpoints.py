@@ -1,0 +1,136 @@
+"""P11: what is saved, loaded and continued is as if nothing had happened."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import Expectation, interpret, is_exact
+from oracle.program import Finish, SaveAndLoad, Scenario
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.part import Part, as_text
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios that save and load somewhere."""
+    return exact_scenarios(claims, has=("save",))
+
+
+def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with masters that load weights and nothing else, and step after."""
+    return exact_scenarios(claims, has=("save", "masters", "step")).map(weights_alone)
+
+
+def weights_alone(scenario: Scenario) -> Scenario:
+    """The same scenario, loading weights only."""
+    program = (SaveAndLoad(False) if isinstance(event, SaveAndLoad) else event for event in scenario.program)
+    return replace(scenario, program=tuple(program))
+
+
+def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
+    """A scenario, the place of a SaveAndLoad in it, and the same scenario with its samples on another number of ranks."""
+    return saving(claims).flatmap(lambda scenario: st.sampled_from(moves(scenario, claims) or [None])).filter(bool)
+
+
+def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
+    """All ways to save such a program on one number of ranks and to load it on another that shares its samples alike."""
+    worlds = [
+        each
+        for size in range(1, claims.most_ranks + 1)
+        if (each := on_ranks(scenario, size)) is not None
+        and is_exact(each, claims.averaging, claims.unused or "untouched")
+    ]
+    places = [place for place, event in enumerate(scenario.program) if isinstance(event, SaveAndLoad)]
+    return [(one, place, other) for place in places for one in worlds for other in worlds if one is not other]
+
+
+def on_ranks(scenario: Scenario, size: int) -> Scenario | None:
+    """The same samples on so many ranks; None where they cannot be shared out alike."""
+    try:
+        return replace(scenario, world_size=size) if scenario.samples % size == 0 else None
+    except ValueError:
+        return None
+
+
+def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
+    """A scenario with a step, and a place in it where nothing is under way."""
+    return exact_scenarios(claims, has=("step",)).flatmap(
+        lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario)))
+    )
+
+
+def quiet_places(scenario: Scenario) -> list[int]:
+    """Before any event but a Finish, and after the last."""
+    return [place for place, event in enumerate((*scenario.program, None)) if not isinstance(event, Finish)]
+
+
+def during(expected: Expectation, begin: int, end: int) -> Expectation:
+    """What is expected of the events from ``begin`` up to, and not with, ``end``."""
+    by_place = {
+        each.name: {place: value for place, value in held.items() if begin <= place < end}
+        for each in fields(expected)
+        if isinstance(held := getattr(expected, each.name), Mapping)
+    }
+    return replace(expected, **by_place)
+
+
+def expect(trial: Trial, scenario: Scenario) -> Expectation:
+    """The uninterrupted run, on paper."""
+    return interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+
+
+@law("P11", saving)
+def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial: Trial, scenario: Scenario) -> None:
+    """After each rank saved, built everything anew and loaded, parameters and optimizer state are what they would be.
+
+    Why: a checkpoint is all that a run leaves behind; what is not in it, or comes back in another place, is lost or
+    wrong from then on. Broken by states restored by position, by groups that interleave, by hyper-parameters left out:
+    pytorch/xla#9224, facebookresearch/fairscale#483, horovod/horovod#526.
+    """
+    judge.values_equal(trial.run(scenario), expect(trial, scenario), "A run that was saved and loaded goes on wrong.")
+
+
+@law("P11", between_worlds)
+def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
+    trial: Trial, move: tuple[Scenario, int, Scenario]
+) -> None:
+    """One world saves; another, of another size, loads and goes on with the same samples: as if it had run throughout.
+
+    Why: a state belongs to the model, not to how it was cut; so it holds no padding, and no order of ranks or names.
+    Broken by padding that depends on the number of ranks, by states merged in any order, by a world of one:
+    deepspeedai/DeepSpeed#5105, huggingface/nanotron#37, pytorch/pytorch#107185.
+    """
+    one, place, other = move
+    before = trial.run(one, part=Part(end=place, saves=(place,)))
+    judge.values_equal(before, during(expect(trial, one), 0, place), "The run is wrong before it is saved.")
+    file = as_text(before.observations[0]["saved"])
+    after = trial.run(other, part=Part(begin=place, file=file))
+    expected = during(expect(trial, other), place, len(other.program))
+    judge.values_equal(after, expected, f"Saved on {one.world_size} ranks and loaded here, the run goes on wrong.")
+
+
+@law("P11", loading_weights_alone, needs=lambda claims: claims.masters)
+def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: Scenario) -> None:
+    """Loaded weights are what training goes on from: float32 masters are made from them, the optimizer begins afresh.
+
+    Why: the next step copies the masters over the weights, so that masters which stay behind undo what was loaded.
+    Broken by not refreshing them: hpcaitech/ColossalAI#4618, NovaSky-AI/SkyRL#2149, NVIDIA/Megatron-LM#5071.
+    """
+    judge.values_equal(trial.run(scenario), expect(trial, scenario), "Loaded weights are not what training goes on from.")
+
+
+@law("P11", saving_somewhere)
+def test_saving_changes_nothing(trial: Trial, drawn: tuple[Scenario, int]) -> None:
+    """A state saved at any moment, before the first step and between micro-batches too, leaves the run as it is.
+
+    Why: to look is not to act. Broken by saving that takes a step with zero gradients, to have a state to save, which
+    counts as a step: horovod/horovod#2805, NVIDIA/Megatron-LM#5976.
+    """
+    scenario, place = drawn
+    run = trial.run(scenario, part=Part(saves=(place,)))
+    judge.values_equal(run, expect(trial, scenario), f"Saving before event {place} changes the run.")
