@@ -1,6 +1,6 @@
 """A picture of what went over the wire: collective by collective, rank under rank, parameter under parameter."""
 
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 from oracle.fingerprint import coefficients
 from oracle.program import Scenario
@@ -28,7 +28,12 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     """One collective: what each rank put in, where different parameters meet, and what came out of a sum."""
     everyone, agreed = len(calls) == len(labels), len(set(calls.values())) == 1
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
-    names = {rank: _names(row, labels[rank]) for rank, row in sent.items()}
+    # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
+    alike = [len(column) > 1 and len(set(column)) == 1 for column in zip(*sent.values(), strict=False)]
+    names = {
+        rank: ["" if same else labels[rank].get(value, "") for value, same in zip_longest(row, alike)]
+        for rank, row in sent.items()
+    }
     cells = {
         rank: [
             f"{name} = {_number(value)}" if name else _number(value)
@@ -58,11 +63,6 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     if agreed and everyone and first.operation == "all_reduce" and first.reduction == "sum":
         lines.append(row("every rank gets", totals))
     return lines
-
-
-def _names(row: list[float], labels: dict[float, str]) -> list[str]:
-    """What each number of a collective is, empty where it is nothing known. A second 1 is a flag, not a gradient."""
-    return ["" if value == 1 and 1 in row[:place] else labels.get(value, "") for place, value in enumerate(row)]
 
 
 def _labels(scenario: Scenario, rank: int) -> dict[float, str]:

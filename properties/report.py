@@ -51,7 +51,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", f"The smallest call that shows it: {scenario.words()}."]
         words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    words += ["", f"The smallest program that shows it: {model_words(scenario)}."]
+    words += ["", *_wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
@@ -79,8 +79,12 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
 
 def _entry(title: str, text: str) -> list[str]:
     """A titled paragraph with a hanging indent."""
-    lines = textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{title + ':':11}{lines[0]}", *(" " * 11 + line for line in lines[1:])]
+    return _wrapped(f"{title + ':':11}{text}", " " * 11)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """A paragraph whose further lines are indented."""
+    return textwrap.wrap(text, 119, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _origin(trial: Trial, broken: LawBroken) -> list[str]:

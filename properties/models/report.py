@@ -21,7 +21,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     words += _entry("The law", sentence(law)) + _entry("Result", broken.headline)
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
-    words += ["", f"The smallest run that shows it: {model_words(scenario)}.", *program_words(scenario)]
+    told = f"The smallest run that shows it: {model_words(scenario)}."
+    words += ["", *textwrap.wrap(told, 119, subsequent_indent="    "), *program_words(scenario)]
     words += ["", "What went over the wire, and on which ranks:"]
     words += wire(broken.outcome) or ["    nothing"]
     if failure.seen[0] < failure.seen[1]:
