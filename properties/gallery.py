@@ -5,6 +5,7 @@ python -m properties.gallery    writes properties/GALLERY.md anew
 
 import inspect
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,19 @@ final. A report of a run goes on with a script for `torchrun` that shows the sam
 """
 
 
-def main() -> None:
-    """Writes the page."""
-    world = SimWorld()
+def main(asked: list[str]) -> None:
+    """Writes the page, law by law; keeps what it has of the laws that are not asked for, if any are."""
+    old = PAGE.read_text() if PAGE.is_file() and asked else ""
+    kept = {part.partition("\n")[0]: part for part in re.split(r"^(?=## )", old, flags=re.MULTILINE)[1:]}
+    parts, world = {heading(law): kept.get(heading(law), "") for law in every_law().values()}, SimWorld()
     try:
-        entries = [entry(law, world) for law in every_law().values()]
+        for law in every_law().values():
+            if not asked or law.number in asked or law.name in asked:
+                print(f"{law.number} {sentence(law)}", flush=True)
+                parts[heading(law)] = entry(law, world)
+                PAGE.write_text(HEAD + "".join(f"\n{part.strip()}\n" for part in parts.values() if part))
     finally:
         world.close()
-    PAGE.write_text("\n".join([HEAD, *entries]))
 
 
 def fault_for(law: Law) -> str:
@@ -96,4 +102,4 @@ def _source(source: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

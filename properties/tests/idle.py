@@ -10,8 +10,15 @@ from torch import nn
 IDLE = f"{__name__}:Idle"
 
 
+def as_it_is(values: torch.Tensor, **options: Any) -> torch.Tensor:
+    """What a collective gives that no rank takes part in."""
+    return values * 1
+
+
 class Idle(nn.Module):
     """Each rank trains by itself, from its own initial values."""
+
+    all_reduce = broadcast = reduce_scatter = all_gather = staticmethod(as_it_is)
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, replicas: int = 1) -> None:
         super().__init__()
