@@ -138,7 +138,7 @@ def budget(request: pytest.FixtureRequest) -> Budget:
         with capture.global_and_fixture_disabled():
             print(f"\n{line}", file=sys.stderr, flush=True)
 
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say)
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].implementations))
 
 
 @pytest.fixture

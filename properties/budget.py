@@ -24,16 +24,17 @@ def _say_nothing(line: str) -> None: ...
 @dataclass(frozen=True)
 class Budget:
     """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
-    passes now is kept. ``say`` is given a line now and then while a law takes long.
+    passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are under test.
     """
 
     seed: str | None = None
     record: Record | None = None
     say: Callable[[str], None] = _say_nothing
+    implementations: int = 1
 
     def spend(self, law: Law, trial: Trial) -> Search:
         """Searches portion by portion, and stops at the first that fails."""
-        profile, examples = settings(), examples_on(trial.world.name)
+        profile, examples = settings(), examples_on(trial.world.name, self.implementations)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         told = Told(law, trial, examples, self.say)
         whole, size = Search(), PORTION if self.seed is not None else examples
@@ -64,7 +65,7 @@ class Budget:
 
     def look_behind(self, law: Law, trial: Trial) -> Search:
         """Searches again, for silent corruption alone."""
-        profile, examples = settings(), examples_on(trial.world.name)
+        profile, examples = settings(), examples_on(trial.world.name, self.implementations)
         seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
         options: Any = {"database": profile.database, "derandomize": profile.derandomize}
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)

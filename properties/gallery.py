@@ -1,6 +1,9 @@
 """The gallery: for every law the smallest program on which a known fault breaks it, in the words of the reports.
 
-python -m properties.gallery    writes properties/GALLERY.md anew
+How it is written:
+
+    python -m properties.gallery              all of properties/GALLERY.md anew
+    python -m properties.gallery P3 test_...  only the parts of these laws
 """
 
 import inspect

@@ -1,8 +1,11 @@
 """Hypothesis' profiles: how many examples a law gets, and whether they are new ones in every run.
 
-dev      a few, new ones each time; what once failed is tried again first
-ci       more, the same each time
-nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
+Which there are:
+
+    dev      a few, new ones each time; what once failed is tried again first. Where many implementations are under
+             test, as without --impl, they share a law's examples, so that the whole run takes minutes
+    ci       more, the same each time
+    nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
 """
 
 import os
@@ -14,6 +17,8 @@ from properties.record import Record
 
 # Real processes take so many times longer than simulated ranks, and show less: they confirm.
 SHARE_OF_REAL_WORLDS = 10
+# In dev, examples of a law on sim for all implementations together: about 20 ms of a core each, 40 laws, two cores.
+DEV_SHARED = 320
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -26,9 +31,12 @@ def register() -> None:
     settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-def examples_on(world: str) -> int:
-    """How many examples the chosen profile gives a law on that world."""
-    most = settings().max_examples
+def examples_on(world: str, implementations: int = 1, profile: str = "") -> int:
+    """How many examples the profile (the chosen one) gives a law on that world, for one of so many implementations."""
+    name = profile or settings.get_current_profile_name()
+    most = settings.get_profile(name).max_examples
+    if name.startswith("dev"):  # or "dev-with-verbose-verbosity", of an option of Hypothesis'
+        most = max(1, min(most, DEV_SHARED // implementations))
     return most if world == "sim" else max(1, most // SHARE_OF_REAL_WORLDS)
 
 
