@@ -138,7 +138,7 @@ def budget(request: pytest.FixtureRequest) -> Budget:
         with capture.global_and_fixture_disabled():
             print(f"\n{line}", file=sys.stderr, flush=True)
 
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].implementations))
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].names))
 
 
 @pytest.fixture
@@ -165,11 +165,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
-    seed = config.getoption(SEED)
+    seed, bench = config.getoption(SEED), config.stash[_BENCH]
+    examples = ", ".join(f"{profiles.examples_on(world, len(bench.names))} on {world}" for world in bench.where.worlds)
     return [
-        f"lockstep: {', '.join(names)}; {settings().max_examples} examples a law; {versions}",
+        f"lockstep: {', '.join(names)}; {versions}",
+        f"lockstep: profile {settings.get_current_profile_name()}; for each law and implementation {examples} examples",
         *([f"lockstep: seed {seed}; --hypothesis-seed={seed} repeats the run"] if seed is not None else []),
-        *config.stash[_BENCH].where.words(),
+        *bench.where.words(),
     ]
 
 

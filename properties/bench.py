@@ -12,7 +12,7 @@ class Bench:
     """Made for the names that ``--impl`` gave, and where they are to run."""
 
     def __init__(self, names: list[str], where: Where) -> None:
-        self._names, self.where, self._worlds = names, where, dict[str, World]()
+        self.names, self.where, self._worlds = names, where, dict[str, World]()
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}
         # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
@@ -39,7 +39,7 @@ class Bench:
     def implementations(self) -> list[Implementation]:
         """What is under test. Raises Unusable."""
         if self._implementations is None:
-            self._implementations = look_up(self._names, self.world("sim"))
+            self._implementations = look_up(self.names, self.world("sim"))
         return self._implementations
 
     def close(self) -> None:

@@ -24,7 +24,8 @@ def _say_nothing(line: str) -> None: ...
 @dataclass(frozen=True)
 class Budget:
     """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
-    passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are under test.
+    passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
+    under test.
     """
 
     seed: str | None = None
