@@ -16,6 +16,7 @@ ROBUST = {
     "freezing": True,
     "tied": True,
     "empty": True,
+    "layouts": True,
     "buffers": "initial",
 }
 

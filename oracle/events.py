@@ -106,6 +106,13 @@ class Freeze(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Replace(Short):
+    """New tensors take the place of those of parameters, with the same values."""
+
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True, repr=False)
 class SaveAndLoad(Short):
     """Saved, built anew and loaded; without ``optimizer`` the weights alone."""
 
@@ -134,11 +141,13 @@ class Raise(Short):
         return self.where in ("backward", "hook")
 
 
-Event = Backward | Finish | Unscale | Clip | Step | ZeroGrad | SetHyperparameters | Freeze | SaveAndLoad | Raise
+Event = (
+    Backward | Finish | Unscale | Clip | Step | ZeroGrad | SetHyperparameters | Freeze | Replace | SaveAndLoad | Raise
+)
 EVENTS: dict[str, type[Event]] = {
     event.__name__: event
     for event in (
         *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
-        *(SetHyperparameters, Freeze, SaveAndLoad, Raise),
+        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Raise),
     )
 }

@@ -29,6 +29,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Raise,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -36,7 +37,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from oracle.state import Inside, State, Told, Values, begin_optimizer, drop_gradients, start, told, told_value
+from oracle.state import Inside, State, Told, Values, begin_optimizer, drop_gradients, forget, start, told, told_value
 from oracle.stepping import step
 
 __all__ = ["Expectation", "Values", "interpret", "is_exact"]
@@ -114,6 +115,8 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
                 state.settings = hyperparameters.after(state.settings, event)
             case Freeze():
                 state.trained[[name for tensor in event.parameters for name in state.names(tensor)]] = not event.frozen
+            case Replace():
+                forget(state, event.parameters)
             case SaveAndLoad():
                 _save_and_load(state, event)
             case Raise():

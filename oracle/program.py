@@ -12,6 +12,12 @@ The probes make a scenario decide every gradient, so that no autograd is needed 
 A tied parameter is another name of an earlier one: one tensor, whose gradient is the sum of those of its names, which
 is stepped once and counts once in a norm.
 
+Units are submodules, each with some of the parameters; the others are the root's own. The root's forward goes through
+the parameters in reverse of the order in which backward is to reach them; those in a row that belong to one unit are
+used in one call of it, so a unit may be called more than once. Layouts say how an initial tensor lies in memory. With
+``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. None
+of these changes any value.
+
 The events:
 
     Backward   One micro-batch, forward and backward, both inside ``no_sync`` unless it synchronizes. Rank r of N holds
@@ -34,6 +40,9 @@ The events:
     ZeroGrad   Gradients are dropped (None), or set to zero where there are some.
     SetHyperparameters   The next Step uses these; state and step counts go on.
     Freeze     ``requires_grad`` is set, at a moment when there are no gradients. A frozen parameter takes no part.
+    Replace    The caller assigns new tensors in place of those of parameters, under all their names and in its
+               optimizer, at a moment when there are no gradients. They have the same values and are trained if those
+               were. Optimizer state and step counts of theirs begin afresh, and so do masters, from the new tensors.
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
@@ -65,6 +74,7 @@ from oracle.events import (
     Freeze,
     Hyperparameters,
     Raise,
+    Replace,
     SaveAndLoad,
     SetHyperparameters,
     Short,
@@ -78,6 +88,7 @@ from oracle.well_formed import check
 __all__ = [
     "AVERAGINGS",
     "EVENTS",
+    "LAYOUTS",
     "NAMES",
     "OPTIMIZERS",
     "PROBES",
@@ -93,6 +104,7 @@ __all__ = [
     "LossScale",
     "Parameter",
     "Raise",
+    "Replace",
     "SaveAndLoad",
     "Scenario",
     "SetHyperparameters",
@@ -104,6 +116,7 @@ __all__ = [
 AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
+LAYOUTS = ("contiguous", "transposed", "channels last")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 _DEFAULTS = Hyperparameters()
 
@@ -112,15 +125,21 @@ _DEFAULTS = Hyperparameters()
 class Parameter(Short):
     """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
 
-    ``tied``: the earlier parameter of which this is another name.
+    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``; "transposed", the
+    first dimension varies fastest, takes two dimensions or more, and "channels last" four.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     trainable: bool = True
     tied: int | None = None
+    layout: str = LAYOUTS[0]
 
     def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"a parameter's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+        if (self.layout == LAYOUTS[1] and len(self.shape) < 2) or (self.layout == LAYOUTS[2] and len(self.shape) != 4):
+            raise ValueError(f"the layout {self.layout!r} is none of shape {self.shape}")
         if self.dtype not in FORMATS:
             raise ValueError(f"a parameter's dtype is one of {', '.join(FORMATS)}, not {self.dtype!r}")
         if any(size < 0 for size in self.shape):
@@ -171,7 +190,8 @@ class Scenario(Short):
     (micro-batch, sample, parameter, element): by linearity, runs with one contribution at a time tell the coefficient
     of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
-    for any weight decay; parameters in none of the ``groups`` form group 0, the others follow.
+    for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
+    parameters of each submodule.
     """
 
     world_size: int
@@ -189,6 +209,8 @@ class Scenario(Short):
     buffers: tuple[Buffer, ...] = ()
     broadcast_buffers: bool = False
     sparse: tuple[int, int] = (0, 1)
+    units: tuple[tuple[int, ...], ...] = ()
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         for name, value, known in (("a probe", self.probe, PROBES), ("an optimizer", self.optimizer, OPTIMIZERS)):
@@ -216,6 +238,10 @@ class Scenario(Short):
         """The parameter that a parameter is a name of: itself, unless it is tied."""
         tied = self.parameters[parameter].tied
         return parameter if tied is None else tied
+
+    def unit(self, parameter: int) -> int | None:
+        """The unit that a parameter belongs to; None: it is the root's own."""
+        return next((number for number, unit in enumerate(self.units) if parameter in unit), None)
 
     @property
     def all_groups(self) -> tuple[Group, ...]:

@@ -5,6 +5,7 @@ Exact values of all parameters lie end to end in one array; an enclosed paramete
 in the array, so that what is exact never waits for what is not.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -141,12 +142,22 @@ def begin_optimizer(state: State) -> None:
     state.optimizer, state.masters = {}, {}
     if scenario.masters:
         sixteen = [index for index in state.tensors if FORMATS[scenario.parameters[index].dtype].bytes == 2]
-        for index in sixteen:
-            value = state.weights.get(index)
-            state.masters[index] = value if isinstance(value, Interval) else value.copy()
+        state.masters = {index: _copy(state.weights.get(index)) for index in sixteen}
     state.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
     state.steps_since_overflow = 0
     state.unscaled = state.skip = False
+
+
+def forget(state: State, tensors: Iterable[int]) -> None:
+    """New tensors take the place of these: no optimizer state, and masters from the parameters as they are."""
+    for tensor in tensors:
+        state.optimizer.pop(tensor, None)
+        if tensor in state.masters:
+            state.masters[tensor] = _copy(state.weights.get(tensor))
+
+
+def _copy(value: Value) -> Value:
+    return value if isinstance(value, Interval) else value.copy()
 
 
 def drop_gradients(state: State, to_none: bool = True) -> None:

@@ -1,6 +1,7 @@
 """What makes a scenario one that a training loop could have; `oracle.program` says what it then means."""
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from oracle.events import (
     Freeze,
     Hyperparameters,
     Raise,
+    Replace,
     SaveAndLoad,
     SetHyperparameters,
     Step,
@@ -57,13 +59,13 @@ def _is_power_of_two(number: float) -> bool:
 
 
 def _check_model(scenario: "Scenario") -> None:
-    """Ties lead to an earlier tensor that is alike, and groups share the tensors out."""
+    """Ties lead to an earlier tensor that is alike, groups share the tensors out, and units the parameters."""
     for index, parameter in enumerate(scenario.parameters):
         if parameter.tied is not None:
             root = scenario.parameters[parameter.tied] if 0 <= parameter.tied < index else None
             if root is None or root.tied is not None:
                 raise ValueError(f"parameter {index} is tied to {parameter.tied}, which is no earlier tensor")
-            if (root.shape, root.dtype, root.trainable) != (parameter.shape, parameter.dtype, parameter.trainable):
+            if replace(parameter, tied=None) != root:
                 raise ValueError(f"parameter {index}, {parameter!r}, is tied to one that differs: {root!r}")
     named = [parameter for group in scenario.groups for parameter in group.parameters]
     for index in named:
@@ -71,6 +73,12 @@ def _check_model(scenario: "Scenario") -> None:
             raise ValueError(f"a group names parameter {index}, which is no tensor of the model")
         if named.count(index) > 1:
             raise ValueError(f"parameter {index} is in a group {named.count(index)} times")
+    placed = [parameter for unit in scenario.units for parameter in unit]
+    for index in placed:
+        if not 0 <= index < len(scenario.parameters) or placed.count(index) > 1:
+            raise ValueError(f"units {scenario.units} do not name parameters once each")
+    if not isinstance(scenario.replicas, int) or scenario.replicas < 1 or scenario.world_size % scenario.replicas:
+        raise ValueError(f"{scenario.world_size} ranks cannot form {scenario.replicas} replicas of equal size")
     for values in (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups)):
         _check_options(scenario, values)
 
@@ -158,7 +166,7 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
             _check_options(scenario, event.values)
             if event.group is not None and not 0 <= event.group <= len(scenario.groups):
                 raise ValueError(f"there is no group {event.group}: the last is {len(scenario.groups)}")
-        case Freeze():
+        case Freeze() | Replace():
             tensors = {index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None}
             if gradients:
                 raise ValueError(f"{event!r} comes while there are gradients: drop them first")

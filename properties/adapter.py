@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from oracle.program import Scenario
+
 # In the order in which they are looked for. Published classes have both, and the second reduces again.
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
@@ -86,17 +88,22 @@ def cap_argument(name: str) -> str | None:
     return next((argument for argument in CAP_NAMES if takes(name, argument)), None)
 
 
-def construct(name: str, module: Any, bucket_cap: int | None, broadcast_buffers: bool | None = None) -> Any:
-    """Wraps a module in what is named. ``bucket_cap`` is in bytes; None, there and for ``broadcast_buffers``, leaves it
-    to the implementation, and so does one that has no such argument.
-    """
-    options: dict[str, Any] = {}
+def construct(name: str, module: Any, scenario: Scenario) -> Any:
+    """Wraps a module in what is named, with those options of the scenario that its constructor takes."""
+    return find(name)(module, **options(name, scenario))
+
+
+def options(name: str, scenario: Scenario) -> dict[str, Any]:
+    """Constructor arguments. What a scenario leaves open is left to the implementation."""
+    given: dict[str, Any] = {}
     cap = cap_argument(name)
-    if bucket_cap is not None and cap is not None:
-        options[cap] = bucket_cap * CAP_NAMES[cap]
-    if broadcast_buffers is not None and takes(name, "broadcast_buffers"):
-        options["broadcast_buffers"] = broadcast_buffers
-    return find(name)(module, **options)
+    if scenario.bucket_cap is not None and cap is not None:
+        given[cap] = scenario.bucket_cap * CAP_NAMES[cap]
+    if scenario.buffers and takes(name, "broadcast_buffers"):
+        given["broadcast_buffers"] = scenario.broadcast_buffers
+    if scenario.replicas > 1:
+        given["replicas"] = scenario.replicas
+    return given
 
 
 def finish(wrapped: Any) -> None:

@@ -10,6 +10,7 @@ from oracle.program import (
     Freeze,
     Hyperparameters,
     Raise,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -42,6 +43,7 @@ def model_words(scenario: Scenario) -> str:
     words = []
     for index, parameter in enumerate(scenario.parameters):
         traits = "" if parameter.trainable else ", frozen"
+        traits += "" if parameter.layout == "contiguous" else f", {parameter.layout}"
         traits += "" if parameter.tied is None else f", another name of {parameter_name(parameter.tied)}"
         words.append(
             f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{traits})"
@@ -53,6 +55,8 @@ def model_words(scenario: Scenario) -> str:
 def _options(scenario: Scenario) -> list[str]:
     """What is not as usual, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
+    words += [f"submodule of {names(unit)}" for unit in scenario.units]
+    words += [] if scenario.replicas == 1 else [f"{scenario.replicas} replicas"]
     words += [] if scenario.bucket_cap is None else [f"bucket cap {scenario.bucket_cap} bytes"]
     if scenario.optimizer != "SGD" or scenario.hyperparameters != Hyperparameters():
         words.append(" with ".join([scenario.optimizer, *_settings(scenario.hyperparameters)]))
@@ -111,6 +115,8 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             return [f"set for {whose}: {', '.join(_settings(event.values)) or 'nothing'}"]
         case Freeze():
             return [f"{'freeze' if event.frozen else 'train again'}: {names(event.parameters)}"]
+        case Replace():
+            return [f"replace: the caller assigns new tensors for {names(event.parameters)}, with the same values"]
         case SaveAndLoad():
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]

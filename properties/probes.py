@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -33,6 +34,38 @@ class _Fails(torch.autograd.Function):
         raise CallersError("in backward")
 
 
+def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
+    """The values in memory as a layout of `oracle.program` says."""
+    if layout == "transposed":
+        backwards = tuple(range(values.dim()))[::-1]
+        return values.permute(backwards).contiguous().permute(backwards)
+    return values.contiguous(memory_format=torch.channels_last) if layout == "channels last" else values
+
+
+def products(
+    module: nn.Module, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails_at: int | None
+) -> torch.Tensor:
+    """The part of the loss of some parameters of a module, made in that order."""
+    loss = torch.zeros((), device=place())
+    for index in run:
+        parameter = getattr(module, parameter_name(index))
+        if index == fails_at:
+            parameter = _Fails.apply(parameter)
+        values = parameter if kind == "linear" else parameter.square() / 2
+        loss = loss + (coefficients[index] * values).sum()
+    return loss
+
+
+class Unit(nn.Module):
+    """A submodule: some of the parameters, and their part of the loss, as `products` takes it."""
+
+    def forward(
+        self, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails_at: int | None
+    ) -> torch.Tensor:
+        """The sum of the products of some of its parameters."""
+        return products(self, kind, coefficients, run, fails_at)
+
+
 class Probe(nn.Module):
     """The model of a scenario, holding the given initial values, and the buffers of a rank.
 
@@ -41,21 +74,34 @@ class Probe(nn.Module):
 
     def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]], rank: int = 0) -> None:
         super().__init__()
-        self.kind, self.count, self.buffer_count = scenario.probe, len(scenario.parameters), len(scenario.buffers)
+        self.kind, self.buffer_count = scenario.probe, len(scenario.buffers)
         self.increment, self.fails = 0, ""
+        # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
+        self.homes: tuple[nn.Module, ...] = (self,) * len(scenario.parameters)
+        if scenario.units:
+            units = [Unit() for _ in scenario.units]
+            for number, unit in enumerate(units):
+                self.register_module(f"unit{number}", unit)
+            places = map(scenario.unit, range(len(scenario.parameters)))
+            self.homes = tuple(self if number is None else units[number] for number in places)
+        made: list[nn.Parameter] = []
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
             if parameter.tied is None:
                 tensor = torch.tensor(values, dtype=getattr(torch, parameter.dtype), device=place())
-                made = nn.Parameter(tensor, requires_grad=parameter.trainable)
+                made.append(nn.Parameter(laid_out(tensor, parameter.layout), requires_grad=parameter.trainable))
             else:
-                made = getattr(self, parameter_name(parameter.tied))
-            self.register_parameter(parameter_name(index), made)
+                made.append(made[parameter.tied])
+            self.homes[index].register_parameter(parameter_name(index), made[-1])
         for index, buffer in enumerate(initial_buffers(scenario, rank)):
             self.register_buffer(f"buffer{index}", torch.tensor(buffer, device=place()))
 
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
-        return [getattr(self, parameter_name(index)) for index in range(self.count)]
+        return [getattr(module, parameter_name(index)) for index, module in enumerate(self.homes)]
+
+    def put(self, index: int, parameter: nn.Parameter) -> None:
+        """Assigns another tensor to a parameter."""
+        setattr(self.homes[index], parameter_name(index), parameter)
 
     def tensors(self) -> list[nn.Parameter]:
         """The same, each tensor once, whatever number of names it has."""
@@ -71,14 +117,13 @@ class Probe(nn.Module):
             raise CallersError("in forward")
         for index in range(self.buffer_count):
             getattr(self, f"buffer{index}").add_(self.increment)
-        parameters = self.in_order()
+        fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None
         loss = torch.zeros((), device=place())
-        for index in reversed(order):
-            parameter, coefficient = parameters[index], coefficients[index]
-            if self.fails == "backward" and index == order[min(1, len(order) - 1)]:
-                parameter = _Fails.apply(parameter)
-            values = parameter if self.kind == "linear" else parameter.square() / 2
-            loss = loss + (coefficient * values).sum()
+        for module, run in itertools.groupby(reversed(order), self.homes.__getitem__):
+            if module is self:
+                loss = loss + products(self, self.kind, coefficients, run, fails_at)
+            else:
+                loss = loss + module(self.kind, coefficients, tuple(run), fails_at)
         return loss
 
 

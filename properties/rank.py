@@ -18,6 +18,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Raise,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -74,8 +75,7 @@ class Rank:
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
         self.watched: set[int] = set()
         self.freeze()
-        broadcasts = self.scenario.broadcast_buffers if self.scenario.buffers else None
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario.bucket_cap, broadcasts)
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.training = Training(self.scenario, self.probe)
         self.seen.setdefault("initial", self.parameters())
 
@@ -130,6 +130,8 @@ class Rank:
             case Freeze():
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
                 self.freeze()
+            case Replace():
+                self.replace(event)
             case SaveAndLoad():
                 weights, rest = self.probe.state_dict(), self.training.save()
                 self.construct()
@@ -142,6 +144,18 @@ class Rank:
             seen["gradients"][place] = [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
         elif isinstance(event, (Step, SaveAndLoad)):
             seen["parameters"][place] = self.parameters()
+
+    def replace(self, event: Replace) -> None:
+        """New tensors with the values of the old, under every name of theirs and in the caller's optimizer."""
+        old = self.probe.in_order()
+        for tensor in event.parameters:
+            new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
+            for index in range(len(old)):
+                if self.scenario.tensor(index) == tensor:
+                    self.probe.put(index, new)
+            self.watched.discard(tensor)
+            self.training.replace(tensor, new)
+        self.freeze()
 
     def backward(self, event: Backward) -> None:
         """Forward and backward of the next micro-batch."""

@@ -24,6 +24,7 @@ class Training:
         self.unscaled = self.skip = False
         self.masters: dict[int, nn.Parameter] = {}
         self.optimizer: torch.optim.Optimizer | None = None  # made at the first step
+        self.held: list[nn.Parameter] = []  # what it was made of, by parameter
 
     def unscale(self) -> None:
         """Divides every gradient by the scale, and sees whether all are finite."""
@@ -62,7 +63,7 @@ class Training:
                     parameters[index].copy_(master)
 
     def _make_optimizer(self) -> None:
-        parameters: list[nn.Parameter] = self.probe.in_order()
+        parameters = self.held = self.probe.in_order()
         if self.scenario.masters:
             for index, parameter in enumerate(parameters):
                 if parameter.dtype.itemsize == 2 and self.scenario.parameters[index].tied is None:
@@ -73,6 +74,19 @@ class Training:
         ]
         # Without a step size of the group, torch's default would do; every group has one.
         self.optimizer = getattr(torch.optim, self.scenario.optimizer)(groups, lr=self.scenario.learning_rate)
+
+    def replace(self, tensor: int, parameter: nn.Parameter) -> None:
+        """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
+        if self.optimizer is None:
+            return
+        old = self.masters.get(tensor, self.held[tensor])
+        if tensor in self.masters:
+            self.masters[tensor] = nn.Parameter(parameter.detach().float())
+        self.held[tensor] = parameter
+        new = self.masters.get(tensor, parameter)
+        self.optimizer.state.pop(old, None)
+        for group in self.optimizer.param_groups:
+            group["params"] = [new if each is old else each for each in group["params"]]
 
     def set(self, event: SetHyperparameters) -> None:
         """Changes the hyper-parameters of one group, or of all."""

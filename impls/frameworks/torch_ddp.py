@@ -14,6 +14,7 @@ _CLAIMS = {
     "sixteen_bits": True,
     "tied": True,
     "empty": True,
+    "layouts": True,
     "buffers": "each",
     "averaging": "multiply by reciprocal then sum",
 }

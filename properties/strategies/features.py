@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from oracle.formats import FORMATS
 from oracle.program import (
+    LAYOUTS,
     Backward,
     Clip,
     Event,
     Freeze,
     Raise,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -109,6 +111,14 @@ FEATURES: dict[str, Feature] = {
         lambda claims: claims.empty,
         options=("empty",),
     ),
+    "layout": Feature(
+        lambda s: any(parameter.layout != LAYOUTS[0] for parameter in s.parameters),
+        lambda claims: claims.layouts,
+        options=("layout",),
+    ),
+    "units": Feature(lambda s: bool(s.units), options=("units",)),
+    "replicas": Feature(lambda s: s.replicas > 1, lambda claims: claims.replicas, options=("replicas",)),
+    "replace": Feature(_has(Replace), lambda claims: claims.replaces, ("replace",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
 }
 

@@ -14,6 +14,7 @@ from properties.claims import Claims
 # Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))
 EMPTY = ((0,), (0, 3), (2, 0))
+LAID_OUT = (((2, 3), "transposed"), ((2, 3, 2, 2), "channels last"), ((3, 2, 2), "transposed"))
 BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
 MOST_PARAMETERS = 5
 
@@ -62,10 +63,34 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
         made = made if len(made) > 1 else made * 2
         place = len(made) - 1 - form % len(made)
         made[place] = replace(made[place], shape=EMPTY[form % len(EMPTY)])
+    if (form := options.get("layout")) is not None:
+        shape, layout = LAID_OUT[form % len(LAID_OUT)]
+        place = len(made) - 1 - form // len(LAID_OUT) % len(made)
+        made[place] = replace(made[place], shape=shape, layout=layout)
     if (form := options.get("tied")) is not None:
         tied = form % len(made)
         made.append(replace(made[tied], tied=tied))
     return tuple(made)
+
+
+def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
+    """None; or the last parameter a unit, all in one, each its own, or two halves."""
+    if "units" not in options:
+        return ()
+    match options["units"] % 4:
+        case 0:
+            return ((count - 1,),)
+        case 1:
+            return (tuple(range(count)),)
+        case 2:
+            return tuple((index,) for index in range(count))
+    return tuple(half for half in (tuple(range(count // 2)), tuple(range(count // 2, count))) if half)
+
+
+def replicas(options: Options, ranks: int) -> int:
+    """1, or another divisor of the number of ranks, the largest first: then each rank holds the whole model."""
+    divisors = [number for number in range(ranks, 1, -1) if ranks % number == 0]
+    return divisors[options["replicas"] % len(divisors)] if "replicas" in options and divisors else 1
 
 
 def buffers(options: Options) -> tuple[Buffer, ...]:

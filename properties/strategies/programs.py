@@ -13,6 +13,7 @@ from oracle.program import (
     Freeze,
     Parameter,
     Raise,
+    Replace,
     SaveAndLoad,
     SetHyperparameters,
     Step,
@@ -23,8 +24,8 @@ from properties.claims import Claims
 from properties.strategies.training import SET, TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
-NEEDS_CLAIM = {"nested": "accumulation", "local": "accumulation", "freeze": "freezing", "raise": "raises"}
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise")
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace")
+NEEDS_CLAIM = {"nested": "accumulation", "freeze": "freezing", "raise": "raises", "replace": "replaces"}
 INF = float("inf")
 ABOVE = 2.0**20  # no norm of a drawn scenario is larger
 
@@ -102,7 +103,9 @@ class Loop:
             self.add(phase)
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
-        if self.local or last.get(Backward, -1) <= max(last.get(kind, -1) for kind in (Freeze, SaveAndLoad, Raise)):
+        if self.local or last.get(Backward, -1) <= max(
+            last.get(kind, -1) for kind in (Freeze, Replace, SaveAndLoad, Raise)
+        ):
             self.backward(Phase("synchronize"))
         if last.get(Step, -1) < last.get(SetHyperparameters, -1):
             self.add(Phase("step"))
@@ -139,6 +142,12 @@ class Loop:
                 self.events.append(SetHyperparameters(choose(SET, phase.twist, self.exact), group))
             case "freeze":
                 self.freeze(phase)
+            case "replace":
+                self.settled(phase)
+                if self.gradients:
+                    self.zero()
+                tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
+                self.events.append(Replace((tensors[-1 - phase.shift % len(tensors)],)))
             case "save":
                 self.settled(phase)
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))

@@ -121,6 +121,8 @@ def scenarios(
         loss_scale=caller.loss_scale,
         buffers=buffers,
         broadcast_buffers=broadcasts,
+        units=models.units(options, len(model)),
+        replicas=models.replicas(options, len(ranks)),
     )
     if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
         scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
