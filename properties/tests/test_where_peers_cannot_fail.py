@@ -1,0 +1,138 @@
+"""Tests of other projects that cannot fail, or fail for the wrong reason: what they let through dies here by a law.
+
+A row: the peer's test, a mutant that passes it, the check in own words, and the laws that find the mutant.
+"""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from oracle import enclosures
+from oracle.intervals import Interval
+from oracle.program import Backward, Finish, Parameter, Scenario, Step
+from properties import test_accumulation, test_mean, test_replicas
+from properties.implementations import CORRECT, look_up
+from properties.law import Law, law_of
+from properties.tests.peers_checks import CHECKS
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+from worlds.contract import Job, World
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in map(
+        law_of,
+        (
+            test_mean.test_gradients_equal_the_mean_over_ranks,
+            test_accumulation.test_no_sync_accumulates_and_then_counts_once,
+            test_replicas.test_replicas_are_bitwise_equal_after_construction_and_after_every_step,
+        ),
+    )
+}
+MEAN, ACCUMULATION, REPLICAS = LAWS
+_BATCH = Backward(((0,), (0,)))
+ONE_STEP = Scenario(2, (Parameter((3,)),), (_BATCH, Finish(), Step()))
+ACCUMULATED = Scenario(2, (Parameter((3,)),), (Backward(((0,), (0,)), synchronize=False), _BATCH, Finish()))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A test that lets a mutant through, and the law that does not."""
+
+    peer: str
+    mutant: str
+    check: str
+    law: str = MEAN
+    scenario: Scenario = ONE_STEP
+    ranks: int = 2
+
+
+ROWS = (
+    Row("PyTorch test_different_graph_across_ranks", "NeverReduces", "parameters_without_any_step"),
+    Row("PyTorch test_skip_all_reduce_unused_parameters", "NeverReduces", "parameters_without_any_step", REPLICAS),
+    Row("PyTorch test_static_graph_multi_forward", "NeverReduces", "one_batch_for_all_ranks"),
+    Row("Megatron-LM test_fully_shard_sgd_losses_match_baseline", "NeverReduces", "one_batch_for_all_ranks", REPLICAS),
+    Row("Megatron-LM test_grad_sync", "ShiftsByOne", "one_element_of_ones"),
+    Row("PyTorch test_multiple_outputs_multiple_backward", "Negates", "it_does_not_raise"),
+    Row("fairscale test_fwd_fwd_bwd_bwd", "Zeroes", "it_does_not_raise"),
+    Row("DeepSpeed TestZeroUnbalancedGradients", "Negates", "it_does_not_raise", ranks=1),
+    Row("DeepSpeed test_no_sync_ctxt", "KeepsTheLastMicrobatch", "two_runs_under_no_sync", ACCUMULATION, ACCUMULATED),
+    Row("CS336 only rank 0 against the baseline", "OnlyRankZero", "rank_zero_against_the_baseline"),
+    Row("CS336 only rank 0 against the baseline", "OnlyRankZero", "rank_zero_against_the_baseline", REPLICAS),
+    Row("PyTorch ZeRO test_lr_scheduler", "Negates", "gradients_cleared_before_the_step"),
+    Row("PyTorch FSDP2 _test_train_parity_single_group", "Sums", "losses_under_adam"),
+    Row("PyTorch FSDP2 _test_train_parity_single_group, 8 ranks", "Sums", "losses_under_adam", ranks=8),
+    Row("PyTorch FSDP2 _test_train_parity_single_group", "Halves", "losses_under_adam"),
+    Row("PyTorch FSDP2 _test_train_parity_single_group", "TimesAHundred", "losses_under_adam"),
+    Row("PyTorch ZeRO test_local_optimizer_parity", "Sums", "parameters_under_adam"),
+    Row("fairscale test_ddp_parity", "NeverReduces", "parameters_within_ten_steps"),
+    Row("DeepSpeed compare_loss", "NeverReduces", "losses_within_a_half"),
+    Row("DeepSpeed compare_loss", "Sums", "losses_within_a_half"),
+    Row("DeepSpeed compare_loss", "Negates", "losses_within_a_half"),
+    Row("DeepSpeed compare_loss", "Zeroes", "losses_within_a_half"),
+    Row("DeepSpeed compare_loss", "RandomGradient", "losses_within_a_half"),
+)
+
+
+def trial(name: str, world: World) -> Trial:
+    (implementation,) = look_up([name], world)
+    return Trial(implementation, world)
+
+
+def passes(world: World, implementation: str, check: str, ranks: int) -> bool:
+    payload = json.dumps({"implementation": implementation, "check": check})
+    outcome = world.run(Job("properties.tests.peers_checks:run_check", payload, ranks))
+    assert [report.error for report in outcome] == [None] * ranks
+    return all(report.result["passes"] for report in outcome if report.result is not None)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.peer}: {row.mutant}, {row.law}")
+def test_what_survives_a_peers_kind_of_check_is_killed_by_a_law(sim: World, row: Row) -> None:
+    mutant = f"impls.faults.peers:{row.mutant}"
+    assert passes(sim, mutant, row.check, row.ranks)
+    with pytest.raises(SilentlyWrong):
+        LAWS[row.law].check(trial(mutant, sim), row.scenario)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_correct_implementation_passes_each_of_these_checks(sim: World, check: str) -> None:
+    assert passes(sim, "impls.naive:NaiveAccumulation", check, 2)
+
+
+def test_losses_compared_under_sgd_would_have_shown_a_wrong_scale(sim: World) -> None:
+    """Our own gradients under the laws are looked at directly, so no optimizer can hide their scale."""
+    for mutant in ("Sums", "Halves", "TimesAHundred"):
+        with pytest.raises(SilentlyWrong) as broken:
+            LAWS[MEAN].check(trial(f"impls.faults.peers:{mutant}", sim), ONE_STEP)
+        assert broken.value.difference is not None
+        assert broken.value.difference.quantity == "gradient"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bits_of_the_whole_batch_against_the_mean_of_halves_accuse_an_ideal_implementation(seed: int) -> None:
+    """CS336 test_fsdp_correctness compares a gradient over 20 rows with the mean of two over 10, bit for bit.
+
+    Here in plain float32 additions, row by row, and the mean taken without any rounding of its own (halving is exact):
+    both orders are right, and their bits differ in some element. The interval over all orders holds both.
+    """
+    numbers = np.random.default_rng(seed).standard_normal((20, 50)).astype(np.float32)
+    whole = _sum(numbers) / np.float32(20)
+    halves = [_sum(part) / np.float32(10) for part in (numbers[:10], numbers[10:])]
+    ideal = (halves[0] + halves[1]) / np.float32(2)
+    assert not np.array_equal(whole, ideal)
+    proved = enclosures.mean([Interval.point(half) for half in halves], "sum then divide", "float32")
+    assert proved.contains(ideal).all()
+
+
+def _sum(rows: np.ndarray) -> np.ndarray:
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total
+
+
+@pytest.mark.parametrize("name", CORRECT[:3])
+def test_no_law_accuses_a_correct_implementation_of_the_order_of_its_sums(sim: World, name: str) -> None:
+    LAWS[MEAN].check(trial(name, sim), ONE_STEP)
