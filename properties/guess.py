@@ -15,27 +15,32 @@ from properties.verdict import Difference, LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """What would give just these values in every parameter that is wrong there; None where nothing known does."""
+    """What would give just these values in every parameter that is wrong, on every rank; None where nothing known does.
+
+    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient.
+    """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
-    result = broken.outcome[difference.rank].result
-    assert result is not None
-    if difference.quantity == "gradient":
-        pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
-    elif difference.place < 0:
-        pairs = zip(result["initial"], expected.initial, strict=True)
-    else:
-        return None  # a step has done more to it than these hypotheses know
     fitting: dict[str, int] = {}
     wrong = 0
-    for parameter, (seen, wanted) in enumerate(pairs):
-        if isinstance(wanted, Interval):
-            return None  # the hypotheses are exact values
-        if not same_bits(seen, wanted):
-            wrong += 1
-            for words, values in _hypotheses(scenario, difference, parameter, wanted):
-                if _equal(seen, values):
-                    fitting[words] = fitting.get(words, 0) + 1
+    for rank, report in enumerate(broken.outcome):
+        result = report.result
+        if result is None or (difference.place < 0 and rank != difference.rank):
+            continue
+        if difference.quantity == "gradient":
+            pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
+        elif difference.place < 0:
+            pairs = zip(result["initial"], expected.initial, strict=True)
+        else:
+            return None  # a step has done more to it than these hypotheses know
+        for parameter, (seen, wanted) in enumerate(pairs):
+            if isinstance(wanted, Interval):
+                return None  # the hypotheses are exact values
+            if not same_bits(seen, wanted):
+                wrong += 1
+                for words, values in _hypotheses(scenario, difference, rank, parameter, wanted):
+                    if _equal(seen, values):
+                        fitting[words] = fitting.get(words, 0) + 1
     return next((words for words, fits in fitting.items() if fits == wrong), None)
 
 
@@ -45,7 +50,10 @@ def _equal(seen: Any, values: Any) -> bool:
     return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64))
 
 
-def _hypotheses(scenario: Scenario, difference: Difference, parameter: int, wanted: Any) -> Iterator[tuple[str, Any]]:
+def _hypotheses(
+    scenario: Scenario, difference: Difference, observer: int, parameter: int, wanted: Any
+) -> Iterator[tuple[str, Any]]:
+    """In words that speak of the rank where the difference was seen first, and what it means for the observer."""
     ranks = scenario.world_size
     shape = scenario.parameters[parameter].shape
     if difference.quantity == "parameter":
@@ -60,7 +68,7 @@ def _hypotheses(scenario: Scenario, difference: Difference, parameter: int, want
     yield "the sum over ranks where the mean is due", expected * ranks
     yield "divided by the number of ranks twice", expected / ranks
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
-    yield f"rank {difference.rank}'s own gradient: never synchronized", local[difference.rank]
+    yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
     for rank, values in enumerate(local):
         if values is not None:
             yield f"rank {rank}'s gradient alone", values
@@ -85,6 +93,6 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
 
     table = map(alone_with, scenario.program)
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
-    alone = replace(scenario, world_size=1, program=tuple(table))
+    alone = replace(scenario, world_size=1, program=tuple(table), replicas=1)
     values = interpret(alone).gradients[place][parameter]
     return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size
