@@ -158,8 +158,11 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     if raises:
         lines += ['        fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None']
     lines += ["        # Backward goes through the products latest first, so they are made in reverse."]
+    frozen = (index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable)
+    names = [parameter_name(index) for index in frozen if scenario.unit(index) is None]
+    read = "".join(f" + self.{name}.sum()" for name in names)  # as the probe does
     if not scenario.units:
-        return [*lines, f"        return products(self, coefficients, order[::-1]{failing})"]
+        return [*lines, f"        return products(self, coefficients, order[::-1]{failing}){read}"]
     units = {
         parameter_name(index): f"unit{scenario.unit(index)}"
         for index in range(len(scenario.parameters))
@@ -173,7 +176,7 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     return [
         *lines,
         f"                loss = loss + getattr(self, unit)(coefficients, list(run){failing})",
-        "        return loss",
+        f"        return loss{read}",
     ]
 
 
