@@ -15,29 +15,33 @@ from properties.verdict import Difference, LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """What would give just the values of every parameter that is wrong there, on every rank; None where nothing known
-    does.
+    """What would give just these values in every parameter that is wrong, on every rank; None where nothing known does.
+
+    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient.
     """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
-    fitting: set[str] | None = None
-    known: list[str] = []
+    fitting: dict[str, int] = {}
+    wrong = 0
     for rank, report in enumerate(broken.outcome):
-        assert report.result is not None
+        result = report.result
+        if result is None or (difference.place < 0 and rank != difference.rank):
+            continue
         if difference.quantity == "gradient":
-            pairs = zip(report.result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
+            pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
         elif difference.place < 0:
-            pairs = zip(report.result["initial"], expected.initial, strict=True)
+            pairs = zip(result["initial"], expected.initial, strict=True)
         else:
             return None  # a step has done more to it than these hypotheses know
         for parameter, (seen, wanted) in enumerate(pairs):
             if isinstance(wanted, Inside):
                 return None  # the hypotheses are exact values
             if not same_bits(seen, wanted):
-                hypotheses = list(_hypotheses(scenario, difference, rank, parameter, wanted))
-                fits = {words for words, values in hypotheses if _equal(seen, values)}
-                known, fitting = [words for words, _ in hypotheses], fits if fitting is None else fitting & fits
-    return next((words for words in known if words in (fitting or ())), None)
+                wrong += 1
+                for words, values in _hypotheses(scenario, difference, rank, parameter, wanted):
+                    if _equal(seen, values):
+                        fitting[words] = fitting.get(words, 0) + 1
+    return next((words for words, fits in fitting.items() if fits == wrong), None)
 
 
 def _equal(seen: Any, values: Any) -> bool:
@@ -47,27 +51,29 @@ def _equal(seen: Any, values: Any) -> bool:
 
 
 def _hypotheses(
-    scenario: Scenario, difference: Difference, rank: int, parameter: int, wanted: Any
+    scenario: Scenario, difference: Difference, observer: int, parameter: int, wanted: Any
 ) -> Iterator[tuple[str, Any]]:
+    """In words that speak of the rank where the difference was seen first, and what it means for the observer."""
     ranks = scenario.world_size
     shape = scenario.parameters[parameter].shape
     if difference.quantity == "parameter":
-        yield "the rank's own initial values: rank 0's never came", initial_parameters(scenario, rank)[parameter]
+        own = initial_parameters(scenario, difference.rank)[parameter]
+        yield f"rank {difference.rank}'s own initial values: rank 0's never came", own
         return
     if wanted is None:
         yield "a parameter that nobody used got a gradient of zeros", np.zeros(shape)
         return
     expected = np.asarray(wanted, dtype=np.float64)
-    yield "the gradient is missing", None
+    yield "the gradient is missing on this rank", None
     yield "the sum over ranks where the mean is due", expected * ranks
     yield "divided by the number of ranks twice", expected / ranks
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
-    yield "the rank's own gradient: never synchronized", local[rank]
-    for other, values in enumerate(local):
+    yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
+    for rank, values in enumerate(local):
         if values is not None:
-            yield f"rank {other}'s gradient alone", values
-            yield f"rank {other}'s contribution is missing", expected - values / ranks
-            yield f"rank {other}'s contribution counts twice", expected + values / ranks
+            yield f"rank {rank}'s gradient alone", values
+            yield f"rank {rank}'s contribution is missing", expected - values / ranks
+            yield f"rank {rank}'s contribution counts twice", expected + values / ranks
     yield "zeros", np.zeros(shape)
 
 
@@ -87,6 +93,6 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
 
     table = map(alone_with, scenario.program)
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
-    alone = replace(scenario, world_size=1, program=tuple(table))
+    alone = replace(scenario, world_size=1, program=tuple(table), replicas=1)
     values = interpret(alone).gradients[place][parameter]
     return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size

@@ -38,6 +38,7 @@ class Implementation:
     known_fault: str | None = None
     finish: str | None = None  # its method that ends a synchronization
     cap: str | None = None  # the constructor argument that takes a bucket cap
+    takes: tuple[str, ...] = ()  # other constructor arguments that it has, of `properties.adapter.OPTIONAL_NAMES`
     declares: bool = True  # whether it says itself what it claims
 
     @property
@@ -72,4 +73,5 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
     claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
-    return Implementation(name, claims, told["known_fault"], told["finish"], told["cap"], told["claims"] is not None)
+    declares = told["claims"] is not None
+    return Implementation(name, claims, told["known_fault"], told["finish"], told["cap"], told["takes"], declares)

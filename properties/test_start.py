@@ -9,7 +9,7 @@ from properties.trial import Trial
 
 
 @law("P16", exact_scenarios)
-def test_every_rank_starts_with_rank_zeros_parameters(trial: Trial, scenario: Scenario) -> None:
+def test_every_rank_starts_with_the_parameters_of_rank_0(trial: Trial, scenario: Scenario) -> None:
     """After construction every parameter, frozen ones too, is what it was on rank 0.
 
     Why: averaged gradients keep equal replicas equal and unequal ones apart. Ranks begin with different values, so what
@@ -21,7 +21,7 @@ def test_every_rank_starts_with_rank_zeros_parameters(trial: Trial, scenario: Sc
 
 
 @law("P16", lambda claims: exact_scenarios(claims, has=("buffers",)), needs=lambda claims: claims.buffers is not None)
-def test_buffers_are_rank_zeros_when_it_is_claimed(trial: Trial, scenario: Scenario) -> None:
+def test_buffers_are_those_of_rank_0_when_it_is_claimed(trial: Trial, scenario: Scenario) -> None:
     """Buffers are rank 0's after construction and, where that is claimed, at each forward after a synchronization.
 
     Why: running statistics decide what a model computes in evaluation. Each forward adds another number on each rank,

@@ -14,7 +14,7 @@ from impls.static_buckets import StaticBuckets
 
 COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
-AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_of_the_callers"
+AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_that_the_caller_caught"
 NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
 ZEROED = "test_zeroed_gradients_do_not_come_back"
 IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"

@@ -65,7 +65,7 @@ class NoInitialBroadcast(MainGradBuckets):
 
     known_fault = "the initial broadcast is missing"
     source = f"recipe; systems: main-grad buckets ({_PICOTRON})"
-    killed_by = ("test_every_rank_starts_with_rank_zeros_parameters",)
+    killed_by = ("test_every_rank_starts_with_the_parameters_of_rank_0",)
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         kept = [parameter.detach().clone() for parameter in module.parameters()]

@@ -8,8 +8,8 @@ from torch import nn
 from impls.static_buckets import StaticBuckets
 from impls.twins.starts import BroadcastsBuffers
 
-START = "test_every_rank_starts_with_rank_zeros_parameters"
-BUFFERS = "test_buffers_are_rank_zeros_when_it_is_claimed"
+START = "test_every_rank_starts_with_the_parameters_of_rank_0"
+BUFFERS = "test_buffers_are_those_of_rank_0_when_it_is_claimed"
 REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
 
 

@@ -13,6 +13,7 @@ from impls.wrapper import ROBUST, DataParallel
 class PerParameter(DataParallel):
     """After backward each parameter's mean, in registration order. The twins change one step of it each."""
 
+    odd = "asks first who has a gradient, then one all-reduce per parameter"
     claims = {**ROBUST, "accumulation": True, "unused": "untouched"}
 
     def finish_gradient_synchronization(self) -> None:

@@ -57,7 +57,9 @@ class ModelTraining:
             "parameters": [],
             "buffers": [],
         }
-        self.wrapped = adapter.find(name)(self.model, **adapter.cap_option(name, scenario.bucket_cap))
+        self.wrapped = adapter.find(name)(
+            self.model, **adapter.cap_option(adapter.cap_argument(name), scenario.bucket_cap)
+        )
         self.seen["initial"] = [*self.parameters(), *self.buffers()]
         self.optimizer = modules.optimizer(scenario, self.model)
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
