@@ -31,8 +31,17 @@ def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
 def with_gaps(claims: Claims) -> st.SearchStrategy[Scenario]:
     """The same, where parameters sit micro-batches out."""
     return st.one_of(
+        exact_scenarios(claims, has=("unused", "adam")),
         exact_scenarios(claims, has=("unused", "zero grad", "several steps", "adam")),
         exact_scenarios(claims, has=("unused", "zero grad", "several steps", "momentum")),
+    )
+
+
+def with_new_options(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Hyper-parameters that change before the first step, or between steps."""
+    return st.one_of(
+        exact_scenarios(claims, has=("set hyperparameters",)),
+        exact_scenarios(claims, has=("step", "set hyperparameters", "several steps")),
     )
 
 
@@ -92,7 +101,7 @@ def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scena
 
 @law(
     "P12",
-    lambda claims: exact_scenarios(claims, has=("step", "set hyperparameters", "several steps")),
+    with_new_options,
     witnesses={"hyper-parameters changed between steps": NEW_RATE},
 )
 def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenario: Scenario) -> None:

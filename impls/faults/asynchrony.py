@@ -107,6 +107,22 @@ class ClearsInFlight(StaticBuckets):
     bucket_class = _Cleared
 
 
+class ClipsInFlight(StaticBuckets):
+    """Clips to a norm so large that nothing changes, and does it before it waits."""
+
+    known_fault = "gradients are clipped before their communication is complete"
+    source = "E09 V https://github.com/determined-ai/determined/pull/602"
+    killed_by = LAW
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends the rest; clips; waits."""
+        if self._begun:
+            for bucket in self._buckets[len(self._in_flight) :]:
+                self._in_flight.append(bucket.all_reduce())
+            torch.nn.utils.clip_grad_norm_(self.trained, 2.0**20)
+        super().finish_gradient_synchronization()
+
+
 class _Staged(Bucket):
     stage: torch.Tensor
 
