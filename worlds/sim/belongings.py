@@ -94,7 +94,9 @@ class Belongings:
         for name in self._environment | _environment if out is None else self._household.differing:
             value = self._environment.get(name)
             if value is None:
-                os.environ.pop(os.fsdecode(name), None)
+                if _environment.pop(name, None) is not None:
+                    os.unsetenv(name)
             elif _environment.get(name) != value:
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+                _environment[name] = value  # as os.environ does it, which would decode and encode
+                os.putenv(name, value)
         self._modules = len(sys.modules)

@@ -13,17 +13,16 @@ class RankThread(threading.Thread):
     """The thread that a simulated rank runs on."""
 
 
-class _WorldOfTheRank(multi_threaded_pg.ThreadLocalWorld):
-    """A thread that a rank started sees its rank's groups, as in a process; the groups then say no by name."""
+class _WorldOfTheRank(threading.local):
+    """What `torch.distributed` knows of groups, by thread, and asks for several times in every collective.
 
-    def _get_world(self) -> Any:
-        try:
-            return self._world.world  # asked for several times in every collective
-        except AttributeError:
-            thread: Any = threading.current_thread()
-            if hasattr(thread, "lockstep_world"):
-                self._world.world = thread.lockstep_world
-            return super()._get_world()
+    A thread that a rank started sees its rank's groups, as in a process; the groups then say no by name.
+    """
+
+    def __init__(self) -> None:
+        """Runs in every thread that asks, at first."""
+        rank = getattr(threading.current_thread(), "lockstep_world", None)
+        vars(self).update(vars(multi_threaded_pg.ThreadLocalWorld()._get_world()) if rank is None else rank)
 
 
 @cache
@@ -37,7 +36,7 @@ def isolate_threads() -> None:
     def start_with_the_ranks_world(thread: Any) -> None:
         by = threading.current_thread()
         if isinstance(by, RankThread) or hasattr(by, "lockstep_world"):
-            thread.lockstep_world = dist.distributed_c10d._world._get_world()
+            thread.lockstep_world = vars(dist.distributed_c10d._world)
         start(thread)
 
     threading.Thread.start = start_with_the_ranks_world  # type: ignore[assignment,method-assign]
