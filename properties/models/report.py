@@ -1,6 +1,5 @@
 """The report of a failure on a real model: the run in words, what went over the wire, and how to see it again."""
 
-import shlex
 import textwrap
 from typing import Any
 
@@ -27,7 +26,7 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     if failure.seen[0] < failure.seen[1]:
         words += _entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs.")
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else [""]
-    again = f"python -m properties.models.again --impl {trial.implementation.name} {shlex.quote(repr(scenario))}"
+    again = f'python -m properties.models.again --impl {trial.implementation.name} "{scenario!r}"'
     return "\n".join([*words, f"See it:    {again}", f"Scenario:  {scenario!r}"])
 
 
