@@ -168,14 +168,11 @@ def optional_arguments(name: str) -> tuple[str, ...]:
     return tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
 
 
-def cap_option(cap: str | None, bucket_cap: int | None) -> dict[str, Any]:
-    """The constructor's argument for a bucket cap of so many bytes; none for None, and where it takes none."""
-    return {} if bucket_cap is None or cap is None else {cap: bucket_cap * CAP_NAMES[cap]}
-
-
 def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dict[str, Any]:
     """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out."""
-    given = cap_option(cap, scenario.bucket_cap)
+    given: dict[str, Any] = {}
+    if scenario.bucket_cap is not None and cap is not None:
+        given[cap] = scenario.bucket_cap * CAP_NAMES[cap]
     if scenario.buffers and "broadcast_buffers" in others:
         given["broadcast_buffers"] = scenario.broadcast_buffers
     if scenario.replicas > 1:

@@ -57,9 +57,8 @@ class ModelTraining:
             "parameters": [],
             "buffers": [],
         }
-        self.wrapped = adapter.find(name)(
-            self.model, **adapter.cap_option(adapter.cap_argument(name), scenario.bucket_cap)
-        )
+        options: Any = scenario  # it has those of a program that a constructor takes
+        self.wrapped = adapter.construct(name, self.model, options)
         self.seen["initial"] = [*self.parameters(), *self.buffers()]
         self.optimizer = modules.optimizer(scenario, self.model)
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own

@@ -1,6 +1,5 @@
 """The report of a failure on a real model: the run in words, what went over the wire, and how to see it again."""
 
-import shlex
 import textwrap
 from typing import Any
 
@@ -33,7 +32,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
 
 def again(trial: Trial, scenario: Any) -> list[str]:
     """How to see it once more."""
-    command = f"python -m properties.models.again --impl {trial.implementation.name} {shlex.quote(repr(scenario))}"
+    command = f'python -m properties.models.again --impl {trial.implementation.name} "{scenario!r}"'
     return [f"See it:    {command}", f"Scenario:  {scenario!r}"]
 
 

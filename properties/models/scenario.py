@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from oracle.events import Finish, Short, Step, ZeroGrad
 
@@ -40,6 +41,9 @@ class ModelScenario(Short):
     optimizer: str = "SGD"
     bucket_cap: int | None = None
     seed: int = 0
+
+    buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
+    replicas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         known = {"model": MODELS, "checkpoint": CHECKPOINTS, "optimizer": OPTIMIZERS, "dtype": DTYPES}

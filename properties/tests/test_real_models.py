@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, find, given, settings
 from oracle import lattice
 from properties import test_models
 from properties.claims import Claims
+from properties.hold import unwitnessed
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.models import data, exact, modules
@@ -15,6 +16,8 @@ from properties.models.draws import model_scenarios
 from properties.models.expected import expect, unseen
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
+from properties.report import report
+from properties.search import Failure
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
@@ -166,3 +169,21 @@ def test_a_bucket_sent_after_the_first_of_two_hooks_is_wrong_on_real_processes_t
     for world in (sim, gloo):
         with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
             MEAN.check(trial("impls.faults.models:FirstHookIsTheLast", world), scenario)
+
+
+def test_a_failure_is_told_with_names_and_a_command(sim: World) -> None:
+    under_test = trial("impls.faults.models:WaitsForUnused", sim)
+    with pytest.raises(SilentlyWrong) as broken:
+        MEAN.check(under_test, ModelScenario("two heads", heads=(1, 1)))
+    lines = report(MEAN, under_test, Failure(broken.value.scenario, broken.value)).splitlines()
+    assert lines[0] == "WaitsForUnused breaks P1 on the sim world: silently wrong"
+    assert "On rank 0, in step 0, trunk.weight.grad[0,0] is" in " ".join(lines)
+    assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
+    assert lines[-2] == (
+        "See it:    python -m properties.models.again --impl impls.faults.models:WaitsForUnused "
+        "\"ModelScenario('two heads', heads=(1, 1))\""
+    )
+
+
+def test_the_law_shows_that_its_intervals_see_faults(sim: World) -> None:
+    assert unwitnessed(MEAN, trial(NAIVE, sim)) == []
