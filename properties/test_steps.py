@@ -83,7 +83,7 @@ def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, 
     """
     run = trial.run(scenario)
     trial.witnessed["a parameter had no gradient when others were stepped"] += sits_out(run)
-    words = "A step touches what has no gradient, or nothing else."
+    words = "Steps go wrong where a parameter has no gradient."
     judge.values_equal(run, trial.expected(scenario), words, of=("parameter", "state"))
 
 

@@ -160,7 +160,7 @@ class ClipsEveryMicroBatch(StaticBucketsTrainer):
 
     known_fault = "gradients are clipped after every micro-batch, and not once per step"
     source = "B25 V https://github.com/tenstorrent/tt-metal/issues/17568"
-    killed_by = ()  # seen from the second window with a clip on: `ClipsWhatItSends` is found sooner
+    killed_by = SCALED
 
     limit: tuple[float, float] | None = None
 
