@@ -181,7 +181,7 @@ def test_a_failure_is_told_with_names_and_a_command(sim: World) -> None:
     assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
     assert lines[-2] == (
         "See it:    python -m properties.models.again --impl impls.faults.models:WaitsForUnused "
-        "\"ModelScenario('two heads', heads=(1, 1))\""
+        "\"ModelScenario(model='two heads', heads=(1, 1))\""
     )
 
 
