@@ -63,10 +63,10 @@ class Trial:
         claims, most = self.implementation.claims, most_ranks(self.world)
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
-    def run(self, scenario: Scenario, contents: bool = False) -> Run:
+    def run(self, scenario: Scenario, contents: bool = False, function: str = FUNCTION) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
         wanted = job(self.implementation.name, scenario, contents=contents)
-        outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
+        outcome = self.world.run(replace(wanted, function=function, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         judge_errors(scenario, outcome)
         outcome = tuple(without_looks(report) for report in outcome)

@@ -1,0 +1,1 @@
+"""Implementations that are odd but correct: every law that they claim must let them pass."""
