@@ -15,7 +15,7 @@ from oracle.program import Scenario
 from oracle.state import Inside
 from properties.naming import parameter_name
 from properties.trial import Run, Trial
-from properties.verdict import Crashes, Difference, SilentlyWrong
+from properties.verdict import Crashes, Difference, SilentlyWrong, Wasteful
 from worlds.contract import Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
@@ -120,6 +120,17 @@ def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor:
             wanted = reference.observations[0]["gradients"][other]
             wanted = [None if each is None else each * each.dtype.type(factor) for each in wanted]
             compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
+
+
+def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
+    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
+    for place, (least, most) in shares.items():
+        each = [seen["bytes"][place] for seen in run.observations]
+        if not least <= sum(each) <= most:
+            when = "after construction" if place < 0 else f"after event {place}"
+            wanted = f"{least}" if least == most else f"between {least} and {most}"
+            words = f"{headline} {when.capitalize()} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
+            raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
 
 
 def same_collectives(run: Run, headline: str) -> None:

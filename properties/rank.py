@@ -34,7 +34,7 @@ from properties.training import Training
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
+def read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
     """The implementation's name, the scenario, how else to run it; read once for all ranks of the simulated world."""
     request = json.loads(payload)
     return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
@@ -51,7 +51,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which
     collectives, from and up to, only served to look at what is held in shards; and the file that the part ``saved``.
     """
-    name, scenario, otherwise = _read(payload)
+    name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     place = -1

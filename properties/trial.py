@@ -90,19 +90,20 @@ class Trial:
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
         part: Part = WHOLE,
+        function: str = FUNCTION,
         **otherwise: Any,
     ) -> Run:
         """Runs a scenario on the world, or a part of it. Raises a LawBroken, or Refused, where not every rank came to
         the end.
 
         ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``:
-        what else the ranks are told, see `properties.rank.run_program`.
+        what else the ranks are told, see `properties.rank.run_program`, or whatever ``function`` says instead.
         """
         given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
         choices |= {} if part is WHOLE else {"part": part.request()}
         wanted = job(self.implementation.name, scenario, contents, choices)
-        outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
+        outcome = self.world.run(replace(wanted, function=function, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         try:
             judge_errors(scenario, outcome)
