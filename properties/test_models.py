@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from properties.claims import Claims
 from properties.law import law
 from properties.models import judge
 from properties.models.draws import provable_scenarios
@@ -15,12 +14,7 @@ SEEN = "no faulty mean could lie in the intervals"
 ROUNDING = ModelScenario("transformer")
 
 
-def unsharded(claims: Claims) -> bool:
-    """Whether parameters and gradients are whole on every rank, where these laws look at them."""
-    return claims.stage is None
-
-
-@law("P1", provable_scenarios, needs=unsharded, witnesses={SEEN: ROUNDING})
+@law("P1", provable_scenarios, witnesses={SEEN: ROUNDING})
 def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, scenario: ModelScenario) -> None:
     """After each synchronization every gradient of a real model is the mean over ranks, and every step follows it.
 
@@ -35,9 +29,7 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
 
 
-@law(
-    "P3", partial(provable_scenarios, accumulating=True), needs=lambda claims: unsharded(claims) and claims.accumulation
-)
+@law("P3", partial(provable_scenarios, accumulating=True), needs=lambda claims: claims.accumulation)
 def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once(
     trial: Trial, scenario: ModelScenario
 ) -> None:
@@ -50,7 +42,7 @@ def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once
     judge.gradients(found, expected, "Accumulated micro-batches of a real model do not count once each.")
 
 
-@law("P4", provable_scenarios, needs=unsharded)
+@law("P4", provable_scenarios)
 def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: ModelScenario) -> None:
     """After construction and every step all ranks hold one set of parameters, whatever random numbers each has drawn.
 
@@ -65,7 +57,7 @@ def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: Mod
 @law(
     "P16",
     partial(provable_scenarios, models=("batch norm", "moving average")),
-    needs=lambda claims: unsharded(claims) and claims.buffers is not None,
+    needs=lambda claims: claims.buffers is not None,
 )
 def test_buffers_begin_alike_and_follow_the_policy_claimed(trial: Trial, scenario: ModelScenario) -> None:
     """Buffers begin as rank 0's; from then on each rank's are its own, or rank 0's before each forward, as claimed.

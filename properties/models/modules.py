@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -158,12 +159,17 @@ def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Ten
     return (outputs * batch["coefficients"]).sum()
 
 
+# Rates are powers of two, and so is the momentum.
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
+    "SGD": (torch.optim.SGD, {"lr": 0.25}),
+    "momentum": (torch.optim.SGD, {"lr": 0.25, "momentum": 0.5}),
+    "Adam": (torch.optim.Adam, {"lr": 0.125}),
+}
+
+
 def optimizer(scenario: ModelScenario, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a scenario; its rates are powers of two."""
-    match scenario.optimizer:
-        case "SGD":
-            return torch.optim.SGD(model.parameters(), lr=0.25)
-        case "momentum":
-            return torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5)
-        case _:
-            return torch.optim.Adam(model.parameters(), lr=0.125)
+    """The optimizer of a scenario, for all parameters of a model."""
+    kind, options = OPTIMIZERS[scenario.optimizer]
+    made: Any = kind
+    found: torch.optim.Optimizer = made(model.parameters(), **options)
+    return found

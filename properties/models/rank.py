@@ -60,12 +60,28 @@ class ModelTraining:
         options: Any = scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(name, self.model, options)
         self.seen["initial"] = [*self.parameters(), *self.buffers()]
-        self.optimizer = modules.optimizer(scenario, self.model)
+        self.optimizer = self._optimizer()
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
 
+    def _optimizer(self) -> Any:
+        """The implementation's, where it shards its state; else the caller's."""
+        if not hasattr(self.wrapped, "make_optimizer"):
+            return modules.optimizer(self.scenario, self.model)
+        kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
+        return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
+
     def parameters(self) -> list[Any]:
-        """Copies of the parameters."""
-        return [to_numpy(parameter) for parameter in self.model.parameters()]
+        """Copies of the parameters, whole."""
+        held = dict(self.model.named_parameters())
+        whole = self.wrapped.full_parameters() if hasattr(self.wrapped, "full_parameters") else held
+        return [to_numpy(whole[name]) for name in self.names]
+
+    def gradients(self) -> list[Any]:
+        """Copies of the gradients, whole."""
+        if hasattr(self.wrapped, "full_gradients"):
+            whole = self.wrapped.full_gradients()
+            return [to_numpy(whole[name]) for name in self.names]
+        return [to_numpy(parameter.grad) for parameter in self.model.parameters()]
 
     def buffers(self) -> list[Any]:
         """Copies of the buffers."""
@@ -81,12 +97,13 @@ class ModelTraining:
                 self.seen["buffers"].append(self.buffers())
             case Finish():
                 adapter.finish(self.wrapped)
-                self.seen["gradients"].append([to_numpy(parameter.grad) for parameter in self.model.parameters()])
+                self.seen["gradients"].append(self.gradients())
             case Step():
                 self.optimizer.step()
                 self.seen["parameters"].append(self.parameters())
             case ZeroGrad():
-                self.model.zero_grad(set_to_none=event.set_to_none)
+                own = getattr(type(self.wrapped), "zero_grad", nn.Module.zero_grad) is not nn.Module.zero_grad
+                (self.wrapped if own else self.model).zero_grad(set_to_none=event.set_to_none)
 
 
 def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> None:
