@@ -64,7 +64,7 @@ def weigh_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]
     name, scenario, _ = read(payload)
     scales, held = Scales(), dict[int, int]()
     with scales:
-        program = Rank(name, scenario, rank)
+        program = Rank(name, scenario, rank, rank)
         program.construct()
         held[-1] = scales.bytes()
         for place, event in enumerate(scenario.program):
