@@ -25,7 +25,7 @@ from worlds.contract import World
 from worlds.sim.world import SimWorld
 
 PAGE = Path(__file__).with_name("GALLERY.md")
-EXAMPLES = 300
+EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is looked for first
 HEAD = """# Gallery
 
 What Lockstep shows when a law is broken: for every law one known fault of published code, a few lines over an
@@ -67,10 +67,10 @@ def entry(law: Law, world: World) -> str:
     """One law's part of the page. LookupError where its fault is not found."""
     name = fault_for(law)
     trial = Trial(described(name, adapter.describe(name)), world)
-    searches = (search(law, trial, EXAMPLES, seed_value=0, only=kind) for kind in (SilentlyWrong, LawBroken))
-    failures = next((found.failures for found in searches if found.failures), [])  # silent corruption first
+    searches = (search(law, trial, most, seed_value=0, only=kind) for kind, most in EXAMPLES.items())
+    failures = next((found.failures for found in searches if found.failures), [])
     if not failures:
-        raise LookupError(f"{law.name} does not find {name} in {EXAMPLES} examples")
+        raise LookupError(f"{law.name} does not find {name} in {max(EXAMPLES.values())} examples")
     fault: Any = every_fault()[name]
     module, _, attribute = name.rpartition(":")
     lines = [

@@ -2,10 +2,12 @@
 
 Which there are:
 
-    dev      a few, new ones each time; what once failed is tried again first. Where many implementations are under
-             test, as without --impl, they share a law's examples, so that the whole run takes minutes
+    dev      a few, new ones each time; what once failed is tried again first
     ci       more, the same each time
     nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
+
+In dev and ci implementations share a law's examples where many are under test, as without --impl: so the whole suite
+takes minutes.
 """
 
 import os
@@ -17,8 +19,8 @@ from properties.record import Record
 
 # Real processes take so many times longer than simulated ranks, and show less: they confirm.
 SHARE_OF_REAL_WORLDS = 10
-# In dev, examples of a law on sim for all implementations together: about 20 ms of a core each, 40 laws, two cores.
-DEV_SHARED = 320
+# How many implementations have their full number of examples in dev and ci; more of them share those of so many.
+FULLY = 3
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -35,8 +37,8 @@ def examples_on(world: str, implementations: int = 1, profile: str = "") -> int:
     """How many examples the profile (the chosen one) gives a law on that world, for one of so many implementations."""
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
-    if name.startswith("dev"):  # or "dev-with-verbose-verbosity", of an option of Hypothesis'
-        most = max(1, min(most, DEV_SHARED // implementations))
+    if not name.startswith("nightly"):  # or "nightly-with-verbose-verbosity", of an option of Hypothesis'
+        most = max(1, most * FULLY // max(FULLY, implementations))
     return most if world == "sim" else max(1, most // SHARE_OF_REAL_WORLDS)
 
 

@@ -11,6 +11,7 @@ from properties.catalogue import every_fault, every_law, every_twin
 from properties.hold import unwitnessed
 from properties.implementations import Implementation, described
 from properties.law import concerns
+from properties.profiles import examples_on
 from properties.search import search
 from properties.tests.idle import IDLE
 from properties.trial import Trial
@@ -24,7 +25,12 @@ KILLS = [(fault, law) for fault, found in every_fault().items() for law in found
 SPARES = [(twin, law) for twin in TWINS for law in LAWS if concerns(LAWS[law], TWINS[twin].claims)]
 FAULTS_OF_A_LAW = 3
 # Laws that do not have their three faults and their twin yet.
-LACKING = frozenset[str](LAWS)
+LACKING = {
+    "test_loading_weights_alone_makes_the_masters_follow",
+    "test_saving_changes_nothing",
+    "test_no_sum_overflows_where_the_mean_is_representable",
+    "test_gradients_are_unscaled_before_they_are_clipped",
+}
 
 
 def short(name: str) -> str:
@@ -50,9 +56,9 @@ def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None
 
 @pytest.mark.parametrize(("twin", "law"), SPARES, ids=short)
 def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twin: str, law: str) -> None:
-    """100 examples, and not vacuously."""
+    """Not vacuously. They share a law's examples, as there are so many."""
     trial = Trial(TWINS[twin], sim)
-    found = search(LAWS[law], trial, 100, seed_value=0)
+    found = search(LAWS[law], trial, examples_on("sim", len(TWINS)), seed_value=0)
     assert found.failures == []
     assert trial.witnessed["ran to its end"], found.refusals[:1]
     assert unwitnessed(LAWS[law], trial) == []
