@@ -6,6 +6,9 @@ What runs where:
     in pytest         strategies (draw scenarios), trial (an implementation on a world), judge (compares), law,
                       search (and shrink), hold (a law against an implementation), report and what it is made of:
                       decode, guess, picture, whereabouts, script; matrix
+    a run             options, bench (worlds and implementations), selection (which tests), profiles, budget (how many
+                      examples, told and kept), record, probing (what is not claimed)
+    by command        demo, gallery, soundness
     the laws          test_*.py, one file per family
     of kernels        kernels: what test_kernels.py draws, runs and expects
 """
