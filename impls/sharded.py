@@ -19,7 +19,12 @@ from impls.wrapper import DataParallel
 
 
 class ShardedDataParallel(DataParallel):
-    """``means``: this rank's piece of the averaged gradient, of each parameter that has one."""
+    """``means``: this rank's piece of the averaged gradient, of each parameter that has one.
+
+    ``cut``: what decides who owns which elements.
+    """
+
+    cut = Flat
 
     def __init__(
         self,
@@ -33,7 +38,7 @@ class ShardedDataParallel(DataParallel):
         self._names = {parameter: name for name, parameter in module.named_parameters()}
         self._by_name = dict(module.named_parameters(remove_duplicate=False))
         self._kernels, (group, self._replicas) = kernels, groups
-        self.flats = [Flat(each, group) for each in members]
+        self.flats = [self.cut(each, group) for each in members]
         self.flat_of = {member: flat for flat in self.flats for member in flat.members}
         self.means: dict[nn.Parameter, torch.Tensor] = {}
         self.optimizer: ShardedOptimizer | None = None

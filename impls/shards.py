@@ -17,6 +17,8 @@ class Flat:
     elements of each member, flattened, are this rank's.
     """
 
+    reduction: "type[Reduction]"
+
     def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
         self.members, self.group = members, group
         self.sizes = [member.numel() for member in members]
@@ -39,14 +41,23 @@ class Flat:
         """Each member with its part of this rank's slice."""
         return zip(self.members, own.split(self.counts), strict=True)
 
-    def reduce_scatter(self, tensors: Mapping[nn.Parameter, torch.Tensor | None]) -> "Reduction":
-        """Begins to sum the members' tensors over ranks; a missing one counts as zeros."""
-        sent = self.members[0].new_zeros(self.padded)
-        for part, member in zip(sent[: self.total].split(self.sizes), self.members, strict=True):
+    def pack(self, tensors: Mapping[nn.Parameter, torch.Tensor | None]) -> torch.Tensor:
+        """The members' tensors as one, all ranks' slices in order; a missing one counts as zeros."""
+        packed = self.members[0].new_zeros(self.padded)
+        for part, member in zip(packed[: self.total].split(self.sizes), self.members, strict=True):
             tensor = tensors.get(member)
             if tensor is not None:
                 part.view(member.shape).copy_(tensor)
-        return Reduction(self, sent)
+        return packed
+
+    def unpack(self, whole: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
+        """Every member, from all ranks' slices in order."""
+        parts = whole[: self.total].split(self.sizes)
+        return {member: part.view(member.shape) for member, part in zip(self.members, parts, strict=True)}
+
+    def reduce_scatter(self, tensors: Mapping[nn.Parameter, torch.Tensor | None]) -> "Reduction":
+        """Begins to sum the members' tensors over ranks; a missing one counts as zeros."""
+        return self.reduction(self, self.pack(tensors))
 
     def all_gather(
         self, pieces: Mapping[nn.Parameter, torch.Tensor], dtype: torch.dtype
@@ -59,8 +70,7 @@ class Flat:
         whole = sent.new_empty(self.padded)
         if self.total:
             dist.all_gather_into_tensor(whole, sent, group=self.group)
-        parts = whole[: self.total].split(self.sizes)
-        return {member: part.view(member.shape) for member, part in zip(self.members, parts, strict=True)}
+        return self.unpack(whole)
 
 
 class Reduction:
@@ -68,14 +78,25 @@ class Reduction:
 
     def __init__(self, flat: Flat, sent: torch.Tensor) -> None:
         self.flat, self._sent = flat, sent  # kept until the wait
-        self._sum = sent.new_empty(flat.share)
-        self._work = None
-        if flat.total:
-            self._work = dist.reduce_scatter_tensor(self._sum, sent, group=flat.group, async_op=True)
+        self._work: dist.Work | None = None
+        self._sum = self.begin(sent) if flat.total else sent
+
+    def begin(self, sent: torch.Tensor) -> torch.Tensor:
+        """Sends all ranks' slices; where the sum of this rank's will be."""
+        own = sent.new_empty(self.flat.share)
+        self._work = dist.reduce_scatter_tensor(own, sent, group=self.flat.group, async_op=True)
+        return own
 
     def wait(self) -> torch.Tensor:
-        """This rank's slice of the sum, without padding."""
+        """This rank's slice of the sum, without padding, in memory of its own."""
         if self._work is not None:
             self._work.wait()
         count = sum(self.flat.counts)
-        return self._sum if count == self.flat.share else self._sum[:count].clone()
+        return (
+            self._sum
+            if count * self._sum.itemsize == self._sum.untyped_storage().nbytes()
+            else self._sum[:count].clone()
+        )
+
+
+Flat.reduction = Reduction

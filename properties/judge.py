@@ -14,7 +14,7 @@ from oracle.interpreter import Expectation
 from oracle.state import Inside
 from properties.naming import parameter_name
 from properties.trial import Run
-from properties.verdict import Crashes, Difference, SilentlyWrong
+from properties.verdict import Crashes, Difference, SilentlyWrong, Wasteful
 from worlds.contract import Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
@@ -91,6 +91,17 @@ def runs_equal(run: Run, reference: Run, headline: str) -> None:
         for quantity, key in (("gradient", "gradients"), ("parameter", "parameters")):
             for place in seen[key]:
                 compare(run, headline, quantity, place, rank, seen[key][place], other[key][place])
+
+
+def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
+    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
+    for place, (least, most) in shares.items():
+        each = [seen["bytes"][place] for seen in run.observations]
+        if not least <= sum(each) <= most:
+            when = "after construction" if place < 0 else f"after event {place}"
+            wanted = f"{least}" if least == most else f"between {least} and {most}"
+            words = f"{headline} {when.capitalize()} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
+            raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
 
 
 def same_collectives(run: Run, headline: str) -> None:

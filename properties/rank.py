@@ -33,7 +33,7 @@ from properties.training import Training
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, Scenario]:
+def read(payload: str) -> tuple[str, Scenario]:
     """The implementation's name and the scenario; read once for all ranks of the simulated world."""
     request = json.loads(payload)
     return request["implementation"], Scenario.from_json(request["scenario"])
@@ -48,7 +48,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; and ``looks``: which
     collectives, from and up to, only served to look at what is held in shards.
     """
-    name, scenario = _read(payload)
+    name, scenario = read(payload)
     ranks_program = Rank(name, scenario, rank)
     place = -1
     try:

@@ -88,6 +88,7 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
+        function: str = FUNCTION,
     ) -> Run:
         """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
 
@@ -95,7 +96,7 @@ class Trial:
         """
         choices = {name: value for name, value in (("asynchrony", asynchrony), ("order", order)) if value is not None}
         wanted = job(self.implementation.name, scenario, contents, choices)
-        outcome = self.world.run(replace(wanted, at_once=self.at_once, limit=self.limit))
+        outcome = self.world.run(replace(wanted, function=function, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         try:
             judge_errors(scenario, outcome)

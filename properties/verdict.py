@@ -1,6 +1,6 @@
-"""How a law against an implementation ends, in seven words, and what is known of a failure.
+"""How a law against an implementation ends, in eight words, and what is known of a failure.
 
-    holds, refuses, silently wrong, hangs, crashes, not claimed, not runnable here
+    holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 """
@@ -57,6 +57,12 @@ class SilentlyWrong(LawBroken):
     """Wrong values, and nobody is told."""
 
     verdict = "silently wrong"
+
+
+class Wasteful(LawBroken):
+    """Right values, at a higher price than promised."""
+
+    verdict = "wasteful"
 
 
 class Hangs(LawBroken):

@@ -1,1 +1,1 @@
-"""Odd but correct implementations: what a law must let pass, because the contract does not forbid it."""
+"""Implementations that are odd but correct: every law that they claim must let them pass."""

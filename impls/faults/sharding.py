@@ -1,0 +1,321 @@
+"""Sharded training with one known fault each, a few lines over ZeRO's stages."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.sharded import ShardedDataParallel
+from impls.sharded_optimizer import ShardedOptimizer
+from impls.shards import Flat, Reduction
+from impls.static_buckets import StaticBuckets
+from impls.zero1 import Zero1
+from impls.zero2 import Zero2
+from impls.zero3 import Zero3
+
+STEPS = "test_steps_of_shards_are_steps_of_the_whole"
+SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"
+HELD = "test_what_is_sharded_is_held_once"
+MEAN = "test_gradients_equal_the_mean_over_ranks"
+
+
+# Who owns what
+
+
+class LastElementsOfNobody(Zero1):
+    """Shares are rounded down: of seven elements on two ranks the last is never stepped."""
+
+    known_fault = "the last elements belong to nobody where the ranks do not divide them"
+    source = "recipe"
+    killed_by = (STEPS, SAME)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        before = {flat: torch.cat([member.detach().reshape(-1) for member in flat.members]) for flat in self.flats}
+        super().publish(stepped)
+        for flat, values in before.items():
+            shared = flat.total // dist.get_world_size() * dist.get_world_size()
+            offset = 0
+            for member, size in zip(flat.members, flat.sizes, strict=True):
+                now = member.detach().reshape(-1).clone()
+                now[max(shared - offset, 0) :] = values[offset + max(shared - offset, 0) : offset + size]
+                member.data.copy_(now.view(member.shape))
+                offset += size
+
+
+class RefusesToOwnNothing(Zero1):
+    """Leaves empty pieces out, and a rank that has no others has no optimizer."""
+
+    known_fault = "a rank whose share is empty cannot make its optimizer"
+    source = "F18 D https://github.com/deepspeedai/DeepSpeed/issues/129"
+    killed_by = (STEPS,)
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        optimizer = super().make_optimizer(kind, groups, masters, **defaults)
+        if not any(self.values(parameter).numel() for parameter in self.flat_of):
+            raise ValueError("optimizer got an empty parameter list")
+        return optimizer
+
+
+class FirstDtypeForAll(Zero1):
+    """One bucket for parameters of every dtype, in that of the first."""
+
+    known_fault = "the dtype of the first parameter is taken for all"
+    source = "F08 D https://github.com/facebookresearch/fairscale/pull/583"
+    killed_by = (STEPS, MEAN)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        ShardedDataParallel.__init__(self, module, [list(module.parameters())])
+
+
+# What is held
+
+
+class ShardsNothing(StaticBuckets):
+    """Claims ZeRO-1; every rank has the whole optimizer."""
+
+    claims = {**StaticBuckets.claims, "stage": 1, "masters": True}
+    known_fault = "the optimizer is stepped on unsharded state"
+    source = "recipe"
+    killed_by = (HELD,)
+
+
+class GradientsStay(Zero2):
+    """Keeps whole gradients beside their slices."""
+
+    known_fault = "whole gradients outlive their reduction"
+    source = "recipe"
+    killed_by = (HELD,)
+
+    def reduce(self, flat: Flat) -> Reduction:
+        self._kept = {**getattr(self, "_kept", {}), **{member: member.grad for member in flat.members}}
+        return super().reduce(flat)
+
+
+class FreesNothing(Zero3):
+    """Gathers parameters and never frees them."""
+
+    known_fault = "gathered parameters are never freed"
+    source = "recipe"
+    killed_by = (HELD,)
+
+    def _free(self, flat: Flat) -> None:
+        pass
+
+
+# How it is reduced
+
+
+class ForgetsEarlierBackwards(Zero2):
+    """Each reduction overwrites what earlier ones have left, as if it were the only one before the step."""
+
+    known_fault = "each synchronizing backward resets the accumulated gradient"
+    source = "B09 V https://github.com/allenai/open-instruct/pull/1498"
+    killed_by = (STEPS, SAME, MEAN)
+
+    def settle(self, reduction: Reduction) -> None:
+        for member in reduction.flat.members:
+            self.means.pop(member, None)
+        super().settle(reduction)
+
+
+class DoublesOnOneRank(Zero3):
+    """A shortcut for a group of one, where shard and buffer are the same memory: adding one to the other doubles."""
+
+    known_fault = "in a world of one, accumulated gradients double"
+    source = "A01 V https://github.com/NVIDIA/Megatron-LM/issues/6660"
+    killed_by = (STEPS, SAME, MEAN)
+
+    def settle(self, reduction: Reduction) -> None:
+        if dist.get_world_size() == 1:
+            for member in reduction.flat.members:
+                if member in self.means:
+                    self.means[member] *= 2
+        super().settle(reduction)
+
+
+class OverwritesOnOneRank(ForgetsEarlierBackwards):
+    """A shortcut for a group of one that copies where it should add."""
+
+    known_fault = "in a world of one, only the last backward counts"
+    source = "A02 V https://github.com/ServiceNow/Fast-LLM/issues/550"
+
+    def settle(self, reduction: Reduction) -> None:
+        settle = ForgetsEarlierBackwards.settle if dist.get_world_size() == 1 else Zero2.settle
+        settle(self, reduction)
+
+
+class DividesByTheShardGroup(Zero3):
+    """The mean over replicas is left out."""
+
+    known_fault = "gradients are divided by the size of the shard group instead of the world's"
+    source = "A13 V https://github.com/deepspeedai/DeepSpeed/issues/6545"
+    killed_by = (STEPS, MEAN)
+
+    def settle(self, reduction: Reduction) -> None:
+        before = {member: mean.clone() for member, mean in self.means.items()}
+        super().settle(reduction)
+        replicas = dist.get_world_size() // dist.get_world_size(reduction.flat.group)
+        for member in reduction.flat.members:
+            if member in self.means:
+                old = before.get(member, torch.zeros_like(self.means[member]))
+                self.means[member] = old + (self.means[member] - old) * replicas
+
+
+class NoDivisorForShardsOfOne(DividesByTheShardGroup):
+    """The same where each rank is a shard group of its own."""
+
+    known_fault = "with one rank to a shard group, the divisor is ignored"
+    source = "A03 V https://github.com/pytorch/pytorch/pull/167178"
+
+    def settle(self, reduction: Reduction) -> None:
+        alone = dist.get_world_size(reduction.flat.group) == 1
+        settle = DividesByTheShardGroup.settle if alone else Zero3.settle
+        settle(self, reduction)
+
+
+class GatherScratch(Zero1):
+    """The gradient buffer is also where parameters are gathered, and is not zeroed after that."""
+
+    known_fault = "parameters gathered into the gradient buffer count as gradients in the next step"
+    source = "E12 V https://github.com/NVIDIA/Megatron-LM/pull/4609"
+    killed_by = (STEPS,)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        super().publish(stepped)
+        self._scratch = {parameter: parameter.detach().clone() for parameter in self.flat_of}
+
+    def reduce(self, flat: Flat) -> Reduction:
+        scratch: dict[nn.Parameter, torch.Tensor] = getattr(self, "_scratch", {})
+        return flat.reduce_scatter(
+            {each: scratch.get(each) if each.grad is None else each.grad for each in flat.members}
+        )
+
+
+# How it is stepped
+
+
+class OptionsOfItsOwn(Zero2):
+    """The shards' optimizer has its own copy of the options."""
+
+    known_fault = "options changed between steps do not reach the optimizer of the shards"
+    source = "H04 V https://github.com/facebookresearch/fairscale/pull/58"
+    killed_by = (STEPS, SAME)
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        told = super().make_optimizer(kind, groups, masters, **defaults)
+        told.inner.step = _with_options(told.inner, [dict(group) for group in told.param_groups])
+        return told
+
+
+def _with_options(inner: torch.optim.Optimizer, own: list[dict[str, Any]]) -> Any:
+    def step() -> None:
+        shown = [dict(group) for group in inner.param_groups]
+        for group, options in zip(inner.param_groups, own, strict=True):
+            group.update(options)
+        type(inner).step(inner)
+        for group, options in zip(inner.param_groups, shown, strict=True):
+            group.update(options)
+
+    return step
+
+
+class StepsToMakeState(Zero3):
+    """A step with gradients of zero, so that there is state to load into."""
+
+    known_fault = "a step of zeros makes the state, and counts"
+    source = "H06 V https://github.com/NVIDIA/Megatron-LM/pull/5976"
+    killed_by = (STEPS,)
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        optimizer = super().make_optimizer(kind, groups, masters, **defaults)
+        self.means = {parameter: torch.zeros_like(self.values(parameter)) for parameter in self.flat_of}
+        optimizer.step()
+        self.means = {}
+        return optimizer
+
+
+class EmptySharesDoNotCount(Zero1):
+    """A rank whose piece of a parameter is empty does not count its step."""
+
+    known_fault = "step counts stay behind where a rank's share is empty"
+    source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
+    killed_by = (STEPS,)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        found = super().full_optimizer_state()
+        for parameter, name in self._names.items():
+            if "step" in found[name] and not self.values(parameter).numel():
+                found[name]["step"].zero_()
+        return found
+
+
+class NoMasters(Zero3):
+    """Steps 16-bit shards in 16 bits though masters were asked for."""
+
+    known_fault = "the optimizer keeps no float32 masters"
+    source = "H13 V https://github.com/TensorAuto/OpenTau/pull/182"
+    killed_by = (STEPS,)
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        return super().make_optimizer(kind, groups, **defaults)
+
+
+class StaleMasters(Zero3):
+    """Loaded weights do not reach the masters, which the next step puts back."""
+
+    known_fault = "masters are not made anew from loaded weights"
+    source = "I06 V https://github.com/hpcaitech/ColossalAI/pull/4618"
+    killed_by = (STEPS,)
+
+    def load_full(self, parameters: Any, optimizer_state: Any = None) -> None:
+        assert self.optimizer is not None
+        masters = {parameter: master.detach().clone() for parameter, master in self.optimizer.masters.items()}
+        super().load_full(parameters, optimizer_state)
+        if optimizer_state is None:
+            for parameter, stale in masters.items():
+                self.optimizer.masters[parameter].data.copy_(stale)
+
+
+# What ranks agree on
+
+
+class NormOfOwnShard(Zero2):
+    """Each rank clips by the norm of what it owns."""
+
+    known_fault = "the norm is not reduced over the shards"
+    source = "G14 D https://github.com/deepspeedai/DeepSpeed/pull/1021"
+    killed_by = (STEPS,)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        pieces = [nn.Parameter(torch.zeros_like(mean)) for mean in self.means.values() if mean.numel()]
+        for piece, mean in zip(pieces, (mean for mean in self.means.values() if mean.numel()), strict=True):
+            piece.grad = mean
+        return torch.nn.utils.clip_grad_norm_(pieces, max_norm, norm_type)
+
+
+class NormOverReplicas(Zero3):
+    """The norm adds up shards of every replica."""
+
+    known_fault = "the norm counts each replica's shards"
+    source = "G02 V https://github.com/ByteDance-Seed/VeOmni/issues/184"
+    killed_by = (STEPS,)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        replicas = dist.get_world_size() // dist.get_world_size(self.flats[0].group)
+        factor = replicas ** (1 / norm_type)
+        return super().clip_grad_norm_(max_norm / factor, norm_type) * factor
+
+
+class OverflowOfOneRank(Zero2):
+    """Each rank looks for overflows in what it owns, and skips the step alone."""
+
+    known_fault = "ranks do not agree on whether gradients overflowed"
+    source = "H15 V https://github.com/NVIDIA/Megatron-LM/pull/5331"
+    killed_by = (STEPS,)
+
+    def unscale_(self, scale: float) -> bool:
+        super().unscale_(scale)
+        return all(bool(mean.isfinite().all()) for mean in self.means.values())

@@ -1,0 +1,117 @@
+"""Sharded training done in other ways, and right."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.shards import Flat, Group, Reduction
+from impls.zero1 import Zero1
+from impls.zero2 import Zero2
+from impls.zero3 import Zero3
+
+Tensors = Mapping[nn.Parameter, torch.Tensor | None]
+
+
+class Interleaved(Flat):
+    """Element i belongs to rank i modulo the number of ranks."""
+
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(members, group)
+        self.ranks, offset = dist.get_world_size(group), 0
+        for member, size in zip(members, self.sizes, strict=True):
+            self.owned[member] = slice((dist.get_rank(group) - offset) % self.ranks, size, self.ranks)
+            offset += size
+        self.counts = [len(range(size)[owned]) for size, owned in zip(self.sizes, self.owned.values(), strict=True)]
+
+    def pack(self, tensors: Tensors) -> torch.Tensor:
+        return super().pack(tensors).view(self.share, self.ranks).t().reshape(-1)
+
+    def unpack(self, whole: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
+        return super().unpack(whole.view(self.ranks, self.share).t().reshape(-1))
+
+
+class InterleavedZero1(Zero1):
+    """Each rank owns every n-th element."""
+
+    cut = Interleaved
+    odd = "elements are dealt out one by one instead of in slices"
+
+
+class InterleavedZero3(Zero3):
+    """The same of parameters too."""
+
+    cut = Interleaved
+    odd = "elements are dealt out one by one instead of in slices"
+
+
+class AllReduced(Reduction):
+    """The whole sum, of which this rank takes its slice."""
+
+    def begin(self, sent: torch.Tensor) -> torch.Tensor:
+        self._work = dist.all_reduce(sent, group=self.flat.group, async_op=True)
+        return sent.view(-1, self.flat.share)[dist.get_rank(self.flat.group)]
+
+
+class ByAllReduce(Flat):
+    """All-reduce in place of reduce-scatter."""
+
+    reduction = AllReduced
+
+
+class AllReduceZero2(Zero2):
+    """Moves twice as much, and keeps as little."""
+
+    cut = ByAllReduce
+    odd = "gradients are all-reduced, and each rank keeps its slice"
+
+
+class LateZero2(Zero2):
+    """Nothing is reduced before backward is over."""
+
+    odd = "gradients are reduced after backward, last bucket first"
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        pass
+
+    def finish_gradient_synchronization(self) -> None:
+        self._to_send.reverse()
+        super().finish_gradient_synchronization()
+
+
+class WholeParameters(Flat):
+    """Each parameter belongs to one rank, in turn; ranks own unequal numbers of elements."""
+
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(members, group)
+        self.ranks = dist.get_world_size(group)
+        for place, (member, size) in enumerate(zip(members, self.sizes, strict=True)):
+            self.owned[member] = slice(0, size if place % self.ranks == dist.get_rank(group) else 0)
+        self.counts = [owned.stop for owned in self.owned.values()]
+        self.share = max(sum(self.sizes[rank :: self.ranks]) for rank in range(self.ranks))
+        self.padded = self.share * self.ranks
+
+    def pack(self, tensors: Tensors) -> torch.Tensor:
+        rows = self.members[0].new_zeros(self.ranks, self.share)
+        for rank, row in enumerate(rows):
+            mine = self.sizes[rank :: self.ranks]
+            for part, member in zip(row[: sum(mine)].split(mine), self.members[rank :: self.ranks], strict=True):
+                if (tensor := tensors.get(member)) is not None:
+                    part.view(member.shape).copy_(tensor)
+        return rows.view(-1)
+
+    def unpack(self, whole: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
+        found = {}
+        for rank, row in enumerate(whole.view(self.ranks, self.share)):
+            mine = self.sizes[rank :: self.ranks]
+            for part, member in zip(row[: sum(mine)].split(mine), self.members[rank :: self.ranks], strict=True):
+                found[member] = part.view(member.shape)
+        return {member: found[member] for member in self.members}
+
+
+class WholeParameterZero1(Zero1):
+    """Whole parameters dealt out in turn, as ZeroRedundancyOptimizer deals out the largest first."""
+
+    cut = WholeParameters
+    odd = "each parameter is owned whole by one rank"

@@ -1,0 +1,59 @@
+"""What all ranks together should hold between events, by ZeRO's stages: `oracle.zero`, parameter by parameter."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from oracle.formats import FORMATS
+from oracle.interpreter import Expectation
+from oracle.program import Finish, Scenario, Step, ZeroGrad
+from oracle.recipes import Recipe
+from oracle.shards import flat, numel
+from oracle.zero import Plan, State, held
+
+STEP_COUNT = 8  # bytes that one may take
+
+
+def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[int, tuple[int, int]]:
+    """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad.
+
+    Least: nothing twice, no padding. Most: each tensor is cut on its own and padded to equal shares; below stage 2,
+    where gradients are whole, their memory may stay when they are dropped; and there are step counts.
+    """
+    tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
+    gradients: dict[int, bool] = dict.fromkeys(tensors, False)
+    states: dict[int, Mapping[str, Any]] = {index: {} for index in tensors}
+    buffers = 4 * sum(numel(buffer.shape) for buffer in scenario.buffers) * scenario.world_size
+    shares: dict[int, tuple[int, int]] = {}
+    for place in (-1, *range(len(scenario.program))):
+        event = None if place < 0 else scenario.program[place]
+        if isinstance(event, Finish):
+            gradients = {index: expected.gradients[place][index] is not None for index in tensors}
+        elif isinstance(event, Step):
+            states = {index: expected.states[place][index] for index in tensors}
+        elif isinstance(event, ZeroGrad):
+            gradients = {index: there and not event.set_to_none for index, there in gradients.items()}
+        elif event is not None:
+            continue
+        each = [share(scenario, index, gradients[index], states[index], stage) for index in tensors]
+        least, most = (sum(column) + buffers for column in zip(*each, strict=True))
+        shares[place] = (least, most)
+    return shares
+
+
+def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, Any], stage: int) -> tuple[int, int]:
+    """Least and most bytes of all ranks for one parameter, its gradient and its state."""
+    parameter = scenario.parameters[index]
+    size = FORMATS[parameter.dtype].bytes
+    master = 4 if scenario.masters and size == 2 else 0
+    arrays = [name for name in state if name not in ("step", "master")]
+    recipe = Recipe(size, size, 0, master, len(arrays) * (master or size))
+    padded = flat({"p": parameter.shape}, scenario.world_size // scenario.replicas)
+    plain = replace(padded, padded=padded.counts, state=padded.counts)
+    totals = []
+    for layout, there in ((plain, gradient), (padded, gradient or (stage < 2 and parameter.trainable))):
+        plan = Plan((layout,), stage, recipe, scenario.replicas)
+        moment = State(whole_gradients={0} if there and stage < 2 else set())
+        moment.own_gradients |= {0} if there and stage >= 2 else set()
+        totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
+    return totals[0], totals[1] + (STEP_COUNT * scenario.world_size if "step" in state else 0)

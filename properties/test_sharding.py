@@ -1,0 +1,101 @@
+"""P10: sharded training is training, and is sharded."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.interpreter import interpret
+from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
+from properties import judge
+from properties.claims import Claims
+from properties.fair_share import fair_shares
+from properties.implementations import Implementation
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+UNSHARDED = "impls.static_buckets:StaticBuckets"
+WEIGHING = "properties.held_bytes:weigh_program"
+# One rank more than there are elements: it owns nothing.
+_ITERATION = (Backward(((0,),) * 4), Finish(), Step())
+OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
+
+
+def is_sharded(claims: Claims) -> bool:
+    """Whether something is: from ZeRO-1 on."""
+    return claims.stage is not None and claims.stage >= 1
+
+
+def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which a step builds on one before."""
+    return exact_scenarios(claims, has=("several steps",))
+
+
+def has_idle_rank(scenario: Scenario) -> bool:
+    """Whether a tensor has fewer elements than there are ranks to share it out."""
+    return any(parameter.count < scenario.world_size // scenario.replicas for parameter in scenario.parameters)
+
+
+@law(
+    "P10",
+    of_several_steps,
+    needs=is_sharded,
+    witnesses={"a tensor had fewer elements than there are ranks": OWNS_NOTHING},
+)
+def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario) -> None:
+    """Parameters and optimizer state after every step are what one process would have, whoever owns which elements.
+
+    Why: the optimizers work element by element, so a cut changes nothing; options and their changes, step counts and
+    decay reach every shard. Broken by options that do not reach the shards' optimizer, by a step that only makes state,
+    and by empty shards: facebookresearch/fairscale#58, NVIDIA/Megatron-LM#5976, NVIDIA/TransformerEngine#1986.
+    """
+    trial.witnessed["a tensor had fewer elements than there are ranks"] += has_idle_rank(scenario)
+    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    judge.values_equal(trial.run(scenario), expected, "Steps of shards are not steps of the whole.")
+
+
+def where_all_take_part(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with steps, and no parameter unused: what that gets, implementations may differ on."""
+    return exact_scenarios(replace(claims, unused=None), has=("step",))
+
+
+@law("P10", where_all_take_part, needs=is_sharded)
+def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario: Scenario) -> None:
+    """The same program under buckets and an optimizer that shards nothing gives the same bits, rounded or not.
+
+    Why: ZeRO computes what data parallelism does and only stores it elsewhere (Rajbhandari et al., 2020, section 1).
+    Gradients are exact, and what then rounds, rounds each element alike. Broken by gradients that each backward resets,
+    and by masters kept in another format: allenai/open-instruct#1498, TensorAuto/OpenTau#182.
+    """
+    claims = replace(trial.claims, stage=None)
+    unsharded = replace(trial, implementation=Implementation(UNSHARDED, claims)).run(replace(scenario, replicas=1))
+    judge.runs_equal(trial.run(scenario), unsharded, "Sharded training is not training without shards.")
+
+
+def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with steps in which nothing is built anew, and no error leaves its traceback behind."""
+    return exact_scenarios(claims, has=("step",)).filter(
+        lambda scenario: not any(isinstance(event, SaveAndLoad | Raise) for event in scenario.program)
+    )
+
+
+@law(
+    "P10",
+    between_constructions,
+    needs=is_sharded,
+    witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
+)
+def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
+    """Between events all ranks together hold one copy of what the stage shards, and no more than padding beside it.
+
+    Why: that is what sharding is for: (2 + 2 + k/N) bytes per parameter, (2 + (2 + k)/N) or (2 + 2 + k)/N. Every
+    storage that lives counts, seen from outside. Broken by shards that are views of the whole, by gathered layers that
+    are never freed, by gradients that outlive their reduction.
+    """
+    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    run = trial.run(scenario, function=WEIGHING)
+    trial.witnessed["state of the optimizer was shared out"] += any(
+        set(state) - {"step"} for states in expected.states.values() for state in states
+    )
+    shares = fair_shares(scenario, expected, trial.claims.stage or 0)
+    judge.bytes_held(run, shares, "What is held is not what the stage needs.")
