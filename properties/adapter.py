@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # it is imported where the ranks are
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+OPTIONAL_NAMES = ("broadcast_buffers",)
 
 
 class ShardedOptimizer(Protocol):
@@ -158,16 +159,21 @@ def cap_argument(name: str) -> str | None:
 
 def construct(name: str, module: Any, scenario: Scenario) -> Any:
     """Wraps a module in what is named, with those options of the scenario that its constructor takes."""
-    return find(name)(module, **options(name, scenario))
+    return find(name)(module, **options(cap_argument(name), optional_arguments(name), scenario))
 
 
-def options(name: str, scenario: Scenario) -> dict[str, Any]:
-    """Constructor arguments. What a scenario leaves open is left to the implementation."""
+@functools.lru_cache
+def optional_arguments(name: str) -> tuple[str, ...]:
+    """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has."""
+    return tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
+
+
+def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dict[str, Any]:
+    """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out."""
     given: dict[str, Any] = {}
-    cap = cap_argument(name)
     if scenario.bucket_cap is not None and cap is not None:
         given[cap] = scenario.bucket_cap * CAP_NAMES[cap]
-    if scenario.buffers and takes(name, "broadcast_buffers"):
+    if scenario.buffers and "broadcast_buffers" in others:
         given["broadcast_buffers"] = scenario.broadcast_buffers
     if scenario.replicas > 1:
         given["replicas"] = scenario.replicas
@@ -210,5 +216,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
         "finish": finish_name(implementation),
         "cap": cap_argument(name),
+        "takes": optional_arguments(name),
         "known_fault": getattr(implementation, "known_fault", None),
     }

@@ -36,6 +36,7 @@ class Implementation:
     known_fault: str | None = None
     finish: str | None = None  # its method that ends a synchronization
     cap: str | None = None  # the constructor argument that takes a bucket cap
+    takes: tuple[str, ...] = ()  # other constructor arguments that it has, of `properties.adapter.OPTIONAL_NAMES`
 
     @property
     def short(self) -> str:
@@ -64,5 +65,5 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
             claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
         except (TypeError, ValueError) as error:
             raise Unusable(f"--impl {name}: {error}") from None
-        found.append(Implementation(name, claims, told["known_fault"], told["finish"], told["cap"]))
+        found.append(Implementation(name, claims, told["known_fault"], told["finish"], told["cap"], told["takes"]))
     return found

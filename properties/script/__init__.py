@@ -1,0 +1,40 @@
+"""Writes a counterexample as a script of its own: plain torch and the implementation, nothing of Lockstep.
+
+head        the model and whatever else the script defines before it begins
+events      the program, event by event, with what must then be seen
+"""
+
+import re
+from pathlib import Path
+
+from oracle.interpreter import Expectation, interpret
+from oracle.lattice import Inexact
+from oracle.program import Scenario
+from properties.implementations import Implementation
+from properties.script.events import Writer
+from properties.script.head import head
+
+
+def write_script(implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str) -> Path:
+    """Writes the script into a folder and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.py"
+    path.write_text(script(implementation, scenario, headline, path.name))
+    return path
+
+
+def script(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> str:
+    """The script's text. Where the oracle does not know what must come out, it shows values and judges none."""
+    unused = implementation.claims.unused or "untouched"
+    expected: Expectation | None
+    try:
+        expected = interpret(scenario, implementation.claims.averaging, unused)
+    except Inexact:
+        expected = None
+    body = Writer(implementation, scenario, expected).lines()
+    return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
+
+
+def file_name(*parts: str) -> str:
+    """A name that any file system takes."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-")

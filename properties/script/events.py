@@ -1,0 +1,250 @@
+"""A program as plain torch, event by event; after each, what must be seen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oracle import hyperparameters
+from oracle.fingerprint import coefficients
+from oracle.formats import FORMATS
+from oracle.interpreter import Expectation
+from oracle.optimizers import SGD, Adam
+from oracle.program import (
+    Backward,
+    Clip,
+    Event,
+    Finish,
+    Freeze,
+    Raise,
+    Replace,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties import adapter
+from properties.implementations import Implementation
+from properties.naming import event_words, names, parameter_name
+from properties.script.head import backwards, initial_values, place
+from properties.script.seen import by_name, by_rank, compare, seen
+
+_STEPS = (Step, SetHyperparameters, SaveAndLoad, Replace)
+
+
+class Writer:
+    """Writes the lines of a script from the first construction of the model on."""
+
+    def __init__(self, implementation: Implementation, scenario: Scenario, expected: Expectation | None) -> None:
+        self.implementation, self.scenario, self.expected = implementation, scenario, expected
+        self.frozen: set[int] = set()  # frozen since construction
+        self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
+        self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
+        self.raises = any(isinstance(event, Raise) for event in scenario.program)
+        self.masters = self.optimizes and scenario.masters
+        self.scaled = scenario.loss_scale is not None
+
+    def lines(self) -> list[str]:
+        """Construction, and then every event."""
+        ranks = range(self.scenario.world_size)
+        lines = ["", "# Every rank begins with values of its own; wrapping makes them rank 0's."]
+        lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
+        lines += self.construct()
+        if self.expected is not None:
+            lines += compare("the value", "tensors()", by_name(self.expected.initial))
+        lines += self.optimizer() if self.optimizes else []
+        lines += self.loss_scale() if self.scaled else []
+        for number, event in enumerate(self.scenario.program):
+            lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
+            lines += [*self.event(number, event), *seen(self.scenario, self.expected, number, self.held)]
+        return lines
+
+    def construct(self) -> list[str]:
+        """The model, as it is frozen now, and the implementation around it."""
+        attribute = self.implementation.short
+        cap, takes = self.implementation.cap, self.implementation.takes
+        given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, self.scenario).items())
+        lines = ["model = Model(initial[rank])"]
+        lines += [f"{place(self.scenario, index)}.requires_grad_(False)" for index in sorted(self.frozen)]
+        if self.raises:
+            lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
+            lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
+        return [*lines, f"wrapped = {attribute}(model{given})"]
+
+    def optimizer(self) -> list[str]:
+        """The caller's optimizer, and masters if there are any."""
+        scenario = self.scenario
+        settings = hyperparameters.at_the_start(scenario)
+        lines = []
+        if self.masters:
+            sixteen = [i for i in self.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
+            made = (f'"{parameter_name(i)}": nn.Parameter({place(scenario, i)}.detach().float())' for i in sixteen)
+            lines += [f"masters = {{{', '.join(made)}}}"]
+        groups = []
+        for group, values in zip(scenario.all_groups, settings, strict=True):
+            members = ", ".join(self.held(index) for index in group.parameters)
+            groups.append(f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}")
+        if len(groups) == 1 and not self.masters:
+            chosen = _keywords(settings[0], "=")
+            return [*lines, f"optimizer = torch.optim.{scenario.optimizer}(model.parameters(), {chosen})"]
+        lines += [f"optimizer = torch.optim.{scenario.optimizer}([", *(f"    {group}," for group in groups), "])"]
+        return lines
+
+    def held(self, tensor: int) -> str:
+        """What the optimizer steps for a tensor."""
+        sixteen = FORMATS[self.scenario.parameters[tensor].dtype].bytes == 2
+        return f'masters["{parameter_name(tensor)}"]' if self.masters and sixteen else place(self.scenario, tensor)
+
+    def loss_scale(self) -> list[str]:
+        """The loss scale as it begins."""
+        assert self.scenario.loss_scale is not None
+        return [f"scale, steps, unscaled, skip = {self.scenario.loss_scale.initial}, 0, False, False"]
+
+    def event(self, number: int, event: Event) -> list[str]:
+        """What the caller does."""
+        match event:
+            case Backward():
+                return self.backward(number, event)
+            case Finish():
+                finish = self.implementation.finish
+                return [f"wrapped.{finish}()"] if finish else []
+            case Unscale():
+                return self.unscale()
+            case Clip():
+                most = f"{event.max_norm!r}, {event.norm_type!r}"
+                return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
+            case Step():
+                return self.step()
+            case ZeroGrad(set_to_none=True):
+                return ["for p in model.parameters():", "    p.grad = None"]
+            case ZeroGrad():
+                lines = ["for p in model.parameters():", "    if p.grad is not None:"]
+                return [*lines, "        p.grad.zero_()"]
+            case SetHyperparameters():
+                among = "" if event.group is None else f"[{event.group} : {event.group + 1}]"
+                values = {
+                    "lr" if k == "learning_rate" else k: v for k, v in vars(event.values).items() if v is not None
+                }
+                given = ", ".join(f"{k}={v!r}" for k, v in values.items())
+                return [f"for group in optimizer.param_groups{among}:", f"    group.update({given})"]
+            case Freeze():
+                chosen = {*event.parameters}
+                self.frozen = self.frozen | chosen if event.frozen else self.frozen - chosen
+                return [f"{place(self.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
+            case Replace():
+                return [line for tensor in event.parameters for line in self.replace(tensor)]
+            case SaveAndLoad():
+                return self.save(event)
+            case Raise():
+                return self.fail(event)
+
+    def backward(self, number: int, event: Backward) -> list[str]:
+        """One micro-batch."""
+        scenario, batch, ranks = self.scenario, backwards(self.scenario, number), range(self.scenario.world_size)
+        orders = [names(scenario.order(batch, rank)).split(", ") for rank in ranks]
+        numbers = [_named(coefficients(scenario, rank)[batch]) for rank in ranks]
+        lines = [f"orders = {by_rank(orders)}", f"coefficients = {by_rank(numbers)}"]
+        if event.overflow:
+            lines += [
+                f"if rank in {event.overflow}:",
+                "    coefficients[rank] = dict.fromkeys(coefficients[rank], inf)",
+            ]
+        if scenario.buffers:
+            lines += [f"model.increment = {batch * scenario.world_size} + rank + 1"]
+        loss = "wrapped(coefficients[rank], orders[rank])"
+        run = f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"
+        if event.synchronize:
+            return [*lines, run]
+        nested = ["    with wrapped.no_sync():", "        pass"] if event.nested else []
+        return [*lines, "with wrapped.no_sync():", *nested, f"    {run}"]
+
+    def unscale(self) -> list[str]:
+        """Gradients divided by the scale; whether one is not finite."""
+        lines = ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
+        finite = "p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters()"
+        return [*lines, f"unscaled, skip = True, not all({finite})"]
+
+    def step(self) -> list[str]:
+        """A step of the optimizer, and what goes with masters and a loss scale."""
+        step = []
+        if self.masters:
+            step += ["for name, master in masters.items():", "    p = tensors()[name]"]
+            step += ["    master.grad = None if p.grad is None else p.grad.float()"]
+        step += ["optimizer.step()"]
+        if self.masters:
+            step += ["with torch.no_grad():", "    for name, master in masters.items():"]
+            step += ["        if master.grad is not None:", "            tensors()[name].copy_(master)"]
+        if not self.scaled:
+            return step
+        assert self.scenario.loss_scale is not None
+        lines = ["if not unscaled:", *(f"    {line}" for line in self.unscale())]
+        lines += ["if not skip:", *(f"    {line}" for line in step), "steps = 0 if skip else steps + 1"]
+        lines += ["if skip:", "    scale /= 2", f"elif steps == {self.scenario.loss_scale.growth_interval}:"]
+        return [*lines, "    scale, steps = scale * 2, 0", "unscaled = skip = False"]
+
+    def replace(self, tensor: int) -> list[str]:
+        """A new tensor for a parameter."""
+        mine = place(self.scenario, tensor)
+        lines = [f"old, held = {mine}, {self.held(tensor)}"]
+        lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]
+        every = (i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) == tensor)
+        lines += [f"{place(self.scenario, index)} = new" for index in every]
+        if self.held(tensor) != mine:
+            lines += [f"new = {self.held(tensor)} = nn.Parameter(new.detach().float())"]
+        lines += ["optimizer.state.pop(held, None)", "for group in optimizer.param_groups:"]
+        return [*lines, '    group["params"] = [new if each is held else each for each in group["params"]]']
+
+    def save(self, event: SaveAndLoad) -> list[str]:
+        """Everything, or the weights alone, into a new model."""
+        lines = ["saved = copy.deepcopy(model.state_dict())"]
+        if event.optimizer:
+            lines += ["saved_optimizer = copy.deepcopy(optimizer.state_dict())"]
+            lines += ["saved_masters = copy.deepcopy(masters)"] if self.masters else []
+        lines += [*self.construct(), *self.optimizer(), "model.load_state_dict(saved)"]
+        if event.optimizer:
+            if self.masters:
+                lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
+                lines += ["        master.copy_(saved_masters[name])"]
+            lines += ["optimizer.load_state_dict(saved_optimizer)"]
+            lines += ["unscaled = skip = False"] if self.scaled else []
+        else:
+            # Masters are made from the weights that were loaded, so once more.
+            lines += [*(self.optimizer() if self.masters else []), *(self.loss_scale() if self.scaled else [])]
+        return lines
+
+    def fail(self, event: Raise) -> list[str]:
+        """The caller's own error, raised and caught."""
+        body = ["saved = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
+        body += [f'model.fails = "{event.where}"', "try:"]
+        if event.where == "no_sync":
+            body += ["    with wrapped.no_sync():", "        raise CallersError"]
+        else:
+            body += ["    trained = [name for name, p in tensors().items() if p.requires_grad]"]
+            scale = " * scale" if self.scaled else ""
+            run = f"(wrapped(dict.fromkeys(tensors(), nan), trained){scale}).backward()"
+            body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]
+        body += ["except CallersError:", "    pass", 'model.fails = ""']
+        if self.scenario.buffers:
+            body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[name])"]
+        if event.rank is not None:
+            body = [f"if rank == {event.rank}:", *(f"    {line}" for line in body)]
+        return [*body, *(self.event(0, ZeroGrad()) if event.drops_gradients else [])]
+
+
+def _named(values: Sequence[Any]) -> dict[str, Any]:
+    """Coefficients by the names of parameters."""
+    return {parameter_name(index): np.asarray(value, dtype=np.float64).tolist() for index, value in enumerate(values)}
+
+
+def _keywords(settings: SGD | Adam, between: str, quoted: bool = False) -> str:
+    """The settings of an optimizer as torch takes them; those that are torch's defaults anyway are left out."""
+    defaults = vars(type(settings)(settings.lr))
+    decoupled = isinstance(settings, Adam) and settings.decoupled  # torch's AdamW decays unless told not to
+    given = {
+        name: value
+        for name, value in vars(settings).items()
+        if name == "lr" or (name == "weight_decay" and decoupled) or (name != "decoupled" and value != defaults[name])
+    }
+    return ", ".join(f"{k!r}{between}{v!r}" if quoted else f"{k}{between}{v!r}" for k, v in given.items())

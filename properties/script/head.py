@@ -1,0 +1,201 @@
+"""What a script defines before it begins: the model of the scenario, and as much of a training loop as it needs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oracle.events import Backward, Raise
+from oracle.fingerprint import initial_parameters
+from oracle.program import Scenario
+from oracle.state import initial_buffers
+from properties.implementations import Implementation
+from properties.naming import parameter_name
+
+_BEGIN = '''"""{headline}
+
+Written by Lockstep, needs only torch and the implementation. Run it with
+
+    torchrun --nproc-per-node={world_size} {file}
+"""
+
+import copy
+import datetime
+import itertools
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+sys.path[:0] = {path}
+{imports}
+
+inf, nan = float("inf"), float("nan")
+'''
+
+_FAILS = '''
+
+class CallersError(Exception):
+    """The caller's own error, which it catches."""
+
+
+class Fails(torch.autograd.Function):
+    """The identity, whose backward raises."""
+
+    @staticmethod
+    def forward(context, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise CallersError
+
+
+def in_a_hook(p):
+    if model.fails == "hook":
+        raise CallersError
+'''
+
+_COMPARE = '''
+
+def compare(what, values, expected):
+    """``expected``: numbers; or the least and the most that they may be; None where there is to be nothing."""
+    for name, value in values.items():
+        seen, wanted = None if value is None else value.tolist(), expected.get(name)
+        if isinstance(wanted, tuple) and value is not None:
+            low, high = (torch.tensor(bound, dtype=torch.float64) for bound in wanted)
+            right = low.shape == value.shape and bool(((low <= value.double()) & (value.double() <= high)).all())
+            wanted = f"in {wanted[0]} .. {wanted[1]}"
+        else:
+            right = repr(seen) == repr(wanted)  # tells -0.0 from 0.0
+        mark = "right" if right else f"WRONG, must be {wanted}"
+        print(f"rank {rank}: {what} of {name} is {seen}: {mark}", flush=True)
+
+
+def tensors():
+    return {names}
+
+
+def gradients():
+    return {name: p.grad for name, p in tensors().items()}
+
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
+rank = dist.get_rank()
+'''
+
+
+def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> list[str]:
+    """The script's lines up to the process group."""
+    module, _, attribute = implementation.name.rpartition(":")
+    where = Path(module) if module.endswith(".py") else None
+    begin = _BEGIN.format(
+        headline=headline,
+        world_size=scenario.world_size,
+        file=file,
+        path=repr(_import_path(where)),
+        imports=f"from {where.stem if where else module} import {attribute}",
+    )
+    raises = any(isinstance(event, Raise) for event in scenario.program)
+    names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
+    compare = _COMPARE.replace("{names}", "{" + names + "}")
+    return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
+
+
+def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
+    """The attribute that holds a parameter: model.a, or model.unit0.a."""
+    unit = scenario.unit(parameter)
+    return ".".join([of, *([] if unit is None else [f"unit{unit}"]), parameter_name(parameter)])
+
+
+def _model(scenario: Scenario, raises: bool) -> list[str]:
+    """The model: loss = the sum of products of its parameters with coefficients."""
+    linear = scenario.probe == "linear"
+    formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
+    product = "p" if linear else "p.square() / 2"
+    lines = ["", "", "def products(module, coefficients, order, fails_at=None):"]
+    lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
+    lines += ["        if name == fails_at:", "            p = Fails.apply(p)"] if raises else []
+    lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
+    lines += ["    return loss"]
+    if scenario.units:
+        lines += ["", "", "class Unit(nn.Module):"]
+        lines += ["    def forward(self, coefficients, order, fails_at=None):"]
+        lines += ["        return products(self, coefficients, order, fails_at)"]
+    lines += ["", "", "class Model(nn.Module):"]
+    lines += [f'    """loss = the sum of {formula} over the parameters p, so the gradient of p is {gradient}."""', ""]
+    lines += ["    def __init__(self, values):", "        super().__init__()"]
+    lines += ['        self.fails = ""'] if raises else []
+    lines += [f"        self.unit{number} = Unit()" for number in range(len(scenario.units))]
+    lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
+    for number in range(len(scenario.buffers)):
+        lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
+    return [*lines, "", *_forward(scenario, raises)]
+
+
+def _parameter(scenario: Scenario, index: int) -> list[str]:
+    parameter, mine = scenario.parameters[index], place(scenario, index, "self")
+    if parameter.tied is not None:
+        return [f"{mine} = {place(scenario, parameter.tied, 'self')}"]
+    value = f'torch.tensor(values["{parameter_name(index)}"], dtype=torch.{parameter.dtype})'
+    if parameter.count == 0:
+        value += f".reshape({parameter.shape})"
+    if parameter.layout == "transposed":
+        backwards = tuple(range(len(parameter.shape)))[::-1]
+        value += f".permute({backwards}).contiguous().permute({backwards})"
+    elif parameter.layout == "channels last":
+        value += ".contiguous(memory_format=torch.channels_last)"
+    return [f"{mine} = nn.Parameter({value}{'' if parameter.trainable else ', requires_grad=False'})"]
+
+
+def _forward(scenario: Scenario, raises: bool) -> list[str]:
+    lines = ["    def forward(self, coefficients, order):"]
+    if raises:
+        lines += ['        if self.fails == "forward":', "            raise CallersError"]
+    lines += [f"        self.buffer{number} += self.increment" for number in range(len(scenario.buffers))]
+    failing = ", fails_at" if raises else ""
+    if raises:
+        lines += ['        fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None']
+    lines += ["        # Backward goes through the products latest first, so they are made in reverse."]
+    if not scenario.units:
+        return [*lines, f"        return products(self, coefficients, order[::-1]{failing})"]
+    units = {
+        parameter_name(index): f"unit{scenario.unit(index)}"
+        for index in range(len(scenario.parameters))
+        if scenario.unit(index) is not None
+    }
+    lines += [f"        units = {units}", "        loss = torch.zeros(())"]
+    lines += ["        for unit, run in itertools.groupby(order[::-1], units.get):"]
+    lines += ["            if unit is None:"]
+    lines += [f"                loss = loss + products(self, coefficients, run{failing})"]
+    lines += ["            else:"]
+    return [
+        *lines,
+        f"                loss = loss + getattr(self, unit)(coefficients, list(run){failing})",
+        "        return loss",
+    ]
+
+
+def _import_path(file: Path | None) -> list[str]:
+    """Where the script finds the implementation: where this process did."""
+    folders = [file.resolve().parent] if file else [Path.cwd(), Path(__file__).resolve().parents[2]]
+    return list(dict.fromkeys(map(str, folders)))
+
+
+def initial_values(scenario: Scenario, rank: int) -> dict[str, Any]:
+    """What a rank's model begins with, by name, as numbers."""
+    numbers = {
+        parameter_name(index): values.tolist()
+        for index, (values, parameter) in enumerate(
+            zip(initial_parameters(scenario, rank), scenario.parameters, strict=True)
+        )
+        if parameter.tied is None
+    }
+    buffers = enumerate(initial_buffers(scenario, rank))
+    return numbers | {f"buffer{number}": np.asarray(values).tolist() for number, values in buffers}
+
+
+def backwards(scenario: Scenario, place: int) -> int:
+    """How many micro-batches came before an event."""
+    return sum(isinstance(event, Backward) for event in scenario.program[:place])

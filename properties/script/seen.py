@@ -1,0 +1,77 @@
+"""What must be seen after an event, as lines of a script that compare."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from oracle.interpreter import Expectation
+from oracle.intervals import Interval
+from oracle.program import Clip, Finish, SaveAndLoad, Scenario, Step, Unscale
+from oracle.state import Told
+from properties.naming import parameter_name
+
+
+def seen(scenario: Scenario, expected: Expectation | None, number: int, held: Callable[[int], str]) -> list[str]:
+    """After the event of that number. ``held``: what the optimizer holds for a tensor, in the script's words."""
+    event = scenario.program[number]
+    if expected is None:
+        kind, values = (
+            ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", "tensors()")
+        )
+        looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad))
+        return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looked_at else []
+    lines: list[str] = []
+    if number in expected.norms:
+        lines += compare("the norm", '{"all gradients": norm}', {"all gradients": expected.norms[number]})
+    if number in expected.gradients:
+        lines += compare("the gradient", "gradients()", by_name(expected.gradients[number]))
+    if number in expected.parameters:
+        lines += compare("the value", "tensors()", by_name(expected.parameters[number]))
+    lines += _states(expected.states.get(number, ()), held)
+    if number in expected.loss_scales:
+        scale = np.asarray(expected.loss_scales[number])
+        lines += compare("the scale", '{"the loss": torch.tensor(scale)}', {"the loss": scale})
+    if number in expected.buffers:
+        wanted = [
+            {f"buffer{index}": value.tolist() for index, value in enumerate(each)} for each in expected.buffers[number]
+        ]
+        lines += [f'compare("the value", dict(model.named_buffers()), {by_rank(wanted)}[rank])']
+    return lines
+
+
+def _states(states: Sequence[dict[str, Told]], held: Callable[[int], str]) -> list[str]:
+    """The optimizer's state and masters; but for the number of steps, which shows in what they do."""
+    lines: list[str] = []
+    for name in dict.fromkeys(name for state in states for name in state if name != "step"):
+        having = {index: state[name] for index, state in enumerate(states) if name in state}
+        values = ", ".join(
+            f'"{parameter_name(index)}": '
+            + (held(index) if name == "master" else f'optimizer.state[{held(index)}].get("{name}")')
+            for index in having
+        )
+        lines += compare(name, f"{{{values}}}", {parameter_name(index): value for index, value in having.items()})
+    return lines
+
+
+def compare(what: str, values: str, wanted: dict[str, Told]) -> list[str]:
+    """A line that compares values by name with what must be."""
+    return [f'compare("{what}", {values}, { {name: _numbers(value) for name, value in wanted.items()} })']
+
+
+def by_name(values: Sequence[Told]) -> dict[str, Told]:
+    """What parameters must be, by their names."""
+    return {parameter_name(index): value for index, value in enumerate(values)}
+
+
+def _numbers(value: Told) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Interval):
+        return value.low.tolist(), value.high.tolist()
+    return np.asarray(value, dtype=np.float64).tolist()
+
+
+def by_rank(each: list[Any]) -> str:
+    """A list of one line for each rank."""
+    return "[\n" + "".join(f"    {item},  # rank {rank}\n" for rank, item in enumerate(each)) + "]"

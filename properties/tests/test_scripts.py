@@ -1,0 +1,141 @@
+"""The script that comes with a counterexample shows what Lockstep has seen, with nothing but torch and the class."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from oracle.interpreter import interpret
+from oracle.program import (
+    Backward,
+    Buffer,
+    Clip,
+    Finish,
+    Freeze,
+    Group,
+    Hyperparameters,
+    LossScale,
+    Parameter,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties.claims import Claims
+from properties.implementations import look_up
+from properties.script import script, write_script
+from properties.strategies import exact_scenarios
+from worlds.contract import Job, World
+
+HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))
+HALF = Parameter((1,), "bfloat16")
+LINES = "properties.tests.scripts:run_script"
+
+
+def lines(world: World, name: str, scenario: Scenario) -> list[str]:
+    """What the script for an implementation prints, on all ranks."""
+    (implementation,) = look_up([name], world)
+    outcome = world.run(Job(LINES, script(implementation, scenario, "A headline.", "script.py"), scenario.world_size))
+    assert [report.error for report in outcome] == [None] * scenario.world_size
+    return [line for report in outcome if report.result is not None for line in report.result["lines"]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"],
+)
+def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: World, name: str) -> None:
+    (implementation,) = look_up([name], sim)
+
+    @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(implementation.claims))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, name, scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+        looks = len(interpret(scenario, implementation.claims.averaging).gradients)
+        assert len(printed) >= looks * scenario.world_size
+
+    check()
+
+
+def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: World) -> None:
+    """On one rank, where the module alone is right: nothing that ships claims to survive it."""
+    claims = Claims(accumulation=False, replaces=True, sixteen_bits=True, tied=True, most_ranks=1)
+
+    @settings(max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(claims, has=("replace", "several steps")))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, "properties.tests.user_code:bare", scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+
+    check()
+
+
+def test_a_script_shows_what_is_wrong(sim: World) -> None:
+    wrong = [line for line in lines(sim, "impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER) if "WRONG" in line]
+    assert wrong == [f"rank {rank}: the gradient of {name} is [...]" for rank in range(2) for name in "ab"]
+
+
+def test_a_script_of_what_the_oracle_does_not_know_shows_values_and_judges_none(sim: World) -> None:
+    rounds = replace(HOOK_ORDER, hyperparameters=Hyperparameters(learning_rate=0.1), parameters=(HALF, HALF))
+    rounds = replace(rounds, program=(*rounds.program, Step()))
+    printed = lines(sim, "impls.static_buckets:StaticBuckets", rounds)
+    assert len(printed) == 4
+    assert not any("right" in line or "WRONG" in line for line in printed)
+
+
+EVERYTHING = Scenario(
+    2,
+    (Parameter((2,)), Parameter((2, 3), layout="transposed"), Parameter((1,), "bfloat16"), Parameter((2,), tied=0)),
+    (
+        Raise("hook", 1),
+        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, nested=True),
+        Backward(((0, 1, 2, 3), (3, 2, 0, 1))),
+        Finish(),
+        Unscale(),
+        Clip(1.0),
+        Step(),
+        ZeroGrad(False),
+        Raise("forward"),
+        Backward(((1, 0, 2), (1, 2)), overflow=(1,)),
+        Finish(),
+        Step(),
+        SetHyperparameters(Hyperparameters(learning_rate=0.25), 1),
+        SaveAndLoad(),
+        Freeze((1,)),
+        Backward(((0, 2), (3, 2))),
+        Finish(),
+        Step(),
+    ),
+    groups=(Group((1,), Hyperparameters(weight_decay=0.5)),),
+    hyperparameters=Hyperparameters(momentum=0.5),
+    masters=True,
+    loss_scale=LossScale(8.0, 1),
+    buffers=(Buffer((2,)),),
+    units=((1, 2),),
+    sparse=(0, 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "right"),
+    [
+        ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
+        ("impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER, False),
+    ],
+    ids=["everything, right", "hook order, wrong"],
+)
+def test_scripts_run_under_torchrun(sim: World, tmp_path: Path, name: str, scenario: Scenario, right: bool) -> None:
+    (implementation,) = look_up([name], sim)
+    path = write_script(implementation, scenario, "A headline.", tmp_path, "script")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={scenario.world_size}"]
+    done = subprocess.run([*torchrun, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert ": right" in done.stdout
+    assert ("WRONG" not in done.stdout) == right
