@@ -75,6 +75,8 @@ def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> 
     """The shares in a sentence."""
     name = f"{parameter_name(difference.parameter)}.grad"
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    if all(share.actual == share.expected for share in shares):
+        return f"every contribution to {name}{at} on rank {difference.rank} arrives as it must alone, and not together."
     actual = _combination(scenario, [(share, share.actual) for share in shares])
     expected = _combination(scenario, [(share, share.expected) for share in shares])
     return f"{name}{at} on rank {difference.rank} is {actual}; it must be {expected}."

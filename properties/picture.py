@@ -48,7 +48,8 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     lines += [
         row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()
     ]
-    meeting = [{row[i] for row in names.values() if i < len(row)} for i in range(columns)]
+    # What has no name, such as a flag, or a sum that was rounded, is no other parameter.
+    meeting = [{row[i] for row in names.values() if i < len(row)} - {"?"} for i in range(columns)]
     if any(len(each) > 1 for each in meeting):
         marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))
         lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")

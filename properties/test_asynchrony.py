@@ -42,8 +42,9 @@ def test_collectives_may_read_and_write_at_any_time(trial: Trial, drawn: tuple[S
     scenario, asynchrony = drawn
     run = trial.run(scenario, asynchrony=asynchrony)
     trial.witnessed["a collective was in flight"] += any(run.collectives)
-    judge.nothing_in_flight_is_touched(run, "A collective in flight is touched:")
-    judge.values_equal(run, trial.expected(scenario), f"Values are wrong where {asynchrony_words(asynchrony)}.")
+    where = f"where {asynchrony_words(asynchrony)}"
+    judge.nothing_in_flight_is_touched(run, f"A collective in flight is touched, {where}:")
+    judge.values_equal(run, trial.expected(scenario), f"Values are wrong {where}.")
 
 
 @law(
