@@ -59,8 +59,8 @@ def test_exact_sums_do_not_depend_on_the_order_of_reduction(
     """In rank order, reversed, on a tree, on a ring or in any other order, exact data has one mean, bit for bit.
 
     Why: the backend chooses the order, by size, topology and version. Where all partial sums are exact in the
-    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients cast
-    to 16 bits to be reduced: pytorch/pytorch#194628.
+    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients that
+    are reduced in bfloat16 and should not be: pytorch/pytorch#186998.
     """
     scenario, order = drawn
     run = trial.run(scenario, order=order_of(order))
