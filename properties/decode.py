@@ -77,6 +77,8 @@ def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> 
     name = f"{parameter_name(difference.parameter)}.grad"
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
     gradient = f"{name}{at} on rank {difference.rank}"
+    if all(share.actual == share.expected for share in shares):
+        return f"every contribution to {gradient} arrives as it must alone, and not together."
     if len(shares) > MOST_TERMS:
         wrong = [share for share in shares if share.actual != share.expected]
         counts = [f"{_named(scenario, each)} counts {each.actual} and must count {each.expected}" for each in wrong]

@@ -56,7 +56,7 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     lines += [
         row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()
     ]
-    # What has no name may be a flag, or a sum of something.
+    # What has no name, such as a flag, or a sum that was rounded, is no other parameter.
     meeting = [{row[i] for row in names.values() if i < len(row) and row[i]} for i in range(columns)]
     if any(len(each) > 1 for each in meeting):
         marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))

@@ -42,8 +42,9 @@ def test_collectives_may_read_and_write_at_any_time(trial: Trial, drawn: tuple[S
     scenario, asynchrony = drawn
     run = trial.run(scenario, asynchrony=asynchrony)
     trial.witnessed["a collective was in flight"] += any(run.collectives)
-    judge.nothing_in_flight_is_touched(run, "A collective in flight is touched:")
-    judge.values_equal(run, trial.expected(scenario), f"Values are wrong where {asynchrony_words(asynchrony)}.")
+    where = f"where {asynchrony_words(asynchrony)}"
+    judge.nothing_in_flight_is_touched(run, f"A collective in flight is touched, {where}:")
+    judge.values_equal(run, trial.expected(scenario), f"Values are wrong {where}.")
 
 
 @law(
@@ -58,8 +59,8 @@ def test_exact_sums_do_not_depend_on_the_order_of_reduction(
     """In rank order, reversed, on a tree, on a ring or in any other order, exact data has one mean, bit for bit.
 
     Why: the backend chooses the order, by size, topology and version. Where all partial sums are exact in the
-    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients cast
-    to 16 bits to be reduced: pytorch/pytorch#194628.
+    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients that
+    are reduced in bfloat16 and should not be: pytorch/pytorch#186998.
     """
     scenario, order = drawn
     run = trial.run(scenario, order=order_of(order))

@@ -78,8 +78,7 @@ def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, 
     """Where no rank has used a parameter since gradients were dropped, its value, moments and counter stay.
 
     Why: no gradient is not a gradient of zero, with which momentum and weight decay would move it. The others are
-    stepped all the same, each by its own counter. Broken by zeros for what is missing, by one counter for all, and by
-    an early return: pytorch/pytorch#28294, NVIDIA/TransformerEngine#1986.
+    stepped all the same, each by its own counter. Broken by zeros for what is missing: pytorch/pytorch#28294.
     """
     run = trial.run(scenario)
     trial.witnessed["a parameter had no gradient when others were stepped"] += sits_out(run)

@@ -103,7 +103,7 @@ class OneCounterForAll(StaticBucketsTrainer):
     """Counts steps of the optimizer instead of steps of each parameter."""
 
     known_fault = "one step counter for all parameters, also for those that took no part in a step"
-    source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
+    source = "recipe"
     killed_by = GAPS
     optimizer_class = _OneCounter
 

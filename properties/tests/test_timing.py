@@ -14,9 +14,10 @@ from properties.implementations import look_up
 from properties.law import law_of
 from properties.matrix import PROPERTY, matrix, verdicts
 from properties.report import report
-from properties.search import search
-from properties.timing import DRAWN_ORDERS, order_by_numbers, order_of, tree_by_numbers
+from properties.search import Failure
+from properties.timing import DRAWN_ORDERS, WAIT, order_by_numbers, order_of, tree_by_numbers
 from properties.trial import Trial
+from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
 TIMING = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
@@ -48,11 +49,13 @@ def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
 
 
 @pytest.mark.parametrize("fault", ["DropsHandles", "ClearsInFlight"])
-def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fault: str, tmp_path: Any) -> None:
+def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fault: str) -> None:
     (implementation,) = look_up([f"impls.faults.asynchrony:{fault}"], sim)
     trial = Trial(implementation, sim)
-    (failure,) = search(TIMING, trial, 30, seed_value=0).failures
-    told = " ".join(report(TIMING, trial, failure).split())
+    drawn = (test_asynchrony.SMALLEST, WAIT)
+    with pytest.raises(SilentlyWrong) as broken:
+        TIMING.check(trial, drawn)
+    told = " ".join(report(TIMING, trial, Failure(drawn, broken.value)).split())
     assert "launched at impls/static_buckets.py:" in told
     assert "impls/faults/asynchrony.py:" in told
     assert "in flight" in told
