@@ -134,9 +134,12 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
 
 
 def same_collectives(run: Run, headline: str) -> None:
-    """Every rank issued the same collectives, in the same order."""
-    for rank, mine in enumerate(run.collectives):
-        _same_sequence(run, headline, ("rank 0", run.collectives[0]), (f"rank {rank}", mine))
+    """In every group that ranks used, those issued the same collectives in the same order; in the default one, all."""
+    for group in dict.fromkeys(["default", *(call.group for calls in run.collectives for call in calls)]):
+        by_rank = {rank: tuple(c for c in calls if c.group == group) for rank, calls in enumerate(run.collectives)}
+        first, *others = (rank for rank, calls in by_rank.items() if calls or group == "default")
+        for rank in others:
+            _same_sequence(run, headline, (f"rank {first}", by_rank[first]), (f"rank {rank}", by_rank[rank]))
 
 
 def runs_communicate_alike(run: Run, reference: Run, headline: str) -> None:
