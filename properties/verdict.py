@@ -1,6 +1,6 @@
-"""How a law against an implementation ends, in seven words, and what is known of a failure.
+"""How a law against an implementation ends, in eight words, and what is known of a failure.
 
-    holds, refuses, silently wrong, hangs, crashes, not claimed, not runnable here
+    holds, refuses, silently wrong, hangs, crashes, wasteful, not claimed, not runnable here
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 """
@@ -65,6 +65,12 @@ class Crashes(LawBroken):
     """An error on some ranks, or one that explains nothing."""
 
     verdict = "crashes"
+
+
+class Wasteful(LawBroken):
+    """Right values, for more messages or bytes than promised."""
+
+    verdict = "wasteful"
 
 
 class Refused(Exception):
