@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from properties.implementations import COSTLY
 from properties.law import Law, sentence
 from properties.matrix import PROPERTY
 from properties.search import Failure, repeat, rerun, search, took_the_clock
@@ -33,7 +34,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None]) -> None:
     trial.witnessed.clear()
     trial.left.clear()
     profile = settings()
-    examples = profile.max_examples if trial.world.name == "sim" else max(1, profile.max_examples // 10)
+    costly = trial.world.name != "sim" or trial.implementation.name in COSTLY
+    examples = max(1, profile.max_examples // 10) if costly else profile.max_examples
     options: Any = {"database": profile.database, "derandomize": profile.derandomize}
     found = search(law, trial, examples, **options)
     failures = found.failures

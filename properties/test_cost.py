@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oracle.cost import moved
 from oracle.formats import FORMATS
-from oracle.program import Backward, Buffer, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.law import law
 from properties.test_accumulation import without_local
@@ -23,7 +23,8 @@ def windows(draw: st.DrawFn, claims: Claims, most_local: int = 2, steps: int = 1
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(SIZES)
     local = draw(st.integers(least, most_local)) if claims.accumulation else 0
     orders = (tuple(range(len(sizes))),) * ranks
-    window = (*[Backward(orders, synchronize=False)] * local, Backward(orders), Finish(), Step(), ZeroGrad())
+    batches = [Backward(orders, synchronize=False)] * local
+    window: tuple[Event, ...] = (*batches, Backward(orders), Finish(), Step(), ZeroGrad())
     model = tuple(Parameter((size,)) for size in sizes)
     buffers, broadcasts = ((Buffer((1,)),), claims.buffers == "each") if claims.buffers else ((), False)
     return Scenario(ranks, model, window * steps, buffers=buffers, broadcast_buffers=broadcasts)
@@ -41,7 +42,7 @@ def larger(scenario: Scenario) -> Scenario:
     needs=lambda claims: claims.accumulation and claims.most_ranks > 1,
 )
 def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:
-    """Micro-batches inside `no_sync` add no reduction, no broadcast and no byte to one; ZeRO-3 gathers parameters there.
+    """Micro-batches inside `no_sync` add no collective, and no byte to one; but that ZeRO-3 gathers parameters there.
 
     Why: to communicate once for many micro-batches is what `no_sync` is for. Broken by reducing all the same, by
     broadcasting buffers: meta-pytorch/torchrec#4121, facebookresearch/fairscale#1049.
