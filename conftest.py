@@ -166,7 +166,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
     seed, bench = config.getoption(SEED), config.stash[_BENCH]
-    examples = ", ".join(f"{profiles.examples_on(world, len(bench.names))} on {world}" for world in bench.where.worlds)
+    count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
+    examples = ", ".join(f"{most} on {world}" for world, most in count.items())
     return [
         f"lockstep: {', '.join(names)}; {versions}",
         f"lockstep: profile {settings.get_current_profile_name()}; for each law and implementation {examples} examples",

@@ -8,8 +8,10 @@ from typing import Any
 
 from hypothesis import settings
 
+from properties.implementations import COSTLY
 from properties.law import Law, sentence
-from properties.profiles import PORTION, examples_on, seed_of
+from properties.profiles import PORTION, seed_of
+from properties.profiles import examples as examples_of_a_law
 from properties.record import Record
 from properties.search import Search, search
 from properties.trial import Trial
@@ -35,7 +37,7 @@ class Budget:
 
     def spend(self, law: Law, trial: Trial) -> Search:
         """Searches portion by portion, and stops at the first that fails."""
-        profile, examples = settings(), examples_on(trial.world.name, self.implementations)
+        profile, examples = settings(), self._examples(trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         told = Told(law, trial, examples, self.say)
         whole, size = Search(), PORTION if self.seed is not None else examples
@@ -66,10 +68,14 @@ class Budget:
 
     def look_behind(self, law: Law, trial: Trial) -> Search:
         """Searches again, for silent corruption alone."""
-        profile, examples = settings(), examples_on(trial.world.name, self.implementations)
+        profile, examples = settings(), self._examples(trial)
         seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
         options: Any = {"database": profile.database, "derandomize": profile.derandomize}
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)
+
+    def _examples(self, trial: Trial) -> int:
+        costly = trial.world.name != "sim" or trial.implementation.name in COSTLY
+        return examples_of_a_law(costly, self.implementations)
 
 
 class Told:

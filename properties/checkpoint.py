@@ -28,4 +28,4 @@ def read(text: str) -> tuple[Any, Any]:
 
 def backwards(named: Mapping[str, Any]) -> dict[str, Any]:
     """The same mapping, in the other order."""
-    return dict(reversed(named.items()))
+    return {name: named[name] for name in reversed(list(named))}

@@ -19,8 +19,24 @@ CORRECT = (
     "impls.frameworks.torch_ddp:TorchDDP",
     "impls.frameworks.torch_ddp:TorchDDPFindUnused",
     "impls.frameworks.torch_ddp:TorchDDPBucketView",
+    "impls.frameworks.fsdp1:FSDP1",
+    "impls.frameworks.fsdp2:FSDP2",
+    "impls.frameworks.zero_redundancy:ZeroRedundancy",
 )
 WRAPPERS = ("impls.collectives:Collectives",)
+# Other options of the same packages: correct, and held against the laws only where they are named.
+OPTIONS = (
+    "impls.frameworks.torch_ddp:TorchDDPStaticGraph",
+    "impls.frameworks.torch_ddp:TorchDDPHook",
+    "impls.frameworks.fsdp1:FSDP1Hybrid",
+    "impls.frameworks.fsdp1:FSDP1ShardsGradients",
+    "impls.frameworks.fsdp1:FSDP1ShardsNothing",
+    "impls.frameworks.fsdp2:FSDP2KeepsParameters",
+    "impls.frameworks.fsdp2:FSDP2ReducesInDouble",
+    "impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
+)
+# An example of these takes ten times as long as others': they get a tenth of the examples.
+COSTLY = tuple(name for name in (*CORRECT, *OPTIONS) if ".fsdp" in name)
 KERNELS = ("impls.kernels.suite:Kernels",)
 WRONG = (
     "impls.hook:HookDataParallel",

@@ -17,8 +17,8 @@ from hypothesis import settings
 
 from properties.record import Record
 
-# Real processes take so many times longer than simulated ranks, and show less: they confirm.
-SHARE_OF_REAL_WORLDS = 10
+# What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
+TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci; more of them share those of so many.
 FULLY = 3
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
@@ -33,13 +33,13 @@ def register() -> None:
     settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-def examples_on(world: str, implementations: int = 1, profile: str = "") -> int:
-    """How many examples the profile (the chosen one) gives a law on that world, for one of so many implementations."""
+def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
+    """How many examples the profile (the chosen one) gives a law on one of so many implementations."""
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
     if not name.startswith("nightly"):  # or "nightly-with-verbose-verbosity", of an option of Hypothesis'
         most = max(1, most * FULLY // max(FULLY, implementations))
-    return most if world == "sim" else max(1, most // SHARE_OF_REAL_WORLDS)
+    return max(1, most // TIMES_AS_LONG) if costly else most
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:

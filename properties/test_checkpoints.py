@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation, interpret, is_exact
+from oracle.interpreter import Expectation, interpret
+from oracle.lattice import Inexact
 from oracle.program import Finish, SaveAndLoad, Scenario
 from properties import judge
 from properties.claims import Claims
@@ -17,13 +18,19 @@ from properties.trial import Trial
 
 
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that save and load somewhere."""
-    return exact_scenarios(claims, has=("save",))
+    """Scenarios that save and load somewhere: anywhere, or with a state that is there and is used."""
+    return st.one_of(
+        *(exact_scenarios(claims, has=has) for has in (("save",), ("go on", "momentum"), ("go on", "adam")))
+    )
 
 
 def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with masters that load weights and nothing else, and step after."""
-    return exact_scenarios(claims, has=("save", "masters", "step")).map(weights_alone)
+    return (
+        exact_scenarios(claims, has=("save", "masters", "step"))
+        .map(weights_alone)
+        .filter(lambda scenario: can_be_told(scenario, claims))
+    )
 
 
 def weights_alone(scenario: Scenario) -> Scenario:
@@ -33,28 +40,38 @@ def weights_alone(scenario: Scenario) -> Scenario:
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
-    """A scenario, the place of a SaveAndLoad in it, and the same scenario with its samples on another number of ranks."""
-    return saving(claims).flatmap(lambda scenario: st.sampled_from(moves(scenario, claims) or [None])).filter(bool)
+    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks."""
+    return (
+        saving(claims)
+        .filter(lambda one: bool(moves(one, claims)))
+        .flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
+    )
 
 
 def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
-    """All ways to save such a program on one number of ranks and to load it on another that shares its samples alike."""
-    worlds = [
-        each
-        for size in range(1, claims.most_ranks + 1)
-        if (each := on_ranks(scenario, size)) is not None
-        and is_exact(each, claims.averaging, claims.unused or "untouched")
-    ]
+    """All ways to save such a program on one number of ranks and load it on another, each with as many samples."""
+    sizes = range(1, claims.most_ranks + 1)
+    worlds = [each for size in sizes if (each := on_ranks(scenario, size, claims)) is not None]
     places = [place for place, event in enumerate(scenario.program) if isinstance(event, SaveAndLoad)]
     return [(one, place, other) for place in places for one in worlds for other in worlds if one is not other]
 
 
-def on_ranks(scenario: Scenario, size: int) -> Scenario | None:
-    """The same samples on so many ranks; None where they cannot be shared out alike."""
+def on_ranks(scenario: Scenario, size: int, claims: Claims) -> Scenario | None:
+    """The same samples on so many ranks; None where they cannot be shared out alike, or without rounding."""
     try:
-        return replace(scenario, world_size=size) if scenario.samples % size == 0 else None
+        elsewhere = replace(scenario, world_size=size) if scenario.samples % size == 0 else None
     except ValueError:
         return None
+    return elsewhere if elsewhere is not None and can_be_told(elsewhere, claims) else None
+
+
+def can_be_told(scenario: Scenario, claims: Claims) -> bool:
+    """Whether the oracle knows every bit, or an interval."""
+    try:
+        interpret(scenario, claims.averaging, claims.unused or "untouched")
+    except Inexact:
+        return False
+    return True
 
 
 def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
@@ -71,12 +88,12 @@ def quiet_places(scenario: Scenario) -> list[int]:
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:
     """What is expected of the events from ``begin`` up to, and not with, ``end``."""
-    by_place = {
-        each.name: {place: value for place, value in held.items() if begin <= place < end}
-        for each in fields(expected)
-        if isinstance(held := getattr(expected, each.name), Mapping)
-    }
-    return replace(expected, **by_place)
+    kept: dict[str, Any] = {}
+    for each in fields(expected):
+        held = getattr(expected, each.name)
+        if isinstance(held, Mapping):
+            kept[each.name] = {place: value for place, value in held.items() if begin <= place < end}
+    return replace(expected, **kept)
 
 
 def expect(trial: Trial, scenario: Scenario) -> Expectation:
@@ -121,7 +138,9 @@ def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: 
     Why: the next step copies the masters over the weights, so that masters which stay behind undo what was loaded.
     Broken by not refreshing them: hpcaitech/ColossalAI#4618, NovaSky-AI/SkyRL#2149, NVIDIA/Megatron-LM#5071.
     """
-    judge.values_equal(trial.run(scenario), expect(trial, scenario), "Loaded weights are not what training goes on from.")
+    judge.values_equal(
+        trial.run(scenario), expect(trial, scenario), "Loaded weights are not what training goes on from."
+    )
 
 
 @law("P11", saving_somewhere)

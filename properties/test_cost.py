@@ -1,0 +1,130 @@
+"""P18: how often is sent, and how much, is as promised."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.cost import moved
+from oracle.formats import FORMATS
+from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from properties.claims import Claims
+from properties.law import law
+from properties.test_accumulation import without_local
+from properties.traffic import cost_of, elements, reductions
+from properties.trial import Trial
+from properties.verdict import Wasteful
+
+SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
+
+
+@st.composite
+def windows(draw: st.DrawFn, claims: Claims, most_local: int = 2, steps: int = 1, least: int = 0) -> Scenario:
+    """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step."""
+    ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(SIZES)
+    local = draw(st.integers(least, most_local)) if claims.accumulation else 0
+    orders = (tuple(range(len(sizes))),) * ranks
+    batches = [Backward(orders, synchronize=False)] * local
+    window: tuple[Event, ...] = (*batches, Backward(orders), Finish(), Step(), ZeroGrad())
+    model = tuple(Parameter((size,)) for size in sizes)
+    buffers, broadcasts = ((Buffer((1,)),), claims.buffers == "each") if claims.buffers else ((), False)
+    return Scenario(ranks, model, window * steps, buffers=buffers, broadcast_buffers=broadcasts)
+
+
+def larger(scenario: Scenario) -> Scenario:
+    """Every parameter has more elements: a multiple of the ranks and of 16 bytes, so that padding stays as it is."""
+    more = (replace(each, shape=(each.count + 4 * scenario.world_size,)) for each in scenario.parameters)
+    return replace(scenario, parameters=tuple(more))
+
+
+@law(
+    "P18",
+    lambda claims: windows(claims, least=1),
+    needs=lambda claims: claims.accumulation and claims.most_ranks > 1,
+)
+def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:
+    """Micro-batches inside `no_sync` add no collective, and no byte to one; but that ZeRO-3 gathers parameters there.
+
+    Why: to communicate once for many micro-batches is what `no_sync` is for. Broken by reducing all the same, by
+    broadcasting buffers: meta-pytorch/torchrec#4121, facebookresearch/fairscale#1049.
+    """
+    run, without = trial.run(scenario), trial.run(without_local(scenario))
+    sharded = trial.claims.stage == 3
+    for rank, (seen, wanted) in enumerate(zip(run.collectives, without.collectives, strict=True)):
+        told = [(reductions if sharded else list)(calls) for calls in (seen, wanted)]
+        if told[0] != told[1]:
+            words = f"Something is sent inside no_sync: rank {rank} issues {len(told[0])} collectives, {len(told[1])}"
+            raise Wasteful(f"{words} without the micro-batches inside no_sync.", scenario, run.outcome)
+
+
+@law("P18", windows, needs=lambda claims: claims.most_ranks > 1)
+def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: Scenario) -> None:
+    """With n elements more, a step moves as many more as `oracle.cost.moved` says of n parameters.
+
+    Why: that is what each stage is chosen for: 2 n for data parallelism and ZeRO-1 and 2, up to 3 n for ZeRO-3. Extra
+    elements leave out what does not depend on them, such as flags and padding. Broken by reducing twice:
+    horovod/horovod#1099.
+    """
+    few, many = (cost_of(trial, each) for each in (scenario, larger(scenario)))
+    extra = 4 * scenario.world_size * len(scenario.parameters)
+    batches = len(scenario.microbatches)
+    least, most = promised(trial.claims.stage, extra, batches)
+    for rank, (one, other) in enumerate(zip(few.costs, many.costs, strict=True)):
+        if not least <= other - one <= most:
+            words = f"{extra} elements more, {batches} micro-batches and a step: rank {rank} moves {other - one} more"
+            right = f"{least}" if least == most else f"{least} to {most}"
+            raise Wasteful(f"{words}, where it must be {right}.", scenario, few.run.outcome)
+
+
+def promised(stage: int | None, extra: int, batches: int) -> tuple[int, int]:
+    """Least and most elements that a step moves for so many parameters, of the ways in which a stage may be done.
+
+    Counted whole: without the factor (S - 1) / S. ZeRO-1 may all-reduce gradients, ZeRO-3 keep what it has gathered.
+    """
+    ways = [moved(stage or 0, extra, 2, micro_batches=batches)]
+    if stage == 1:
+        ways.append(moved(1, extra, 2, micro_batches=batches, all_reduce_gradients=True))
+    if stage == 3:
+        ways.append(moved(3, extra, 2, micro_batches=batches, kept=extra))
+    counts = [int(2 * way) for way in ways]
+    return min(counts), max(counts)
+
+
+@law(
+    "P18",
+    lambda claims: windows(claims, most_local=0, steps=2),
+    needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
+)
+def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scenario) -> None:
+    """A model far smaller than the cap is reduced in one message, in every step; a second may tell who used what.
+
+    Why: each message costs its latency, whatever its size. Broken where a count is not reset, so that every later
+    bucket holds one parameter: deepspeedai/DeepSpeed#7415.
+    """
+    run, steps = trial.run(scenario), 2
+    for rank, calls in enumerate(run.collectives):
+        if (count := len(reductions(calls))) > 2 * steps:
+            words = f"{len(scenario.parameters)} small parameters and no bucket cap: rank {rank} sends {count}"
+            raise Wasteful(f"{words} reductions in {steps} steps.", scenario, run.outcome)
+
+
+@law(
+    "P18",
+    lambda claims: st.tuples(windows(claims, most_local=0, steps=2), st.integers(16, 64)),
+    needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
+)
+def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int]) -> None:
+    """No message of gradients is longer than the cap and the largest parameter together, flags and padding aside.
+
+    Why: nothing goes out before its bucket is full, so that a cap which is not honored means no overlap. Practice
+    differs in whether the last parameter may exceed the cap. Broken by the first bucket: pytorch/pytorch#48880.
+    """
+    scenario, cap = drawn
+    size = FORMATS["float32"].bytes
+    wide = (Parameter((each.count * 64,)) for each in scenario.parameters)
+    scenario = replace(scenario, parameters=tuple(wide), bucket_cap=cap * 64 * size)
+    most = cap * 64 + max(each.count for each in scenario.parameters) + len(scenario.parameters) + scenario.world_size
+    run = trial.run(scenario)
+    for rank, calls in enumerate(run.collectives):
+        if (longest := max(map(elements, reductions(calls)), default=0)) > most:
+            words = f"A bucket cap of {cap * 64} elements: rank {rank} sends a message of {longest}"
+            raise Wasteful(f"{words}, which is more than the cap and a parameter.", scenario, run.outcome)

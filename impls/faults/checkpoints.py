@@ -119,12 +119,10 @@ class SavingTakesAStep(Zero1):
 class _Copied(ShardedOptimizer):
     """Shows the groups that it began with, whatever the optimizer uses by now."""
 
-    shown: list[dict[str, Any]]
-
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The groups' options."""
-        return getattr(self, "shown", self.inner.param_groups)
+        return vars(self)["shown"]
 
 
 class ForgetsHyperparameters(Zero1):
@@ -139,7 +137,8 @@ class ForgetsHyperparameters(Zero1):
         super().load_full(parameters, optimizer_state)
         if self.optimizer is not None and optimizer_state is not None:
             inner = self.optimizer.inner
-            self.optimizer.__class__, self.optimizer.shown = _Copied, inner.param_groups
+            self.optimizer.__class__ = _Copied
+            vars(self.optimizer)["shown"] = inner.param_groups
             inner.param_groups = [dict(group) for group in inner.param_groups]
 
 

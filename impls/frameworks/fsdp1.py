@@ -1,7 +1,7 @@
-"""torch's FSDP1, `FullyShardedDataParallel`, around every submodule and the root, with the parameters kept as they are.
+"""torch's FSDP1, `FullyShardedDataParallel`, around the whole module, with the parameters kept as they are.
 
-Each unit flattens its parameters into one and cuts that into equal parts, so that a rank may own the end of one
-parameter and the start of the next. It divides before and after the sum; gradients are final when backward returns.
+It flattens all parameters into one and cuts that into equal parts, so that a rank may own the end of one parameter and
+the start of the next. It divides before and after the sum; gradients are final when backward returns.
 """
 
 import contextlib
@@ -51,8 +51,6 @@ class FSDP1(nn.Module):
         options = {"sharding_strategy": self.strategy, "use_orig_params": True, "device_id": device}
         options |= self.placed(device)
         broadcast_from_rank_zero(module)  # sync_module_states is refused on a CPU
-        for name, unit in module.named_children():
-            setattr(module, name, FullyShardedDataParallel(unit, **options))
         self.module = FullyShardedDataParallel(module, **options)
 
     def placed(self, device: torch.device) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from impls.wrapper import broadcast_from_rank_zero
 
 
 class FSDP2(nn.Module):
-    """As it comes. Every rank uses the same parameters: those that one has a gradient for and another has not do not
-    pair up. ``replicas``: of how many shard groups the world consists (HSDP).
+    """As it comes. Every rank calls the same units in the same order and uses the same parameters: else gathers and
+    reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
     """
 
-    claims = {"accumulation": True, "stage": 3, "replicas": True}
+    claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True}
     options: dict[str, Any] = {}
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:
@@ -103,7 +103,7 @@ class FSDP2(nn.Module):
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """What the optimizer holds of every parameter, gathered; a step count is whole on every rank."""
         return {
-            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items() if value is not None}
+            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items()}
             for name, parameter in self.sharded.items()
         }
 

@@ -59,9 +59,7 @@ class TorchDDPStaticGraph(DistributedDataParallel):
     claims = {**_CLAIMS, "accumulation": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(
-            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True
-        )
+        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True)
 
 
 class TorchDDPHook(DistributedDataParallel):

@@ -62,6 +62,13 @@ def _steps_apart(scenario: Scenario) -> bool:
     return False
 
 
+def _goes_on(scenario: Scenario) -> bool:
+    """Whether there is a step before everything is saved and loaded, and another, of new gradients, after."""
+    kinds = [type(event) for event in scenario.program]
+    places = [place for place, event in enumerate(scenario.program) if event == SaveAndLoad()]
+    return any(Step in kinds[:place] and Backward in kinds[place:] and Step in kinds[place:] for place in places)
+
+
 def _in_sixteen_bits(scenario: Scenario) -> bool:
     return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
 
@@ -99,6 +106,7 @@ FEATURES: dict[str, Feature] = {
     "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),
+    "go on": Feature(_goes_on, phases=("synchronize", "step", "save", "synchronize", "step")),
     "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
     "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
     "tied": Feature(

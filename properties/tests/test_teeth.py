@@ -11,7 +11,7 @@ from properties.catalogue import every_fault, every_law, every_twin
 from properties.hold import unwitnessed
 from properties.implementations import Implementation, described
 from properties.law import concerns
-from properties.profiles import examples_on
+from properties.profiles import examples
 from properties.search import search
 from properties.tests.idle import IDLE
 from properties.trial import Trial
@@ -58,7 +58,7 @@ def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None
 def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twin: str, law: str) -> None:
     """Not vacuously. They share a law's examples, as there are so many."""
     trial = Trial(TWINS[twin], sim)
-    found = search(LAWS[law], trial, examples_on("sim", len(TWINS)), seed_value=0)
+    found = search(LAWS[law], trial, examples(False, len(TWINS)), seed_value=0)
     assert found.failures == []
     assert trial.witnessed["ran to its end"], found.refusals[:1]
     assert unwitnessed(LAWS[law], trial) == []

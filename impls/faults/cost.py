@@ -1,0 +1,96 @@
+"""Right values that cost more than they need to, one known fault each."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.static_buckets import StaticBuckets
+from impls.zero3 import Call, Zero3
+
+LOCAL = "test_nothing_is_reduced_inside_no_sync"
+MARGIN = "test_an_element_more_costs_what_the_stage_promises"
+TOGETHER = "test_what_fits_into_one_bucket_goes_out_at_once"
+CAP = "test_no_bucket_exceeds_its_cap_by_more_than_a_parameter"
+
+
+class ReducesInsideNoSync(StaticBuckets):
+    """An inner wrapper that has not heard of the outer's `no_sync`."""
+
+    claims = {**StaticBuckets.claims, "hook_order": False, "unused": None}
+    known_fault = "gradients are reduced inside no_sync too, and the result thrown away"
+    source = "B16 V https://github.com/meta-pytorch/torchrec/pull/4121"
+    killed_by = (LOCAL, MARGIN)
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        super()._on_gradient(parameter)
+        if not self.synchronize:
+            dist.all_reduce(parameter.grad.clone())
+
+
+class BroadcastsInsideNoSync(StaticBuckets):
+    """Rank 0's buffers go out in every micro-batch."""
+
+    known_fault = "buffers are broadcast in every micro-batch, inside no_sync too"
+    source = "B26 V https://github.com/facebookresearch/fairscale/pull/1049"
+    killed_by = (LOCAL,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if not self.synchronize:
+            for buffer in self.module.buffers():
+                dist.broadcast(buffer.clone(), src=0)
+        return super().forward(*inputs, **named)
+
+
+class ReducesTwice(StaticBuckets):
+    """Two parts of a program each see to the synchronization."""
+
+    known_fault = "every bucket is all-reduced twice"
+    source = "G20 V https://github.com/horovod/horovod/issues/1099"
+    killed_by = (MARGIN,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Ends a synchronization."""
+        begun = self._begun
+        super().finish_gradient_synchronization()
+        if begun:
+            for bucket in self._buckets:
+                dist.all_reduce(bucket.buffer.clone())
+
+
+class OneParameterInEachBucket(StaticBuckets):
+    """A bucket counts as full from the start."""
+
+    known_fault = "every bucket holds one parameter, whatever the cap"
+    source = "F03 V https://github.com/deepspeedai/DeepSpeed/issues/7415"
+    killed_by = (TOGETHER,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, min(bucket_cap_mb, 0.0))
+
+
+class IgnoresTheCap(StaticBuckets):
+    """Everything goes out in one bucket."""
+
+    known_fault = "the bucket cap is not honored"
+    source = "F23 V https://github.com/pytorch/pytorch/issues/48880"
+    killed_by = (CAP,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, max(bucket_cap_mb, float("inf")))
+
+
+class GathersOnceMore(Zero3):
+    """A unit that backward has left is gathered once more, for nobody."""
+
+    known_fault = "parameters are gathered three times in a step"
+    source = "recipe"
+    killed_by = (MARGIN,)
+
+    @torch.no_grad()
+    def _end(self, call: Call) -> None:
+        super()._end(call)
+        for flat in call.flats:
+            flat.all_gather(self._shards, flat.members[0].dtype)

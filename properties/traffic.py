@@ -1,0 +1,46 @@
+"""What a run has sent, counted as `oracle.zero` and `oracle.cost` count it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from oracle.program import Scenario
+from properties.trial import Run, Trial
+from worlds.contract import Collective
+
+REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+# What each of n elements costs a rank, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
+PASSES = {"all_reduce": 2, "barrier": 0}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A run, and how many elements each rank has moved in it since construction."""
+
+    run: Run
+    costs: tuple[int, ...]
+
+
+def reductions(calls: Iterable[Collective]) -> list[Collective]:
+    """Those that add up."""
+    return [call for call in calls if call.operation in REDUCTIONS]
+
+
+def elements(call: Collective) -> int:
+    """Of the whole: what all ranks put in together, or what each of them puts in to be added up."""
+    return sum(call.gives) or call.count
+
+
+def passed(calls: Iterable[Collective], ranks: int) -> int:
+    """Elements times passes."""
+    return sum(
+        PASSES.get(call.operation, 1) * elements(call) * (ranks if call.operation == "all_gather" else 1)
+        for call in calls
+    )
+
+
+def cost_of(trial: Trial, scenario: Scenario) -> Cost:
+    """What a program moves beyond what construction does."""
+    run, built = trial.run(scenario), trial.run(replace(scenario, program=()))
+    ranks = scenario.world_size
+    both = zip(run.collectives, built.collectives, strict=True)
+    return Cost(run, tuple(passed(calls, ranks) - passed(first, ranks) for calls, first in both))
