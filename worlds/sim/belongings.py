@@ -91,7 +91,10 @@ class Belongings:
         torch.default_generator.set_state(self._random)
         for place, kept in enumerate(self._generators):
             kept.take_out(None if out is None else out._generators[place])
-        for name in self._environment | _environment if out is None else self._household.differing:
+        names = self._household.differing
+        if out is None:
+            names = dict.fromkeys(sorted(name for name, _ in self._environment.items() ^ _environment.items()))
+        for name in names:
             value = self._environment.get(name)
             if value is None:
                 if _environment.pop(name, None) is not None:

@@ -23,6 +23,7 @@ class _WorldOfTheRank(threading.local):
         """Runs in every thread that asks, at first."""
         rank = getattr(threading.current_thread(), "lockstep_world", None)
         vars(self).update(vars(multi_threaded_pg.ThreadLocalWorld()._get_world()) if rank is None else rank)
+        vars(self).setdefault("comms", [])  # torch 2.11's lacks it, and destroy_process_group asks for it
 
 
 @cache
