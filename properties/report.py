@@ -48,7 +48,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
-        words += ["", f"The smallest call that shows it: {scenario.words()}."]
+        words += ["", *_wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     words += ["", *_wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
@@ -92,7 +92,7 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     assert difference is not None
     try:
         shares = decode(trial, broken, difference)
-        if shares is not None:
+        if shares:
             words += _entry("Came from", explain(broken.scenario, difference, shares))
         expected = interpret(broken.scenario, trial.claims.averaging, trial.claims.unused or "untouched")
         if (guessed := guess(broken, expected)) is not None:
