@@ -84,6 +84,8 @@ class MasterOptimizer:
 class StaticBucketsTrainer(StaticBuckets):
     """See the module. Parameters go by their dotted names in the wrapped module, a tied one by its first."""
 
+    claims = {**StaticBuckets.claims, "replaces": False}  # its optimizer keeps the tensors that it was made of
+
     optimizer_class: type[MasterOptimizer] = MasterOptimizer
 
     def make_optimizer(

@@ -32,6 +32,7 @@ class Zero3(ShardedDataParallel):
 
     claims = {
         **ROBUST,
+        "replaces": False,
         "accumulation": True,
         "unused": "zero",
         "stage": 3,

@@ -61,7 +61,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     ]
     always = failure.seen[0] == failure.seen[1]
     if broken.difference is not None and always:  # where it came from is asked with other data, run by run
-        words += ["", *_origin(trial, broken)]
+        origin = _origin(trial, broken)
+        words += ["", *origin] if origin else []
     if not always:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]

@@ -76,7 +76,7 @@ class FirstDtypeForAll(Zero1):
 class ShardsNothing(StaticBuckets):
     """Claims ZeRO-1; every rank has the whole optimizer."""
 
-    claims = {**StaticBuckets.claims, "stage": 1, "masters": True}
+    claims = {**StaticBuckets.claims, "replaces": False, "stage": 1, "masters": True}
     known_fault = "the optimizer is stepped on unsharded state"
     source = "recipe"
     killed_by = (HELD,)
