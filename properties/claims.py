@@ -48,9 +48,9 @@ class Claims:
     def __post_init__(self) -> None:
         if self.averaging not in AVERAGINGS:
             raise ValueError(f"claims: averaging is one of {', '.join(map(repr, AVERAGINGS))}, not {self.averaging!r}")
-        for name in self.collectives:
-            if name not in COLLECTIVES:
-                raise ValueError(f"claims: collectives are of {', '.join(map(repr, COLLECTIVES))}, not {name!r}")
+        if not isinstance(self.collectives, tuple) or not set(self.collectives) <= set(COLLECTIVES):
+            known = ", ".join(map(repr, COLLECTIVES))
+            raise ValueError(f"claims: collectives is a tuple of some of {known}, not {self.collectives!r}")
         if self.differentiable and not self.collectives:
             raise ValueError("claims: differentiable goes with collectives")
         if self.most_ranks < 1:

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.sharded import ShardedDataParallel
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Reduction
-from impls.static_buckets import StaticBuckets
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
 from impls.zero3 import Zero3
@@ -19,6 +19,8 @@ STEPS = "test_steps_of_shards_are_steps_of_the_whole"
 SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"
 HELD = "test_what_is_sharded_is_held_once"
 MEAN = "test_gradients_equal_the_mean_over_ranks"
+STATE = "test_every_step_leaves_the_parameters_and_state_of_one_process"
+NORM = "test_the_reported_norm_is_that_of_the_whole_averaged_gradient"
 
 
 # Who owns what
@@ -63,7 +65,7 @@ class FirstDtypeForAll(Zero1):
 
     known_fault = "the dtype of the first parameter is taken for all"
     source = "F08 D https://github.com/facebookresearch/fairscale/pull/583"
-    killed_by = (STEPS, MEAN)
+    killed_by = (STEPS, SAME, MEAN)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -73,10 +75,10 @@ class FirstDtypeForAll(Zero1):
 # What is held
 
 
-class ShardsNothing(StaticBuckets):
+class ShardsNothing(NaiveAccumulation):
     """Claims ZeRO-1; every rank has the whole optimizer."""
 
-    claims = {**StaticBuckets.claims, "replaces": False, "stage": 1, "masters": True}
+    claims = {**NaiveAccumulation.claims, "stage": 1, "masters": True}
     known_fault = "the optimizer is stepped on unsharded state"
     source = "recipe"
     killed_by = (HELD,)
@@ -113,7 +115,7 @@ class ForgetsEarlierBackwards(Zero2):
 
     known_fault = "each synchronizing backward resets the accumulated gradient"
     source = "B09 V https://github.com/allenai/open-instruct/pull/1498"
-    killed_by = (STEPS, SAME, MEAN)
+    killed_by: tuple[str, ...] = (STEPS, SAME, MEAN)
 
     def settle(self, reduction: Reduction) -> None:
         for member in reduction.flat.members:
@@ -126,7 +128,7 @@ class DoublesOnOneRank(Zero3):
 
     known_fault = "in a world of one, accumulated gradients double"
     source = "A01 V https://github.com/NVIDIA/Megatron-LM/issues/6660"
-    killed_by = (STEPS, SAME, MEAN)
+    killed_by = (STEPS,)
 
     def settle(self, reduction: Reduction) -> None:
         if dist.get_world_size() == 1:
@@ -141,6 +143,7 @@ class OverwritesOnOneRank(ForgetsEarlierBackwards):
 
     known_fault = "in a world of one, only the last backward counts"
     source = "A02 V https://github.com/ServiceNow/Fast-LLM/issues/550"
+    killed_by = (STEPS,)
 
     def settle(self, reduction: Reduction) -> None:
         settle = ForgetsEarlierBackwards.settle if dist.get_world_size() == 1 else Zero2.settle
@@ -152,7 +155,7 @@ class DividesByTheShardGroup(Zero3):
 
     known_fault = "gradients are divided by the size of the shard group instead of the world's"
     source = "A13 V https://github.com/deepspeedai/DeepSpeed/issues/6545"
-    killed_by = (STEPS, MEAN)
+    killed_by = (STEPS,)
 
     def settle(self, reduction: Reduction) -> None:
         before = {member: mean.clone() for member, mean in self.means.items()}
@@ -202,7 +205,7 @@ class OptionsOfItsOwn(Zero2):
 
     known_fault = "options changed between steps do not reach the optimizer of the shards"
     source = "H04 V https://github.com/facebookresearch/fairscale/pull/58"
-    killed_by = (STEPS, SAME)
+    killed_by = (STEPS, "test_hyper_parameters_changed_between_steps_take_effect")
 
     def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
         told = super().make_optimizer(kind, groups, masters, **defaults)
@@ -227,7 +230,7 @@ class StepsToMakeState(Zero3):
 
     known_fault = "a step of zeros makes the state, and counts"
     source = "H06 V https://github.com/NVIDIA/Megatron-LM/pull/5976"
-    killed_by = (STEPS,)
+    killed_by = (STEPS, STATE)
 
     def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
         optimizer = super().make_optimizer(kind, groups, masters, **defaults)
@@ -242,7 +245,7 @@ class EmptySharesDoNotCount(Zero1):
 
     known_fault = "step counts stay behind where a rank's share is empty"
     source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
-    killed_by = (STEPS,)
+    killed_by = (STEPS, STATE)
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         found = super().full_optimizer_state()
@@ -257,7 +260,7 @@ class NoMasters(Zero3):
 
     known_fault = "the optimizer keeps no float32 masters"
     source = "H13 V https://github.com/TensorAuto/OpenTau/pull/182"
-    killed_by = (STEPS,)
+    killed_by = (STEPS, "test_masters_are_float32")
 
     def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
         return super().make_optimizer(kind, groups, **defaults)
@@ -268,7 +271,7 @@ class StaleMasters(Zero3):
 
     known_fault = "masters are not made anew from loaded weights"
     source = "I06 V https://github.com/hpcaitech/ColossalAI/pull/4618"
-    killed_by = (STEPS,)
+    killed_by = ("test_loading_weights_alone_makes_the_masters_follow",)
 
     def load_full(self, parameters: Any, optimizer_state: Any = None) -> None:
         assert self.optimizer is not None
@@ -287,7 +290,7 @@ class NormOfOwnShard(Zero2):
 
     known_fault = "the norm is not reduced over the shards"
     source = "G14 D https://github.com/deepspeedai/DeepSpeed/pull/1021"
-    killed_by = (STEPS,)
+    killed_by = (NORM,)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         pieces = [nn.Parameter(torch.zeros_like(mean)) for mean in self.means.values() if mean.numel()]
@@ -301,7 +304,7 @@ class NormOverReplicas(Zero3):
 
     known_fault = "the norm counts each replica's shards"
     source = "G02 V https://github.com/ByteDance-Seed/VeOmni/issues/184"
-    killed_by = (STEPS,)
+    killed_by = (NORM,)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         replicas = dist.get_world_size() // dist.get_world_size(self.flats[0].group)
@@ -314,7 +317,7 @@ class OverflowOfOneRank(Zero2):
 
     known_fault = "ranks do not agree on whether gradients overflowed"
     source = "H15 V https://github.com/NVIDIA/Megatron-LM/pull/5331"
-    killed_by = (STEPS,)
+    killed_by = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
 
     def unscale_(self, scale: float) -> bool:
         super().unscale_(scale)
