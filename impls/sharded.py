@@ -65,11 +65,13 @@ class ShardedDataParallel(DataParallel):
         if self._replicas is not None:
             dist.all_reduce(own, group=self._replicas)
         average_(own, dist.get_world_size(), self._kernels)
+        members = reduction.flat.members
+        alike = all(member.requires_grad and member not in self.means for member in members)
         for member, piece in reduction.flat.pieces(own):
             if member in self.means:
                 self.means[member] += piece
             elif member.requires_grad:
-                self.means[member] = piece
+                self.means[member] = piece if alike else piece.clone()  # a slice of the whole would keep all of it
 
     def trained_flats(self) -> list[Flat]:
         """Those with a member that is trained at present."""

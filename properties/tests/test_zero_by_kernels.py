@@ -1,0 +1,43 @@
+"""Shards stepped by kernels have the bits of shards stepped by torch, on exact data."""
+
+from typing import Any
+
+import pytest
+
+from oracle.interpreter import interpret
+from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step, ZeroGrad
+from properties.implementations import look_up
+from properties.tests.test_oracle_against_torch_programs import disagreements
+from properties.trial import Trial
+from worlds.contract import World
+
+STAGES = [("impls.zero1:Zero1", "KernelZero1"), ("impls.zero3:Zero3", "KernelZero3")]
+ITERATION = (Backward(((0, 1), (1, 0), (0, 1))), Finish(), Step(), ZeroGrad())
+
+
+def in_sixteen_bits(optimizer: str, **options: Any) -> Scenario:
+    model = (Parameter((5,), "bfloat16"), Parameter((2, 3), "float16"))
+    values = Hyperparameters(**options)
+    return Scenario(3, model, ITERATION * 2, optimizer=optimizer, hyperparameters=values, masters=True)
+
+
+@pytest.mark.parametrize(("plain", "kernels"), STAGES)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_sgd_by_kernels_gives_the_bits_of_torch(sim: World, plain: str, kernels: str, momentum: float) -> None:
+    scenario = in_sixteen_bits("SGD", momentum=momentum, weight_decay=0.5)
+    trials = [Trial(each, sim) for each in look_up([plain, f"properties.tests.kernel_zero:{kernels}"], sim)]
+    one, other = (trial.run(scenario).observations for trial in trials)
+    for mine, theirs in zip(one, other, strict=True):
+        for place, values in mine["parameters"].items():
+            assert [value.tobytes() for value in values] == [each.tobytes() for each in theirs["parameters"][place]]
+        for place, states in mine["states"].items():
+            assert [sorted(state) for state in states] == [sorted(state) for state in theirs["states"][place]]
+
+
+@pytest.mark.parametrize("kernels", [kernels for _, kernels in STAGES])
+def test_adamw_by_kernels_lies_in_what_the_interpreter_allows(sim: World, kernels: str) -> None:
+    scenario = in_sixteen_bits("AdamW", betas=(0.5, 0.75))
+    expected = interpret(scenario, "sum then divide", "zero")
+    (implementation,) = look_up([f"properties.tests.kernel_zero:{kernels}"], sim)
+    for rank, seen in enumerate(Trial(implementation, sim).run(scenario).observations):
+        assert disagreements(seen, expected, rank) == []
