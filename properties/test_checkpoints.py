@@ -59,7 +59,7 @@ def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scena
 def on_ranks(scenario: Scenario, size: int, claims: Claims) -> Scenario | None:
     """The same samples on so many ranks; None where they cannot be shared out alike, or without rounding."""
     try:
-        elsewhere = replace(scenario, world_size=size) if scenario.samples % size == 0 else None
+        elsewhere = replace(scenario, world_size=size, replicas=1) if scenario.samples % size == 0 else None
     except ValueError:
         return None
     return elsewhere if elsewhere is not None and can_be_told(elsewhere, claims) else None
