@@ -40,12 +40,12 @@ def weights_alone(scenario: Scenario) -> Scenario:
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
-    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks."""
-    return (
-        saving(claims)
-        .filter(lambda one: bool(moves(one, claims)))
-        .flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
-    )
+    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks.
+
+    Without buffers: those are each rank's own.
+    """
+    scenarios = saving(replace(claims, buffers=None)).filter(lambda scenario: bool(moves(scenario, claims)))
+    return scenarios.flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
 
 
 def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
