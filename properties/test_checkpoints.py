@@ -40,12 +40,12 @@ def weights_alone(scenario: Scenario) -> Scenario:
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
-    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks."""
-    return (
-        saving(claims)
-        .filter(lambda one: bool(moves(one, claims)))
-        .flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
-    )
+    """A scenario, the place of a SaveAndLoad in it, and the same with its samples on another number of ranks.
+
+    Without buffers: those are each rank's own.
+    """
+    scenarios = saving(replace(claims, buffers=None)).filter(lambda scenario: bool(moves(scenario, claims)))
+    return scenarios.flatmap(lambda scenario: st.sampled_from(moves(scenario, claims)))
 
 
 def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
@@ -59,7 +59,7 @@ def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scena
 def on_ranks(scenario: Scenario, size: int, claims: Claims) -> Scenario | None:
     """The same samples on so many ranks; None where they cannot be shared out alike, or without rounding."""
     try:
-        elsewhere = replace(scenario, world_size=size) if scenario.samples % size == 0 else None
+        elsewhere = replace(scenario, world_size=size, replicas=1) if scenario.samples % size == 0 else None
     except ValueError:
         return None
     return elsewhere if elsewhere is not None and can_be_told(elsewhere, claims) else None

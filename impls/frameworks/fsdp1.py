@@ -47,6 +47,7 @@ class FSDP1(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         device = next(module.parameters()).device
+        self.dtypes = {parameter.dtype for parameter in module.parameters()}
         self.shapes = {name: parameter.shape for name, parameter in module.named_parameters()}
         options = {"sharding_strategy": self.strategy, "use_orig_params": True, "device_id": device}
         options |= self.placed(device)
@@ -77,8 +78,19 @@ class FSDP1(nn.Module):
         return self.optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """FSDP's own function: torch's would take this rank's parts for the whole."""
-        return self.module.clip_grad_norm_(max_norm, norm_type)
+        """FSDP's own function; torch's would take this rank's parts for the whole. FSDP's fails in float64."""
+        parts = [part.grad for part in self.module.parameters() if part.grad is not None]
+        mine = [part for part in parts if part.numel()]
+        if self.strategy is ShardingStrategy.NO_SHARD or next(iter(self.dtypes)) is not torch.float64:
+            return self.module.clip_grad_norm_(max_norm, norm_type)
+        norms = torch.stack([torch.linalg.vector_norm(part, norm_type) for part in mine] or [torch.zeros(()).double()])
+        largest = norm_type == float("inf")
+        norm = norms.max() if largest else (norms**norm_type).sum()
+        dist.all_reduce(norm, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, self.module.process_group)
+        norm = norm if largest else norm ** (1 / norm_type)
+        for part in mine:
+            part *= torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        return norm
 
     def unscale_(self, scale: float) -> bool:
         """Divides each part, and asks all ranks whether what they hold is finite."""

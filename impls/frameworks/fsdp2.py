@@ -65,8 +65,16 @@ class FSDP2(nn.Module):
         return self.optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """torch's own function understands shards; the norm comes back as one of them."""
-        return _whole(nn.utils.clip_grad_norm_(self._distinct(), max_norm, norm_type))
+        """torch's own function understands shards, but fails for the largest element where a shard is empty."""
+        if norm_type != float("inf"):
+            return _whole(nn.utils.clip_grad_norm_(self._distinct(), max_norm, norm_type))
+        shards = [parameter.grad.to_local() for parameter in self._distinct() if parameter.grad is not None]
+        largest = [shard.abs().max() for shard in shards if shard.numel()]
+        norm = torch.stack(largest).max() if largest else torch.zeros((), dtype=shards[0].dtype if shards else None)
+        dist.all_reduce(norm, dist.ReduceOp.MAX)
+        for shard in shards:
+            shard *= torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        return norm
 
     def unscale_(self, scale: float) -> bool:
         """Divides each shard, and asks all ranks whether what they hold is finite."""
