@@ -9,13 +9,14 @@
 
 **How a model that rounds is judged without a tolerance.** Only communication is on trial. What a rank computes by
 itself (forward, backward, its optimizer) is deterministic and made of the same operations wherever it runs, so one
-process replays it, rank by rank, from what was *seen* at the beginning of each step: these local gradients have the
-ranks' own bits. From them the oracle proves an interval that holds the mean over ranks in every order of addition
-(`oracle.enclosures`); each gradient must lie in it, have one set of bits on all ranks, and lead, through the replayed
-optimizer, to parameters that agree bit for bit. Nothing drifts, since each step begins from what was seen. By linearity
-the mean over shards is that of the whole batch in one process. Batch norm normalizes over a rank's own shard, as in
-DistributedDataParallel. An interval that nothing can leave shows nothing: `expected.unseen` names each faulty mean
-(a contribution missing or doubled, a wrong divisor) that it might not see, and the laws count where there is none.
+process replays it, rank by rank, from what was *seen* at the beginning of each step: these local gradients, of each use
+of a parameter in each micro-batch, have the ranks' own bits. From them the oracle proves an interval that holds the
+mean over ranks in every order of addition, on a rank and between ranks (`oracle.enclosures`); each gradient must lie in
+it, have one set of bits on all ranks, and lead, through the replayed optimizer, to parameters that agree bit for bit.
+Nothing drifts, since each step begins from what was seen. By linearity the mean over shards is that of the whole batch
+in one process. Batch norm normalizes over a rank's own shard, as in DistributedDataParallel. An interval that nothing
+can leave shows nothing: `expected.unseen` names each faulty mean (a contribution missing or doubled, a wrong divisor)
+that it might not see, and the laws count where there is none.
 
 The multilayer perceptron is linear in its coefficients and piecewise linear in its inputs: on small integers its
 gradients are integers over powers of two, and `exact` computes them so, with the proof that nothing rounds.

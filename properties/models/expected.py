@@ -67,13 +67,22 @@ def _point(value: lattice.Lattice, form: str) -> Inside:
 
 
 def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> list[Interval]:
-    """By rank, what it has of all gradients after some micro-batches, added in any order; none counts as zero."""
+    """By rank, what it has of all gradients after some micro-batches; none counts as zero.
 
-    def flat(gradients: Told) -> Interval:
-        pairs = zip(gradients, like, strict=True)
+    A parameter's uses in all of them may be added in any order: whoever recomputes or gathers it for each use adds each
+    by itself, and autograd first adds those of one micro-batch.
+    """
+    most = max(len(uses) for uses in batches[0][0])
+
+    def flat(gradients: Told, use: int) -> Interval:
+        found = [uses[use] if use < len(uses) else None for uses in gradients]
+        pairs = zip(found, like, strict=True)
         return Interval.point(np.concatenate([(np.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
 
-    return [enclosures.add([flat(batch[rank]) for batch in batches], form) for rank in range(len(batches[0]))]
+    def of(rank: int) -> Interval:
+        return enclosures.add([flat(batch[rank], use) for batch in batches for use in range(most)], form)
+
+    return [of(rank) for rank in range(len(batches[0]))]
 
 
 def _means(terms: list[Interval], batches: Sequence[Sequence[Told]], like: Told, trial: Trial, form: str) -> list[Any]:
@@ -82,7 +91,7 @@ def _means(terms: list[Interval], batches: Sequence[Sequence[Told]], like: Told,
     for index, parameter in enumerate(like):
         mine = slice(place, place := place + parameter.size)
         shape: Any = parameter.shape
-        if any(gradients[index] is not None for batch in batches for gradients in batch):
+        if any(use is not None for batch in batches for gradients in batch for use in gradients[index]):
             found.append(Inside(mean.low[mine].reshape(shape), mean.high[mine].reshape(shape), form))
         else:
             found.append(np.zeros_like(parameter) if trial.claims.unused == "zero" else None)

@@ -32,12 +32,13 @@ class Perceptron(nn.Module):
 class Tied(nn.Module):
     """A language model whose head is its embedding: one tensor under two names, reached twice in backward."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: bool) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, HIDDEN)
         self.mix = nn.Linear(HIDDEN, HIDDEN)
         self.head = nn.Linear(HIDDEN, WORDS, bias=False)
-        self.head.weight = self.embedding.weight
+        if not apart:
+            self.head.weight = self.embedding.weight
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Logits of shape (rows, length, WORDS)."""
@@ -107,27 +108,38 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """An embedding, one block, once or twice, perhaps recomputed in backward, and a head."""
 
-    def __init__(self, how: str, twice: bool) -> None:
+    def __init__(self, how: str, twice: bool, apart: bool) -> None:
         super().__init__()
-        self.how, self.uses = how, 1 + twice
+        self.how, self.twice = how, twice
         self.embedding, self.block, self.head = nn.Embedding(WORDS, HIDDEN), Block(), nn.Linear(HIDDEN, WORDS)
+        self.second_use = Block() if twice and apart else None
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Logits of shape (rows, length, WORDS)."""
         x = self.embedding(words)
-        for _ in range(self.uses):
-            x = checkpoint(self.block, x, use_reentrant=self.how == "re-entrant") if self.how else self.block(x)
+        for block in [self.block, self.second_use or self.block][: 1 + self.twice]:
+            x = checkpoint(block, x, use_reentrant=self.how == "re-entrant") if self.how else block(x)
         return self.head(x)
 
 
-def build(scenario: ModelScenario, rank: int) -> nn.Module:
-    """The model of a scenario, in training mode, with the initial values of a rank."""
+def stands_for(scenario: ModelScenario, name: str) -> str:
+    """The parameter of which one of a model built ``apart`` is a use."""
+    if scenario.model == "tied":
+        return name.replace("head.", "embedding.")
+    return name.replace("second_use.", "block.")
+
+
+def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
+    """The model of a scenario, in training mode, with the initial values of a rank.
+
+    ``apart``: each use of a parameter is one of its own, so that its gradients are seen before anything adds them.
+    """
     model: nn.Module
     match scenario.model:
         case "mlp":
             model = Perceptron()
         case "tied":
-            model = Tied()
+            model = Tied(apart)
         case "batch norm":
             model = Convolution()
         case "moving average":
@@ -135,7 +147,7 @@ def build(scenario: ModelScenario, rank: int) -> nn.Module:
         case "two heads":
             model = TwoHeads()
         case _:
-            model = Transformer(scenario.checkpoint, scenario.twice)
+            model = Transformer(scenario.checkpoint, scenario.twice, apart)
     model.to(getattr(torch, scenario.dtype))
     values = data.initial_values(scenario, rank, {name: tuple(p.shape) for name, p in model.named_parameters()})
     with torch.no_grad():

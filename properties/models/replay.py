@@ -25,8 +25,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """``payload``: the ``scenario``; the ``parameters`` seen at the beginning and after each step, and the
     ``gradients`` seen in each, packed; and whose ``buffers`` ranks have, as `properties.claims` says it.
 
-    Returns ``local``: for each micro-batch and rank the gradients of it alone; the ``buffers`` after it; and for each
-    step the ``parameters`` to which the optimizer takes what was seen.
+    Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
+    none); the ``buffers`` after it; and for each step the ``parameters`` to which the optimizer takes what was seen.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -37,14 +37,14 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     for event in (Microbatch(), *scenario.program):  # the first stands for the beginning
         if step < 0 or type(event).__name__ == "Step":
             if step >= 0:
-                _set(optimized, request["parameters"][step], scenario.dtype)
+                _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
                 for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
                     parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
                 optimizer.step()
                 after.append([to_numpy(parameter) for parameter in optimized.parameters()])
             step += 1
             for model in replayed.models:
-                _set(model, request["parameters"][step], scenario.dtype)
+                _set(model, request["parameters"][step], scenario.dtype, replayed.numbers)
         elif isinstance(event, Microbatch):
             replayed.run(event)
     return {"local": replayed.local, "buffers": replayed.buffers, "parameters": after}
@@ -55,14 +55,17 @@ class Replay:
 
     def __init__(self, scenario: ModelScenario, policy: str | None) -> None:
         self.scenario, self.policy, self.synchronized = scenario, policy, True
-        self.models = [modules.build(scenario, rank) for rank in range(scenario.world_size)]
+        self.models = [modules.build(scenario, rank, apart=True) for rank in range(scenario.world_size)]
+        names = [name for name, _ in modules.build(scenario, 0).named_parameters()]
+        uses = [modules.stands_for(scenario, name) for name, _ in self.models[0].named_parameters()]
+        self.numbers = [names.index(name) for name in uses]  # of the parameter that each is a use of
         if policy is not None:
             self._broadcast()
         self.random = []
         for rank in range(scenario.world_size):
             torch.manual_seed(seed_of(scenario, rank))
             self.random.append(_random())
-        self.local: list[list[list[Any]]] = []
+        self.local: list[list[list[list[Any]]]] = []
         self.buffers: list[list[list[Any]]] = []
 
     def _broadcast(self) -> None:
@@ -81,15 +84,17 @@ class Replay:
             _random(self.random[rank])
             backward(self.scenario, model, rank, len(self.local) - 1)
             self.random[rank] = _random()
-            self.local[-1].append([to_numpy(parameter.grad) for parameter in model.parameters()])
+            gradients = [to_numpy(parameter.grad) for parameter in model.parameters()]
+            pairs = list(zip(self.numbers, gradients, strict=True))
+            self.local[-1].append([[g for n, g in pairs if n == number] for number in range(1 + max(self.numbers))])
             self.buffers[-1].append([to_numpy(buffer) for buffer in model.buffers()])
             model.zero_grad()
 
 
 @torch.no_grad()
-def _set(model: nn.Module, packed: Sequence[str], dtype: str) -> None:
-    for parameter, text in zip(model.parameters(), packed, strict=True):
-        parameter.copy_(_unpack(text, parameter, dtype))
+def _set(model: nn.Module, packed: Sequence[str], dtype: str, numbers: Sequence[int]) -> None:
+    for parameter, number in zip(model.parameters(), numbers, strict=True):
+        parameter.copy_(_unpack(packed[number], parameter, dtype))
 
 
 def _random(state: torch.Tensor | None = None) -> torch.Tensor:

@@ -187,3 +187,13 @@ def test_a_failure_is_told_with_names_and_a_command(sim: World) -> None:
 
 def test_the_law_shows_that_its_intervals_see_faults(sim: World) -> None:
     assert unwitnessed(MEAN, trial(NAIVE, sim)) == []
+
+
+@pytest.mark.parametrize("name", [NAIVE, "impls.twins.models:GathersAndAdds"])
+def test_uses_of_a_module_may_be_added_in_any_order(sim: World, name: str) -> None:
+    """Recomputed re-entrantly, each use is added to what has accumulated; else those of a micro-batch are added first.
+
+    The orders give other bits, and both are right.
+    """
+    for checkpoint in ("", "re-entrant"):
+        MEAN.check(trial(name, sim), ModelScenario("transformer", 3, (2, 1), checkpoint, twice=True))
