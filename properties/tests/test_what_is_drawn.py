@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, seed, settings
 
+from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.formats import FORMATS
 from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
 from properties.claims import Claims
 from properties.strategies import exact_scenarios, scenarios
