@@ -36,7 +36,7 @@ def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come
 
 def unclaimed(name: str) -> Claims:
     """Everything claimed but that, or, of those with a name, what is then none."""
-    return replace(ALL, **{name: None if name in ("unused", "buffers") else False})
+    return replace(ALL, **{name: None if name in ("unused", "buffers") else False})  # type: ignore[arg-type]
 
 
 FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
