@@ -47,9 +47,9 @@ class Zero1(ShardedDataParallel):
             self._begun, self._averaged = False, True
 
     def keep(self, flat: Flat, member: nn.Parameter) -> None:
-        """This rank's piece of an average lies in the whole gradient, which stays."""
-        if member.grad is None:
-            member.grad = torch.zeros_like(member)
+        """This rank's piece of an average lies in the whole gradient, which stays, in row-major order."""
+        whole = torch.zeros_like(member) if member.grad is None else member.grad
+        member.grad = whole.detach().contiguous()
         piece = flat.piece(member, member.grad)
         self.means[member] = piece.copy_(self.means[member])
 

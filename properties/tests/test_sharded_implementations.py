@@ -1,11 +1,12 @@
 """ZeRO's stages do what the interpreter says, in programs of every event."""
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import Raise, Scenario
+from properties.strategies.scenarios import adds_up_rounded_means
 from properties.tests.drawn_programs import programs
 from properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
 from worlds.contract import World
@@ -28,6 +29,7 @@ def test_a_stage_does_what_the_interpreter_says(sim: World, implementation: str,
     try:
         expected = interpret(scenario, "sum then divide", "zero")
     except Inexact:
-        assume(False)
+        reject()
+    assume(not adds_up_rounded_means(scenario, expected))
     for rank, seen in enumerate(run_on(sim, scenario, implementation)):
         assert disagreements(seen, expected, rank) == []
