@@ -14,11 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class ZeroRedundancy(DistributedDataParallel):
-    """As both come: every trained parameter takes part on every rank."""
+    """As both come: every trained parameter takes part on every rank, and all have one dtype."""
 
     claims = {
         "accumulation": True,
-        "several_dtypes": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
     }
