@@ -35,7 +35,7 @@ def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
     program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return replace(scenario, world_size=1, program=tuple(program))
+    return replace(scenario, world_size=1, replicas=1, program=tuple(program))
 
 
 @law("P1", with_one_rank_alike)
