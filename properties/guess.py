@@ -93,6 +93,6 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
 
     table = map(alone_with, scenario.program)
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
-    alone = replace(scenario, world_size=1, program=tuple(table), replicas=1)
+    alone = replace(scenario, world_size=1, replicas=1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
     return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size

@@ -67,13 +67,17 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
 
 
 def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
-    """What a number on the wire is: a gradient of one micro-batch or accumulated, before or after dividing."""
+    """What a number on the wire is: a gradient of one micro-batch or accumulated, before or after dividing.
+
+    Times the loss scale, as it is at the start.
+    """
     labels: dict[float, str] = {}
+    scale = 1.0 if scenario.loss_scale is None else scenario.loss_scale.initial
     batches = coefficients(scenario, rank)
     for divisor in (1, scenario.world_size):
         for parameter, shape in enumerate(scenario.parameters):
             for element in range(shape.count):
-                values = [float(batch[parameter].reshape(-1)[element]) for batch in batches]
+                values = [scale * float(batch[parameter].reshape(-1)[element]) for batch in batches]
                 for value in (*values, *accumulate(values)):
                     if value:
                         labels.setdefault(value / divisor, element_name(scenario, parameter, element))

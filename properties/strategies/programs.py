@@ -54,7 +54,7 @@ class Phase:
 def kinds(claims: Claims) -> tuple[str, ...]:
     """The kinds of phases that are claimed, usual ones more often."""
     special = [kind for kind in SPECIAL if getattr(claims, NEEDS_CLAIM.get(kind, ""), True)]
-    return (*USUAL, *USUAL, *special)
+    return (*USUAL, *USUAL, "step", *special)
 
 
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:

@@ -1,0 +1,80 @@
+"""Where the oracle gives intervals, a contribution that is missing, doubled or mis-scaled still falls outside them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, seed, settings
+
+from oracle import interpreter
+from oracle.fingerprint import contributions
+from oracle.interpreter import Expectation
+from oracle.lattice import Inexact
+from oracle.program import Scenario
+from oracle.state import Inside
+from properties.strategies import exact_scenarios
+from properties.tests.test_strategies import ALL, QUIET
+
+
+def enclosed(scenario: Scenario) -> bool:
+    """Whether the oracle gives intervals; without overflows, which hide whatever else is in a gradient."""
+    expected = interpreter.interpret(scenario, unused="untouched")
+    return not expected.exact and not any(batch.overflow for batch in scenario.microbatches)
+
+
+def ends(value: Any) -> tuple[Any, Any]:
+    """The least and the most that a value may be."""
+    if isinstance(value, Inside):
+        return value.low, value.high
+    return np.asarray(value, dtype=np.float64), np.asarray(value, dtype=np.float64)
+
+
+def certainly_differ(one: Expectation, other: Expectation) -> bool:
+    """Whether nothing that is right for one is right for the other: some gradient or parameter has disjoint ends."""
+    for kind in ("gradients", "parameters"):
+        for place, values in getattr(one, kind).items():
+            for mine, theirs in zip(values, getattr(other, kind)[place], strict=True):
+                if mine is None or theirs is None:
+                    continue
+                (low, high), (least, most) = ends(mine), ends(theirs)
+                if bool(((high < least) | (most < low)).any()):
+                    return True
+    return False
+
+
+def faulty(scenario: Scenario, factor: int, patch: pytest.MonkeyPatch) -> Iterator[Expectation]:
+    """What a scenario would give if one contribution to a synchronizing micro-batch were multiplied by ``factor``."""
+    right = contributions(scenario)
+    for batch, event in enumerate(scenario.microbatches):
+        places = [
+            (parameter, *map(int, place)) for parameter, each in enumerate(right[batch]) for place in np.argwhere(each)
+        ]
+        for parameter, sample, element in {*places[:1], *places[-1:]} if event.synchronize else ():
+            wrong = [[each.copy() for each in one] for one in right]
+            wrong[batch][parameter][sample, element] *= factor
+            with patch.context() as patched:
+                patched.setattr(interpreter, "contributions", lambda _, wrong=wrong: wrong)
+                try:
+                    yield interpreter._interpret.__wrapped__(scenario, ALL.averaging, "untouched", "torch cpu")
+                except Inexact:
+                    continue  # a fault whose result rounds is not one that this can judge
+
+
+@pytest.mark.parametrize(("fault", "factor"), [("missing", 0), ("doubled", 2), ("mis-scaled", 3)])
+def test_a_contribution_that_is_wrong_falls_outside_of_what_is_expected(
+    fault: str, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed: list[bool] = []
+
+    @seed(0)
+    @given(exact_scenarios(ALL, has=("step",)).filter(enclosed))
+    @settings(max_examples=25, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
+    def judge(scenario: Scenario) -> None:
+        right = interpreter.interpret(scenario, unused="untouched")
+        for wrong in faulty(scenario, factor, monkeypatch):
+            noticed.append(certainly_differ(right, wrong))
+            assert noticed[-1], f"one {fault} contribution to {scenario} goes unnoticed"
+
+    judge()
+    assert len(noticed) > 20
