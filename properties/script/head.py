@@ -129,6 +129,7 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     lines += ['        self.fails = ""'] if raises else []
     lines += [f"        self.unit{number} = Unit()" for number in range(len(scenario.units))]
     lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
+    lines += ["        self.increment = 0"] if scenario.buffers else []
     for number in range(len(scenario.buffers)):
         lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
     return [*lines, "", *_forward(scenario, raises)]

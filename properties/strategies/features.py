@@ -62,6 +62,16 @@ def _steps_apart(scenario: Scenario) -> bool:
     return False
 
 
+def _zeroed_in_between(scenario: Scenario) -> bool:
+    """Whether gradients are dropped or zeroed between two micro-batches."""
+    zeroed = False
+    for event in scenario.program:
+        zeroed = zeroed or isinstance(event, ZeroGrad)
+        if zeroed and isinstance(event, Backward):
+            return True
+    return False
+
+
 def _in_sixteen_bits(scenario: Scenario) -> bool:
     return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
 
@@ -78,7 +88,7 @@ FEATURES: dict[str, Feature] = {
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
-    "zero grad": Feature(_has(ZeroGrad), phases=("drop gradients",)),
+    "zero grad": Feature(_zeroed_in_between, phases=("drop gradients", "synchronize")),
     "clip": Feature(_has(Clip), phases=("clip",)),
     "loss scale": Feature(lambda s: s.loss_scale is not None, options=("loss scale",)),
     "overflow": Feature(

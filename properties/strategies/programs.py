@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
 
-from oracle.events import NORMS, RAISES
 from oracle.program import (
     Backward,
     Clip,
@@ -27,6 +26,9 @@ USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace")
 NEEDS_CLAIM = {"nested": "accumulation", "freeze": "freezing", "raise": "raises", "replace": "replaces"}
 INF = float("inf")
+# What is usual comes first.
+NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
+RAISES_DRAWN = ("forward", "backward", "hook", "no_sync")
 ABOVE = 2.0**20  # no norm of a drawn scenario is larger
 
 
@@ -52,7 +54,7 @@ class Phase:
 def kinds(claims: Claims) -> tuple[str, ...]:
     """The kinds of phases that are claimed, usual ones more often."""
     special = [kind for kind in SPECIAL if getattr(claims, NEEDS_CLAIM.get(kind, ""), True)]
-    return (*USUAL, *USUAL, *special)
+    return (*USUAL, *USUAL, "step", *special)
 
 
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
@@ -188,7 +190,7 @@ class Loop:
             self.zero()
         self.averaged(phase)
         empty = any(parameter.count == 0 for parameter in self.model)
-        norms = [norm for norm in NORMS if (norm in (1, INF) or not self.exact) and not (empty and norm == INF)]
+        norms = [norm for norm in NORMS_DRAWN if (norm in (1, INF) or not self.exact) and not (empty and norm == INF)]
         relation = phase.shift % 3 if not self.exact else 2
         if relation == 1:
             self.clips_at.append(len(self.events))
@@ -214,7 +216,7 @@ class Loop:
         if self.broadcasts:
             return
         synchronize = not self.claims.accumulation or phase.twist % 2 == 1
-        where = RAISES[-1 - phase.shift % len(RAISES)]
+        where = RAISES_DRAWN[phase.shift % len(RAISES_DRAWN)]
         if where == "no_sync" and synchronize:
             where = "forward"
         alone = not (synchronize and where in ("backward", "hook"))

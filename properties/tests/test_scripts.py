@@ -79,7 +79,11 @@ def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: Wo
 
 def test_a_script_shows_what_is_wrong(sim: World) -> None:
     wrong = [line for line in lines(sim, "impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER) if "WRONG" in line]
-    assert wrong == [f"rank {rank}: the gradient of {name} is [...]" for rank in range(2) for name in "ab"]
+    assert wrong == [
+        f"rank {rank}: the gradient of {name} is [{seen}]: WRONG, must be [{mean}]"
+        for rank, of in enumerate(((("a", 8.0, 4.0), ("b", 5.0, 9.0)), (("a", 5.0, 4.0), ("b", 8.0, 9.0))))
+        for name, seen, mean in of
+    ]
 
 
 def test_a_script_of_what_the_oracle_does_not_know_shows_values_and_judges_none(sim: World) -> None:

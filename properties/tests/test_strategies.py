@@ -1,18 +1,31 @@
 """What the strategies can produce, what they shrink to, and how much of what they draw is of use."""
 
+import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from functools import cache
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
-from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import (
+    Backward,
+    Clip,
+    Event,
+    Freeze,
+    Parameter,
+    Raise,
+    Replace,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
+from oracle.state import Inside
 from properties.claims import Claims
-from properties.strategies import MOST_PARAMETERS, exact_scenarios, permutation, scenarios
+from properties.strategies import MOST_PARAMETERS, exact_scenarios, permutation
 
 ALL = Claims(
     bucket_cap=True,
@@ -29,7 +42,7 @@ ALL = Claims(
     replicas=True,
 )
 PLAIN = Claims(accumulation=False)
-SMALLEST = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+QUIET = list(HealthCheck)
 
 Holds = Callable[[Scenario], Any]
 
@@ -50,12 +63,60 @@ def present_differs(batch: Backward) -> bool:
     return len({frozenset(order) for order in batch.orders}) > 1
 
 
-def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], object]:
-    """A test that some scenario of those claims is like that, within 1000 draws."""
-    once = settings(max_examples=1000, phases=[Phase.generate], database=None, derandomize=True, deadline=None)
-    return lambda: (
-        find(exact_scenarios(claims), holds, settings=settings(once, suppress_health_check=list(HealthCheck))) and None
+@cache
+def drawn(claims: Claims, count: int = 1500) -> list[Scenario]:
+    """So many scenarios of those claims, always the same."""
+    found: list[Scenario] = []
+
+    @seed(0)
+    @given(exact_scenarios(claims))
+    @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
+    def draw(scenario: Scenario) -> None:
+        found.append(scenario)
+
+    draw()
+    return found
+
+
+def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
+    """A test that some scenario of those claims is like that."""
+
+    def test() -> None:
+        assert any(map(holds, drawn(claims)))
+
+    return test
+
+
+def has(kind: type[Event], **values: Any) -> Holds:
+    """Whether there is such an event, with those values."""
+    return lambda s: any(
+        isinstance(event, kind) and all(getattr(event, name) == value for name, value in values.items())
+        for event in s.program
     )
+
+
+def norm_at(relation: Callable[[float, float], bool]) -> Holds:
+    """Whether gradients are clipped to a norm that relates to theirs like that."""
+
+    def holds(scenario: Scenario) -> bool:
+        norms = interpret(scenario, unused="untouched").norms
+        clips = {place: event for place, event in enumerate(scenario.program) if isinstance(event, Clip)}
+        return any(
+            not isinstance(norm, Inside) and norm is not None and relation(clips[place].max_norm, float(norm))
+            for place, norm in norms.items()
+        )
+
+    return holds
+
+
+def used_twice(scenario: Scenario) -> bool:
+    """Whether some rank's forward calls a submodule, then another module, then the first again."""
+    calls = (
+        [unit for unit, _ in itertools.groupby(map(scenario.unit, order))]
+        for batch in scenario.microbatches
+        for order in batch.orders
+    )
+    return any(call.count(unit) > 1 for call in calls for unit in call if unit is not None)
 
 
 def several_buckets(scenario: Scenario) -> bool:
@@ -114,84 +175,82 @@ test_can_produce_the_quadratic_probe_after_a_step = can_produce(
     lambda s: s.probe == "quadratic" and Step() in s.program[:-2]
 )
 test_can_produce_other_learning_rates = can_produce(lambda s: s.learning_rate == 0.25)
-
-
-@pytest.mark.parametrize(
-    ("claims", "hook_orders"), [(ALL, "any"), (PLAIN, "same on all ranks")], ids=["all", "plain, one order"]
+test_can_produce_a_parameter_larger_than_the_cap = can_produce(
+    lambda s: s.bucket_cap is not None and any(nbytes(p) > s.bucket_cap for p in s.parameters)
 )
-def test_shrinks_to_the_smallest_scenario(claims: Claims, hook_orders: str) -> None:
-    assert minimal(lambda s: True, claims, hook_orders) == SMALLEST
-
-
-def minimal(holds: Holds, claims: Claims = ALL, hook_orders: str = "any") -> Scenario:
-    """What such a scenario shrinks to."""
-    quiet = settings(database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-    return find(exact_scenarios(claims, hook_orders), holds, settings=quiet)
-
-
-ONE = Parameter((1,))
-TWO = (ONE, ONE)
-
-SHRUNK: dict[str, tuple[Holds, Scenario]] = {
-    "no_sync": (
-        lambda s: any(not b.synchronize for b in s.microbatches),
-        Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SMALLEST.program)),
-    ),
-    "different orders": (
-        lambda s: any(len({o for o in b.orders if len(o) > 1}) > 1 for b in s.microbatches),
-        Scenario(2, TWO, (Backward(((0, 1), (1, 0))), Finish())),
-    ),
-    "a cap": (lambda s: s.bucket_cap is not None, Scenario(2, (ONE,), SMALLEST.program, bucket_cap=4)),
-}
-
-
-@pytest.mark.parametrize("what", SHRUNK)
-def test_shrinks_to_the_smallest_scenario_that_still_has(what: str) -> None:
-    holds, smallest = SHRUNK[what]
-    assert minimal(holds) == smallest
-
-
-@pytest.mark.parametrize("averaging", AVERAGINGS)
-def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come_out(averaging: str) -> None:
-    drawn = list[bool]()
-
-    @seed(0)
-    @given(scenarios(replace(ALL, averaging=averaging)))
-    @settings(max_examples=200, phases=[Phase.generate], database=None, deadline=None)
-    def draw(scenario: Scenario) -> None:
-        try:
-            interpret(scenario, averaging, "untouched")
-        except Inexact:
-            drawn.append(False)
-        else:
-            drawn.append(True)
-
-    draw()
-    assert sum(drawn) * 5 >= len(drawn) * 4
-
-
-FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
-    "a cap": (Claims(), lambda s: s.bucket_cap is not None),
-    "several dtypes": (Claims(), lambda s: len({p.dtype for p in s.parameters}) > 1),
-    "no_sync": (PLAIN, lambda s: not all(b.synchronize for b in s.microbatches)),
-    "absent parameters": (
-        Claims(),
-        lambda s: any(len(o) != sum(p.trainable for p in s.parameters) for b in s.microbatches for o in b.orders),
-    ),
-    "different orders": (Claims(hook_order=False), lambda s: any(len(set(b.orders)) > 1 for b in s.microbatches)),
-}
-
-
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_what_is_not_claimed_is_not_drawn(what: str) -> None:
-    claims, holds = FORBIDDEN[what]
-
-    @given(exact_scenarios(claims))
-    @settings(max_examples=150, phases=[Phase.generate], database=None, deadline=None)
-    def never(scenario: Scenario) -> None:
-        assert not holds(scenario)
-
-    never()
+test_can_produce_a_parameter_with_fewer_elements_than_ranks = can_produce(
+    lambda s: any(1 < p.count < s.world_size for p in s.parameters)
+)
+test_can_produce_sizes_that_are_prime = can_produce(lambda s: {p.count for p in s.parameters} >= {3, 5})
+test_can_produce_parameters_of_one_size = can_produce(
+    lambda s: len(s.parameters) > 2 and len({p.count for p in s.parameters}) == 1
+)
+test_can_produce_a_parameter_without_elements = can_produce(lambda s: any(p.count == 0 for p in s.parameters))
+test_can_produce_bfloat16 = can_produce(lambda s: any(p.dtype == "bfloat16" for p in s.parameters))
+test_can_produce_float16 = can_produce(lambda s: any(p.dtype == "float16" for p in s.parameters))
+test_can_produce_16_bits_beside_32 = can_produce(
+    lambda s: {p.dtype for p in s.parameters} in ({"bfloat16", "float32"}, {"float16", "float32"})
+)
+test_can_produce_sparse_runs = can_produce(lambda s: s.sparse[1] > 1)
+test_can_produce_masters = can_produce(lambda s: s.masters and Step() in s.program)
+test_can_produce_a_transposed_parameter = can_produce(lambda s: any(p.layout == "transposed" for p in s.parameters))
+test_can_produce_channels_last = can_produce(lambda s: any(p.layout == "channels last" for p in s.parameters))
+test_can_produce_two_names_of_one_tensor = can_produce(lambda s: any(p.tied is not None for p in s.parameters))
+test_can_produce_one_tensor_under_two_names_in_two_places_of_an_order = can_produce(
+    lambda s: (
+        s.parameters[-1].tied is not None
+        and any({len(s.parameters) - 1, s.parameters[-1].tied} <= set(o) for b in s.microbatches for o in b.orders)
+    )
+)
+test_can_produce_several_submodules = can_produce(lambda s: len(s.units) > 1)
+test_can_produce_a_submodule_that_is_used_twice = can_produce(used_twice)
+test_can_produce_a_parameter_of_the_root_beside_submodules = can_produce(
+    lambda s: 0 < sum(map(len, s.units)) < len(s.parameters)
+)
+test_can_produce_replicas_that_are_sharded = can_produce(lambda s: 1 < s.replicas < s.world_size)
+test_can_produce_replicas_of_one_rank = can_produce(lambda s: 1 < s.replicas == s.world_size)
+test_can_produce_buffers = can_produce(lambda s: len(s.buffers) > 1)
+test_can_produce_nested_no_sync = can_produce(lambda s: any(b.nested for b in s.microbatches))
+test_can_produce_clipping_below_the_norm = can_produce(norm_at(lambda most, norm: most < norm))
+test_can_produce_clipping_at_the_norm = can_produce(norm_at(lambda most, norm: most == norm))
+test_can_produce_clipping_above_the_norm = can_produce(norm_at(lambda most, norm: most > norm))
+test_can_produce_clipping_by_the_1_norm = can_produce(has(Clip, norm_type=1.0))
+test_can_produce_clipping_by_the_2_norm = can_produce(has(Clip, norm_type=2.0))
+test_can_produce_clipping_by_the_3_norm = can_produce(has(Clip, norm_type=3.0))
+test_can_produce_clipping_by_the_largest_element = can_produce(has(Clip, norm_type=float("inf")))
+test_can_produce_a_loss_scale_that_grows = can_produce(
+    lambda s: s.loss_scale is not None and s.loss_scale.growth_interval == 1 and Step() in s.program
+)
+test_can_produce_an_overflow_on_one_of_several_ranks = can_produce(
+    lambda s: s.world_size > 1 and any(len(b.overflow) == 1 for b in s.microbatches)
+)
+test_can_produce_a_step_that_is_skipped_and_one_that_is_not = can_produce(
+    lambda s: len({*interpret(s, unused="untouched").loss_scales.values()}) > 1
+)
+test_can_produce_momentum = can_produce(lambda s: bool(s.hyperparameters.momentum))
+test_can_produce_nesterov = can_produce(lambda s: bool(s.hyperparameters.nesterov))
+test_can_produce_weight_decay = can_produce(lambda s: bool(s.hyperparameters.weight_decay))
+test_can_produce_adam = can_produce(lambda s: s.optimizer == "Adam" and Step() in s.program)
+test_can_produce_adamw = can_produce(lambda s: s.optimizer == "AdamW" and Step() in s.program)
+test_can_produce_groups = can_produce(lambda s: len(s.groups) > 1)
+test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
+    lambda s: any(
+        isinstance(event, SetHyperparameters) and Step() in s.program[:place] and Step() in s.program[place:]
+        for place, event in enumerate(s.program)
+    )
+)
+test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
+test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
+test_can_produce_a_parameter_replaced = can_produce(has(Replace))
+test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
+test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))
+test_can_produce_an_error_inside_no_sync = can_produce(has(Raise, where="no_sync"))
+test_can_produce_an_error_in_forward = can_produce(has(Raise, where="forward", synchronize=True))
+test_can_produce_an_error_in_forward_inside_no_sync = can_produce(has(Raise, where="forward", synchronize=False))
+test_can_produce_an_error_in_backward = can_produce(has(Raise, where="backward"))
+test_can_produce_an_error_in_a_hook = can_produce(has(Raise, where="hook"))
+test_can_produce_an_error_on_one_rank = can_produce(lambda s: has(Raise, rank=s.world_size - 1)(s) and s.world_size > 1)
+test_can_produce_four_steps = can_produce(lambda s: s.program.count(Step()) == 4)
 
 
 def test_permutations_are_all_there_and_the_first_is_the_identity() -> None:

@@ -1,0 +1,118 @@
+"""What scenarios shrink to: what a person would have written by hand."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, settings
+
+from oracle.program import (
+    Backward,
+    Buffer,
+    Clip,
+    Finish,
+    Freeze,
+    Group,
+    Hyperparameters,
+    LossScale,
+    Parameter,
+    Raise,
+    Replace,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
+from properties.claims import Claims
+from properties.strategies import exact_scenarios
+from properties.strategies.features import FEATURES
+from properties.tests.test_strategies import ALL, PLAIN
+
+Holds = Callable[[Scenario], bool]
+
+ONE, HALF = Parameter((1,)), Parameter((1,), "bfloat16")
+TWO = (ONE, ONE)
+SYNCHRONIZED = (Backward(((0,), (0,))), Finish())
+BOTH = (Backward(((0, 1), (0, 1))), Finish())
+SMALLEST = Scenario(2, (ONE,), SYNCHRONIZED)
+
+
+def minimal(holds: Holds, claims: Claims = ALL, hook_orders: str = "any", has: tuple[str, ...] = ()) -> Scenario:
+    """What such a scenario shrinks to."""
+    quiet = settings(
+        max_examples=1000,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        report_multiple_bugs=False,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    return find(exact_scenarios(claims, hook_orders, has), holds, settings=quiet)
+
+
+@pytest.mark.parametrize(
+    ("claims", "hook_orders"), [(ALL, "any"), (PLAIN, "same on all ranks")], ids=["all", "plain, one order"]
+)
+def test_shrinks_to_the_smallest_scenario(claims: Claims, hook_orders: str) -> None:
+    assert minimal(lambda s: True, claims, hook_orders) == SMALLEST
+
+
+SMALLEST_WITH: dict[str, Scenario] = {
+    "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
+    "nested": Scenario(2, (ONE,), (Backward(((0,), (0,)), False, nested=True), *SYNCHRONIZED)),
+    "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
+    "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
+    "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
+    "zero grad": Scenario(2, (ONE,), (*SYNCHRONIZED, ZeroGrad(), *SYNCHRONIZED)),
+    "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),
+    "loss scale": Scenario(2, (ONE,), SYNCHRONIZED, loss_scale=LossScale(2.0)),
+    "overflow": Scenario(2, (ONE,), (Backward(((0,), (0,)), overflow=(0,)), Finish()), loss_scale=LossScale(2.0)),
+    "momentum": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), hyperparameters=Hyperparameters(momentum=0.5)),
+    "adam": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), optimizer="Adam"),
+    "groups": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), groups=(Group((0,), Hyperparameters(0.25)),)),
+    "set hyperparameters": Scenario(
+        2, (ONE,), (SetHyperparameters(Hyperparameters(learning_rate=0.25)), *SYNCHRONIZED, Step())
+    ),
+    "masters": Scenario(2, (HALF,), (*SYNCHRONIZED, Step()), masters=True),
+    "16 bits": Scenario(2, (HALF,), SYNCHRONIZED),
+    "freeze": Scenario(2, TWO, (Freeze((1,)), *SYNCHRONIZED)),
+    "save": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),
+    "raise": Scenario(2, (ONE,), (Raise("forward"), *SYNCHRONIZED)),
+    "buffers": Scenario(2, (ONE,), SYNCHRONIZED, buffers=(Buffer((1,)),)),
+    "tied": Scenario(2, (ONE, Parameter((1,), tied=0)), BOTH),
+    "empty": Scenario(2, (ONE, Parameter((0,))), BOTH),
+    "layout": Scenario(2, (Parameter((2, 3), layout="transposed"),), SYNCHRONIZED),
+    "units": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),)),
+    "replicas": Scenario(2, (ONE,), SYNCHRONIZED, replicas=2),
+    "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
+    "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_shrinks_to_the_smallest_scenario_that_has_what_is_asked_for(feature: str) -> None:
+    assert minimal(lambda s: True, has=(feature,)) == SMALLEST_WITH[feature]
+
+
+SHRUNK: dict[str, tuple[Holds, Scenario]] = {
+    "no_sync": (FEATURES["accumulation"].occurs, SMALLEST_WITH["accumulation"]),
+    "different orders": (
+        lambda s: any(len({o for o in b.orders if len(o) > 1}) > 1 for b in s.microbatches),
+        Scenario(2, TWO, (Backward(((0, 1), (1, 0))), Finish())),
+    ),
+    "a cap": (FEATURES["cap"].occurs, SMALLEST_WITH["cap"]),
+    "a clip": (FEATURES["clip"].occurs, SMALLEST_WITH["clip"]),
+    "a tie": (FEATURES["tied"].occurs, SMALLEST_WITH["tied"]),
+    "an error": (FEATURES["raise"].occurs, SMALLEST_WITH["raise"]),
+    "saving": (FEATURES["save"].occurs, SMALLEST_WITH["save"]),
+    "a freeze": (FEATURES["freeze"].occurs, SMALLEST_WITH["freeze"]),
+    "a layout": (FEATURES["layout"].occurs, SMALLEST_WITH["layout"]),
+}
+
+
+@pytest.mark.parametrize("what", SHRUNK)
+def test_shrinks_to_the_smallest_scenario_that_still_has(what: str) -> None:
+    """Found among everything that is drawn, with whatever else is in it."""
+    holds, smallest = SHRUNK[what]
+    assert minimal(holds) == smallest

@@ -1,0 +1,110 @@
+"""How much of what is drawn is of use, that what is asked for is drawn, and what is not claimed is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, seed, settings
+
+from oracle.interpreter import interpret
+from oracle.lattice import Inexact
+from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
+from properties.claims import Claims
+from properties.strategies import exact_scenarios, scenarios
+from properties.strategies.features import FEATURES
+from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
+
+
+@pytest.mark.parametrize("averaging", AVERAGINGS)
+def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come_out(averaging: str) -> None:
+    drawn = list[bool]()
+
+    @seed(0)
+    @given(scenarios(replace(ALL, averaging=averaging)))
+    @settings(max_examples=200, phases=[Phase.generate], database=None, deadline=None)
+    def draw(scenario: Scenario) -> None:
+        try:
+            interpret(scenario, averaging, "untouched")
+        except Inexact:
+            drawn.append(False)
+        else:
+            drawn.append(True)
+
+    draw()
+    assert sum(drawn) * 5 >= len(drawn) * 4
+
+
+def unclaimed(name: str) -> Claims:
+    """Everything claimed but that, or, of those with a name, what is then none."""
+    changed: dict[str, Any] = {name: None if name in ("unused", "buffers") else False}
+    return replace(ALL, **changed)
+
+
+FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
+    "different orders": (
+        replace(unclaimed("hook_order"), unused=None),
+        lambda s: any(len(set(b.orders)) > 1 for b in s.microbatches),
+    ),
+    "no_sync": (
+        unclaimed("accumulation"),
+        lambda s: (
+            not all(b.synchronize for b in s.microbatches)
+            or any(isinstance(e, Raise) and not e.synchronize for e in s.program)
+        ),
+    ),
+    "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
+    "several dtypes": (unclaimed("several_dtypes"), lambda s: len({p.dtype for p in s.parameters}) > 1),
+    "absent parameters": (replace(unclaimed("unused"), freezing=False), FEATURES["unused"].occurs),
+    "errors": (unclaimed("raises"), has(Raise)),
+    "freezing": (unclaimed("freezing"), has(Freeze)),
+    "ties": (unclaimed("tied"), lambda s: any(p.tied is not None for p in s.parameters)),
+    "buffers": (unclaimed("buffers"), lambda s: bool(s.buffers)),
+    "16 bits": (unclaimed("sixteen_bits"), lambda s: s.masters or FEATURES["16 bits"].occurs(s)),
+    "layouts": (unclaimed("layouts"), lambda s: any(p.layout != "contiguous" for p in s.parameters)),
+    "no elements": (unclaimed("empty"), lambda s: any(p.count == 0 for p in s.parameters)),
+    "replaced parameters": (unclaimed("replaces"), has(Replace)),
+    "replicas": (unclaimed("replicas"), lambda s: s.replicas > 1),
+    "many ranks": (replace(ALL, most_ranks=3), lambda s: s.world_size > 3),
+    "masters of a sharded optimizer": (replace(ALL, stage=1), lambda s: s.masters),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_what_is_not_claimed_is_not_drawn(what: str) -> None:
+    claims, holds = FORBIDDEN[what]
+    assert not any(map(holds, drawn(claims, 150)))
+
+
+@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.claimed(ALL)])
+def test_what_is_asked_for_is_in_every_scenario(name: str) -> None:
+    found: list[bool] = []
+
+    @given(exact_scenarios(ALL, has=(name,)))
+    @settings(max_examples=20, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
+    def draw(scenario: Scenario) -> None:
+        found.append(FEATURES[name].occurs(scenario))
+
+    draw()
+    assert all(found)
+    assert len(found) > 10
+
+
+def test_features_that_do_not_exist_or_are_not_claimed_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="there is no feature 'sorcery' to draw; there are accumulation, nested"):
+        exact_scenarios(ALL, has=("sorcery",))
+    with pytest.raises(ValueError, match="'raise' cannot be drawn: it is not claimed"):
+        exact_scenarios(PLAIN, has=("raise",))
+    with pytest.raises(ValueError, match="'adam' cannot be drawn where every bit is to be known"):
+        exact_scenarios(ALL, has=("adam",), enclosed=False)
+
+
+def test_where_every_bit_is_to_be_known_the_oracle_knows_it() -> None:
+    known: list[bool] = []
+
+    @given(exact_scenarios(ALL, enclosed=False))
+    @settings(max_examples=100, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
+    def draw(scenario: Scenario) -> None:
+        known.append(interpret(scenario, unused="untouched").exact)
+
+    draw()
+    assert all(known)
