@@ -75,15 +75,15 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
 
 
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """A scenario, and the same with another number of replicas of the shards."""
-    return exact_scenarios(claims, enclosed=False).flatmap(
-        lambda scenario: st.tuples(
-            st.just(scenario),
-            st.sampled_from([n for n in range(scenario.world_size, 0, -1) if scenario.world_size % n == 0]).map(
-                lambda replicas: replace(scenario, replicas=replicas)
-            ),
-        )
-    )
+    """A scenario on some number of replicas of the shards, two or more if it can be, and on one."""
+
+    def pairs(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
+        ranks = scenario.world_size
+        shapes = [replicas for replicas in range(2, ranks + 1) if ranks % replicas == 0] or [1]
+        meshes = st.sampled_from(shapes).map(lambda replicas: replace(scenario, replicas=replicas))
+        return st.tuples(meshes, st.just(replace(scenario, replicas=1)))
+
+    return exact_scenarios(claims, enclosed=False).flatmap(pairs)
 
 
 @law("P2", on_two_meshes, needs=lambda claims: claims.replicas)

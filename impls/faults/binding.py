@@ -155,6 +155,10 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
 
     _always: list[nn.Parameter] | None = None
 
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        if parameter in self._bucket_of:
+            super()._on_gradient(parameter)
+
 
 class TrainsWhatIsFrozen(StaticBuckets):
     """Registers every parameter anew before each forward, and a new parameter is trained."""
