@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
