@@ -5,8 +5,11 @@
     async_hook          the same, asynchronously                                                          (wrong)
     hook_order_buckets  buckets filled in the order in which hooks fire                                   (wrong)
     static_buckets      buckets fixed at construction, sent in one order on every rank
+    zero1, zero2, zero3 ZeRO: optimizer state, gradients too, parameters too are shared out over ranks
+    sharded, shards, sharded_optimizer   what the three have in common
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find
+    twins               odd but right, for the laws to let pass
     frameworks          the same laws for packages from elsewhere, one adapter each
 
 The three marked wrong stay as they are: each pairs up different parameters where hooks fire in different orders on
