@@ -20,7 +20,6 @@ SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"
 HELD = "test_what_is_sharded_is_held_once"
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 STATE = "test_every_step_leaves_the_parameters_and_state_of_one_process"
-NORM = "test_the_reported_norm_is_that_of_the_whole_averaged_gradient"
 
 
 # Who owns what
@@ -280,45 +279,3 @@ class StaleMasters(Zero3):
         if optimizer_state is None:
             for parameter, stale in masters.items():
                 self.optimizer.masters[parameter].data.copy_(stale)
-
-
-# What ranks agree on
-
-
-class NormOfOwnShard(Zero2):
-    """Each rank clips by the norm of what it owns."""
-
-    known_fault = "the norm is not reduced over the shards"
-    source = "G14 D https://github.com/deepspeedai/DeepSpeed/pull/1021"
-    killed_by = (NORM,)
-
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        pieces = [nn.Parameter(torch.zeros_like(mean)) for mean in self.means.values() if mean.numel()]
-        for piece, mean in zip(pieces, (mean for mean in self.means.values() if mean.numel()), strict=True):
-            piece.grad = mean
-        return torch.nn.utils.clip_grad_norm_(pieces, max_norm, norm_type)
-
-
-class NormOverReplicas(Zero3):
-    """The norm adds up shards of every replica."""
-
-    known_fault = "the norm counts each replica's shards"
-    source = "G02 V https://github.com/ByteDance-Seed/VeOmni/issues/184"
-    killed_by = (NORM,)
-
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        replicas = dist.get_world_size() // dist.get_world_size(self.flats[0].group)
-        factor = replicas ** (1 / norm_type)
-        return super().clip_grad_norm_(max_norm / factor, norm_type) * factor
-
-
-class OverflowOfOneRank(Zero2):
-    """Each rank looks for overflows in what it owns, and skips the step alone."""
-
-    known_fault = "ranks do not agree on whether gradients overflowed"
-    source = "H15 V https://github.com/NVIDIA/Megatron-LM/pull/5331"
-    killed_by = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
-
-    def unscale_(self, scale: float) -> bool:
-        super().unscale_(scale)
-        return all(bool(mean.isfinite().all()) for mean in self.means.values())
