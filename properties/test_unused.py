@@ -68,10 +68,11 @@ def test_a_parameter_that_nobody_uses_changes_nothing_for_the_others(trial: Tria
     Why: whoever waits for a gradient that never comes must not keep others from being reduced. Broken by buckets that
     are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
     """
-    unused = {*range(len(scenario.parameters))} - {
-        p for batch in scenario.microbatches for o in batch.orders for p in o
-    }
-    parameters = tuple(replace(p, trainable=p.trainable and i not in unused) for i, p in enumerate(scenario.parameters))
+    used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
+    parameters = tuple(
+        replace(parameter, trainable=parameter.trainable and scenario.tensor(index) in used)
+        for index, parameter in enumerate(scenario.parameters)
+    )
     frozen = trial.run(replace(scenario, parameters=parameters))
     judge.runs_equal(trial.run(scenario), frozen, "It matters to others that nobody uses a parameter.")
 
