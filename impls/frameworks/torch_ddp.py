@@ -55,7 +55,7 @@ class TorchDDPBucketView(DistributedDataParallel):
 class TorchDDPStaticGraph(DistributedDataParallel):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
-    # torch 2.13: a first backward inside no_sync ends in an internal assertion (README, "What it has found").
+    # torch 2.13: a first backward inside no_sync ends in an internal assertion (properties/FINDINGS.md).
     claims = {**_CLAIMS, "accumulation": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
