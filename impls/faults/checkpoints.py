@@ -35,6 +35,36 @@ class MastersStayBehind(Zero1):
                 master.data.copy_(before[parameter])
 
 
+class OnlyRankZeroRefreshes(MastersStayBehind):
+    """The rank that read the file makes its masters anew, and no other does."""
+
+    known_fault = "masters follow the weights that were loaded on rank 0 only"
+    source = "recipe"
+    killed_by = (WEIGHTS,)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        if torch.distributed.get_rank() == 0:
+            Zero1.load_full(self, parameters, optimizer_state)
+        else:
+            super().load_full(parameters, optimizer_state)
+
+
+class WeightsFromMasters(Zero1):
+    """After loading, parameters are written from the masters once more, which nobody has told of the weights."""
+
+    known_fault = "masters that were not refreshed are written over the weights that were loaded"
+    source = "I06 V https://github.com/NovaSky-AI/SkyRL/pull/2149"
+    killed_by = (WEIGHTS,)
+
+    @torch.no_grad()
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.adapter.Sharded`."""
+        if optimizer_state is None and self.optimizer is not None and self.optimizer.masters:
+            return
+        super().load_full(parameters, optimizer_state)
+
+
 class TakesTheRestForPadding(Zero1):
     """Elements beyond the largest multiple of the number of ranks come back as zeros."""
 
@@ -114,6 +144,37 @@ class SavingTakesAStep(Zero1):
                 group["lr"] = rate
             self.means = means
         return super().full_optimizer_state()
+
+
+class SavingCounts(Zero1):
+    """Reads the step count as it is written, one ahead, and leaves it so."""
+
+    known_fault = "each save advances the step counters by one"
+    source = "recipe"
+    killed_by = (SAVING,)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.adapter.Sharded`."""
+        told = super().full_optimizer_state()
+        for state in self.optimizer.inner.state.values() if self.optimizer is not None else ():
+            if "step" in state:
+                state["step"] += 1
+        return told
+
+
+class SavingMovesTheStateAway(Zero1):
+    """Offloads what it saves, and brings nothing back."""
+
+    known_fault = "optimizer state that has been saved is gone"
+    source = "recipe"
+    killed_by = (SAVING,)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.adapter.Sharded`."""
+        told = super().full_optimizer_state()
+        if self.optimizer is not None:
+            self.optimizer.inner.state.clear()
+        return told
 
 
 class _Copied(ShardedOptimizer):

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from impls.zero3 import Call, Zero3
 
@@ -44,6 +45,20 @@ class BroadcastsInsideNoSync(StaticBuckets):
         return super().forward(*inputs, **named)
 
 
+class MeetsInsideNoSync(StaticBuckets):
+    """Ranks wait for each other in every micro-batch."""
+
+    known_fault = "a barrier in every micro-batch, inside no_sync too"
+    source = "recipe"
+    killed_by = (LOCAL,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if not self.synchronize:
+            dist.barrier()
+        return super().forward(*inputs, **named)
+
+
 class ReducesTwice(StaticBuckets):
     """Two parts of a program each see to the synchronization."""
 
@@ -71,6 +86,29 @@ class OneParameterInEachBucket(StaticBuckets):
         super().__init__(module, min(bucket_cap_mb, 0.0))
 
 
+class TakesTheCapForBytes(StaticBuckets):
+    """25, of mebibytes, are 25 bytes."""
+
+    known_fault = "the cap, given in MiB, is read as bytes"
+    source = "recipe"
+    killed_by = (TOGETHER,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb / 2**20)
+
+
+class TakesACapAndHasNoBuckets(NaiveAccumulation):
+    """One message for each parameter."""
+
+    claims = {**NaiveAccumulation.claims, "bucket_cap": True}
+    known_fault = "every parameter is a message of its own, whatever the cap"
+    source = "recipe"
+    killed_by = (TOGETHER,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module)
+
+
 class IgnoresTheCap(StaticBuckets):
     """Everything goes out in one bucket."""
 
@@ -80,6 +118,33 @@ class IgnoresTheCap(StaticBuckets):
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, max(bucket_cap_mb, float("inf")))
+
+
+class CapOfTheFirstBucketOnly(StaticBuckets):
+    """Closes one bucket; whatever is left goes into a second."""
+
+    known_fault = "after the first bucket the cap is forgotten"
+    source = "recipe"
+    killed_by = (CAP,)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        super()._assign(trained)
+        first, *others = (list(bucket.views) for bucket in self._buckets)
+        rest = [parameter for members in others for parameter in members]
+        self._buckets = [self.bucket_class(members) for members in (first, rest) if members]
+        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
+
+
+class CountsParametersNotBytes(StaticBuckets):
+    """So many parameters to a bucket as bytes are allowed."""
+
+    known_fault = "the cap counts parameters"
+    source = "recipe"
+    killed_by = (CAP,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        largest = max((parameter.nbytes for parameter in module.parameters()), default=0)
+        super().__init__(module, bucket_cap_mb * max(largest, 1))
 
 
 class GathersOnceMore(Zero3):

@@ -197,6 +197,8 @@ class Saturates(SumsFirst):
     """Takes an infinite sum for the largest number there is."""
 
     known_fault = "a sum that overflows becomes the largest number, and the mean looks sound"
+    source = "recipe"
+    killed_by = MEAN
     bucket_class = _Saturated
 
 
@@ -217,4 +219,6 @@ class DividesTwice(SumsFirst):
     """Divides by half the number of ranks before the sum, and for the rest after it."""
 
     known_fault = "what was divided before the sum is multiplied back after it"
+    source = "recipe"
+    killed_by = MEAN
     bucket_class = _Halved

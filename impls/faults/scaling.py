@@ -35,6 +35,8 @@ class UnscalesWhenItClips(ScaledNorm):
     """Puts unscaling off until gradients are clipped, which comes first."""
 
     known_fault = "gradients are clipped, and then unscaled"
+    source = "recipe"
+    killed_by = UNSCALED
 
     def unscale_(self, scale: float) -> bool:
         """Only looks whether all are finite."""
@@ -55,6 +57,8 @@ class UnscalesTwice(ScaledNorm):
     """Divides by the scale in `unscale_`, and again in clipping."""
 
     known_fault = "clipping unscales once more"
+    source = "recipe"
+    killed_by = UNSCALED
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Unscales first."""
