@@ -34,6 +34,7 @@ class Claims:
     sixteen_bits: bool = False  # parameters in bfloat16 and float16
     layouts: bool = False  # parameters that are not contiguous: transposed, channels last
     empty: bool = False  # parameters without elements
+    scalars: bool = True  # parameters of no dimensions
     replaces: bool = False  # the caller assigns new parameters after wrapping
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
     joins: bool = False  # ranks may have unequal numbers of micro-batches

@@ -7,7 +7,7 @@ Which there are:
     nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
 
 In dev and ci implementations share a law's examples where many are under test, as without --impl: so the whole suite
-takes minutes.
+takes minutes. What ships is held to the full number in nightly runs.
 """
 
 import os
@@ -19,8 +19,8 @@ from properties.record import Record
 
 # What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
 TIMES_AS_LONG = 10
-# How many implementations have their full number of examples in dev and ci; more of them share those of so many.
-FULLY = 3
+# How many implementations have their full number of examples in dev and ci, and what more of them share.
+FULLY, SHARED = 3, 150
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -38,7 +38,7 @@ def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
     if not name.startswith("nightly"):  # or "nightly-with-verbose-verbosity", of an option of Hypothesis'
-        most = max(1, most * FULLY // max(FULLY, implementations))
+        most = most if implementations <= FULLY else max(1, SHARED // implementations)
     return max(1, most // TIMES_AS_LONG) if costly else most
 
 

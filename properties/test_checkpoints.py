@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
 from oracle.program import Finish, SaveAndLoad, Scenario
+from oracle.state import Inside
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -49,20 +50,51 @@ def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Sce
 
 
 def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scenario]]:
-    """All ways to save such a program on one number of ranks and load it on another, each with as many samples."""
-    sizes = range(1, claims.most_ranks + 1)
-    worlds = [each for size in sizes if (each := on_ranks(scenario, size, claims)) is not None]
+    """All ways to save such a program on one number of ranks and load it on another, each with as many samples.
+
+    Only where both know the same of the state by then: sums over other ranks may round otherwise, and what goes on from
+    them does so too.
+    """
+    worlds = [
+        (each, told) for size in range(1, claims.most_ranks + 1) for each, told in on_ranks(scenario, size, claims)
+    ]
     places = [place for place, event in enumerate(scenario.program) if isinstance(event, SaveAndLoad)]
-    return [(one, place, other) for place in places for one in worlds for other in worlds if one is not other]
+    return [
+        (one, place, other)
+        for place in places
+        for one, mine in worlds
+        for other, theirs in worlds
+        if one is not other and knows_the_same(mine, theirs, place)
+    ]
 
 
-def on_ranks(scenario: Scenario, size: int, claims: Claims) -> Scenario | None:
-    """The same samples on so many ranks; None where they cannot be shared out alike, or without rounding."""
+def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenario, Expectation]]:
+    """The same samples on so many ranks; none where they cannot be shared out alike, or nothing can be said."""
+    if scenario.samples % size:
+        return []
     try:
-        elsewhere = replace(scenario, world_size=size, replicas=1) if scenario.samples % size == 0 else None
-    except ValueError:
-        return None
-    return elsewhere if elsewhere is not None and can_be_told(elsewhere, claims) else None
+        elsewhere = replace(scenario, world_size=size, replicas=1)
+        return [(elsewhere, interpret(elsewhere, claims.averaging, claims.unused or "untouched"))]
+    except (ValueError, Inexact):
+        return []
+
+
+def knows_the_same(one: Expectation, other: Expectation, place: int) -> bool:
+    """Whether two expectations have the same bits or bounds of all parameters and states, up to that event."""
+    for mine, theirs in ((one.parameters, other.parameters), (one.states, other.states)):
+        for event in (event for event in mine if event <= place):
+            if [bounds(each) for each in mine[event]] != [bounds(each) for each in theirs[event]]:
+                return False
+    return True
+
+
+def bounds(told: Any) -> Any:
+    """What can be compared of a value, of an interval or of one state by name."""
+    if isinstance(told, Mapping):
+        return {name: bounds(value) for name, value in told.items()}
+    if isinstance(told, Inside):
+        return told.low.tobytes(), told.high.tobytes()
+    return None if told is None else told.tobytes()
 
 
 def can_be_told(scenario: Scenario, claims: Claims) -> bool:

@@ -48,8 +48,11 @@ class Died(Exception):
 def _fork_server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two.
-        ["torch", "torch.distributed", "torch._dynamo", "torch.testing._internal.distributed.multi_threaded_pg"]
+        # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
+        [
+            *("torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"),
+            "torch.testing._internal.distributed.multi_threaded_pg",
+        ]
     )
     return context
 

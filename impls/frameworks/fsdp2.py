@@ -23,7 +23,7 @@ class FSDP2(nn.Module):
     reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
     """
 
-    claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True}
+    claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True, "scalars": False}
     options: dict[str, Any] = {}
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:

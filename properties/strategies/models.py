@@ -49,14 +49,15 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
+    shapes = [shape if shape or claims.scalars else (1,) for shape, _, _ in seed.shapes]
     # The first parameter is never the odd one, so that each mixture has one way to be drawn, and shrinks.
     made = [
         Parameter(
-            seed.shapes[0][0] if seed.alike else shape,
+            shapes[0] if seed.alike else shape,
             other if odd and index and claims.several_dtypes else usual,
             trained,
         )
-        for index, (shape, odd, trained) in enumerate(seed.shapes)
+        for index, (shape, (_, odd, trained)) in enumerate(zip(shapes, seed.shapes, strict=True))
     ]
     if not any(parameter.trainable for parameter in made):
         made[0] = replace(made[0], trainable=True)
