@@ -94,22 +94,24 @@ class ShardedDataParallel(DataParallel):
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Each element has one owner, so the p-norm of the whole is the p-norm of the ranks' p-norms."""
-        dtypes = [parameter.dtype for parameter in self.means]
-        device = next((mean.device for mean in self.means.values()), None)
-        norms = [
-            torch.linalg.vector_norm(mean, norm_type, dtype=torch.float64)
-            for mean in self.means.values()
-            if mean.numel()
-        ]
-        mine = torch.zeros(1, dtype=torch.float64, device=device)
-        if norms:
-            mine += torch.linalg.vector_norm(torch.stack(norms), norm_type)
-        group = self.flats[0].group
-        every = mine.new_empty(dist.get_world_size(group))
+        """Each element has one owner, so the p-norm of a gradient is that of its pieces' p-norms.
+
+        As torch does it: every gradient's norm in its own dtype, then the norm of the norms in the widest.
+        """
+        if not self.means:
+            return torch.zeros(())
+        group, device = self.flats[0].group, next(iter(self.means.values())).device
+        mine = torch.zeros(len(self.means), dtype=torch.float64, device=device)
+        for place, mean in enumerate(self.means.values()):
+            if mean.numel():
+                mine[place] = torch.linalg.vector_norm(mean, norm_type, dtype=torch.float64)
+        every = mine.new_empty(dist.get_world_size(group) * len(mine))
         dist.all_gather_into_tensor(every, mine, group=group)
-        norm = torch.linalg.vector_norm(every, norm_type)
-        norm = norm.to(functools.reduce(torch.promote_types, dtypes, dtypes[0] if dtypes else torch.float32))
+        wholes = torch.linalg.vector_norm(every.view(-1, len(mine)), norm_type, dim=0)
+        dtypes = [parameter.dtype for parameter in self.means]
+        widest = functools.reduce(torch.promote_types, dtypes)
+        norms = [whole.to(dtype).to(widest) for whole, dtype in zip(wholes, dtypes, strict=True)]
+        norm = torch.linalg.vector_norm(torch.stack(norms), norm_type)
         coefficient = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
         for mean in self.means.values():
             mean.mul_(coefficient)

@@ -14,7 +14,7 @@ from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
-SEEDS = range(20)
+SEEDS = range(10)
 ONE = Parameter((1,))
 MEAN: Law = test_mean.test_gradients_equal_the_mean_over_ranks.law  # type: ignore[attr-defined]
 REPLICAS: Law = test_replicas.test_replicas_are_bitwise_equal_after_construction_and_after_every_step.law  # type: ignore[attr-defined]

@@ -30,9 +30,9 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
     for name, law in probed.items():
         assert not concerns(law, undeclared.claims)
         hold(law, Trial(undeclared, sim), filing(filed, name))
-    assert filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"] == (
-        "not claimed; probed: hangs"
-    )
+    verdict = filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"]
+    assert verdict.startswith("not claimed; probed: ")
+    assert {"hangs", "crashes"} & set(verdict.replace(";", "").split())  # by what was drawn
     assert all(each["verdict"].startswith("not claimed; probed: ") for each in filed.values())
 
 

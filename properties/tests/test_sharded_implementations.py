@@ -23,7 +23,7 @@ def run_one_by_one(scenario: Scenario) -> bool:
 
 @pytest.mark.parametrize("implementation", ZERO)
 @given(scenario=programs(3, ("float32", "float64", *SIXTEEN)))
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_stage_does_what_the_interpreter_says(sim: World, implementation: str, scenario: Scenario) -> None:
     assume(not (implementation == ZERO[2] and run_one_by_one(scenario)))
     try:
