@@ -68,7 +68,7 @@ def test_a_job_that_has_lost_a_rank_ends_and_names_it(tmp_path: Path) -> None:
         os.kill(agent, signal.SIGKILL)
         output, _ = job.communicate(timeout=120)
         assert job.returncode != 0
-        # Whoever is first to see it says so: rank 0, or torchrun, which ends rank 0 and names the rank in its own report.
+        # Whoever sees it first says so: rank 0, or torchrun, which ends rank 0 and names the rank in its own report.
         ours = "rank 1 on " in output and "has gone, so this torchrun job ends here" in output
         torchruns = "torchrun ended this job: another of its processes has gone" in output and "SIGKILL" in output
         assert ours or torchruns, output
