@@ -18,7 +18,15 @@ from impls.wrapper import ROBUST
 class Zero1(ShardedDataParallel):
     """Buckets of one dtype, each cut over all ranks. ``kernels``: see `impls.average`."""
 
-    claims = {**ROBUST, "replaces": False, "accumulation": True, "unused": "zero", "stage": 1, "masters": True}
+    claims = {
+        **ROBUST,
+        "replaces": False,
+        "accumulation": True,
+        "unused": "zero",
+        "stage": 1,
+        "masters": True,
+        "lean": True,
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels)

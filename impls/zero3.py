@@ -36,6 +36,7 @@ class Zero3(ShardedDataParallel):
         "accumulation": True,
         "unused": "zero",
         "stage": 3,
+        "lean": True,
         "masters": True,
         "layouts": True,
         "replicas": True,

@@ -39,6 +39,7 @@ class Claims:
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
     joins: bool = False  # ranks may have unequal numbers of micro-batches
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
+    lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else

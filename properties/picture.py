@@ -85,4 +85,4 @@ def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == value and value.is_integer() else f"{value:g}"
+    return str(int(value)) if value == value and float(value).is_integer() else f"{value:g}"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
 from oracle.interpreter import is_exact
-from oracle.program import Backward, Event, Finish, Freeze, Scenario, ZeroGrad
+from oracle.program import Backward, Event, Finish, Freeze, Raise, Scenario, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -34,8 +34,24 @@ def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenar
 
 
 def without_local(scenario: Scenario) -> Scenario:
-    """The same scenario without its micro-batches inside `no_sync`."""
-    kept = (event for event in scenario.program if not isinstance(event, Backward) or event.synchronize)
+    """The same without micro-batches inside `no_sync`; what those used, the next one that synchronizes uses as well.
+
+    So that what an implementation sends may depend on which parameters were used since it last sent.
+    """
+    kept: list[Event] = []
+    nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
+    used = nothing
+    for event in scenario.program:
+        if isinstance(event, Backward):
+            both = zip(event.orders, used, strict=True)
+            used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
+            if event.synchronize:
+                kept.append(replace(event, orders=used))
+                used = nothing
+            continue
+        if isinstance(event, Raise) and event.drops_gradients:
+            used = nothing
+        kept.append(event)
     return replace(scenario, program=tuple(kept))
 
 

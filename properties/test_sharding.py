@@ -94,7 +94,7 @@ def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
 @law(
     "P10",
     between_constructions,
-    needs=is_sharded,
+    needs=lambda claims: is_sharded(claims) and claims.lean,
     witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
 )
 def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:

@@ -78,6 +78,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "16 bits": Scenario(2, (HALF,), SYNCHRONIZED),
     "freeze": Scenario(2, TWO, (Freeze((1,)), *SYNCHRONIZED)),
     "save": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),
+    "go on": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SaveAndLoad(), *SYNCHRONIZED, Step())),
     "raise": Scenario(2, (ONE,), (Raise("forward"), *SYNCHRONIZED)),
     "buffers": Scenario(2, (ONE,), SYNCHRONIZED, buffers=(Buffer((1,)),)),
     "tied": Scenario(2, (ONE, Parameter((1,), tied=0)), BOTH),

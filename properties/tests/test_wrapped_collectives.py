@@ -64,7 +64,7 @@ def test_torchs_own_mean_what_they_should(sim: World) -> None:
 
 
 def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
-    faulty = trial("impls.faults.collectives:AdjointComparesRanksOfTwoKinds", sim)
+    faulty = trial("impls.faults.wrappers:AdjointComparesRanksOfTwoKinds", sim)
     call = Call("broadcast", 2, (1,), root=1)
     with pytest.raises(SilentlyWrong) as broken:
         ADJOINT.check(faulty, call)
