@@ -131,11 +131,14 @@ class StaticBuckets(DataParallel):
                     break
                 self._in_flight.append(ready.all_reduce())
 
+    def _send_the_rest(self) -> None:
+        for bucket in self._buckets[len(self._in_flight) :]:
+            self._in_flight.append(bucket.all_reduce())
+
     def finish_gradient_synchronization(self) -> None:
         """Sends the buckets that still wait for members that took no part, waits for all, and averages."""
         if self._begun:
-            for bucket in self._buckets[len(self._in_flight) :]:
-                self._in_flight.append(bucket.all_reduce())
+            self._send_the_rest()
             for work, bucket in zip(self._in_flight, self._buckets, strict=True):
                 work.wait()
                 bucket.average(self._kernels)

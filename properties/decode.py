@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 from oracle.fingerprint import multiplier
-from oracle.interpreter import interpret
 from oracle.program import Backward, Clip, Scenario
 from properties.naming import element_name, parameter_name
 from properties.trial import Trial
@@ -58,7 +57,7 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
             seen = trial.run(alone, **broken.choices).observations[difference.rank]["gradients"][difference.place]
         except (LawBroken, Refused):
             return None
-        expected = interpret(alone, trial.claims.averaging, trial.claims.unused or "untouched")
+        expected = trial.expected(alone)
         wanted = expected.gradients[difference.place]
         coefficients = [
             _coefficient(values, difference.element) / multiplier(scenario)

@@ -71,10 +71,7 @@ def replicas_equal(run: Run, headline: str) -> None:
     for place in first["parameters"]:
         for rank, seen in enumerate(others, 1):
             compare(run, headline, "parameter", place, rank, seen["parameters"][place], first["parameters"][place])
-            mine, theirs = seen["states"].get(place, ()), first["states"].get(place, ())
-            for name in dict.fromkeys(name for state in (*mine, *theirs) for name in state):
-                states = [[state.get(name) for state in each] for each in (mine, theirs)]
-                compare(run, headline, name, place, rank, *states)
+    states_equal(run, headline)
 
 
 def nothing_in_flight_is_touched(run: Run, headline: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
-IMPOSSIBLE = "cannot be chosen"  # when collectives read and write, or in which order they reduce, on a real backend
+IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:

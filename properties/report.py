@@ -5,7 +5,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import Scenario
 from properties.calls import Call
@@ -95,7 +94,7 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
         shares = decode(trial, broken, difference)
         if shares:
             words += _entry("Came from", explain(broken.scenario, difference, shares))
-        expected = interpret(broken.scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+        expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
             words += _entry("A guess", f"{guessed}.")
     except Inexact:

@@ -128,11 +128,6 @@ def during(expected: Expectation, begin: int, end: int) -> Expectation:
     return replace(expected, **kept)
 
 
-def expect(trial: Trial, scenario: Scenario) -> Expectation:
-    """The uninterrupted run, on paper."""
-    return interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
-
-
 @law("P11", saving)
 def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial: Trial, scenario: Scenario) -> None:
     """After each rank saved, built everything anew and loaded, parameters and optimizer state are what they would be.
@@ -141,7 +136,7 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
     wrong from then on. Broken by states restored by position, by groups that interleave, by hyper-parameters left out:
     pytorch/xla#9224, facebookresearch/fairscale#483, horovod/horovod#526.
     """
-    judge.values_equal(trial.run(scenario), expect(trial, scenario), "A run that was saved and loaded goes on wrong.")
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
 
 
 @law("P11", between_worlds)
@@ -156,10 +151,10 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     """
     one, place, other = move
     before = trial.run(one, part=Part(end=place, saves=(place,)))
-    judge.values_equal(before, during(expect(trial, one), 0, place), "The run is wrong before it is saved.")
+    judge.values_equal(before, during(trial.expected(one), 0, place), "The run is wrong before it is saved.")
     file = as_text(before.observations[0]["saved"])
     after = trial.run(other, part=Part(begin=place, file=file))
-    expected = during(expect(trial, other), place, len(other.program))
+    expected = during(trial.expected(other), place, len(other.program))
     judge.values_equal(after, expected, f"Saved on {one.world_size} ranks and loaded here, the run goes on wrong.")
 
 
@@ -171,7 +166,7 @@ def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: 
     Broken by not refreshing them: hpcaitech/ColossalAI#4618, NovaSky-AI/SkyRL#2149, NVIDIA/Megatron-LM#5071.
     """
     judge.values_equal(
-        trial.run(scenario), expect(trial, scenario), "Loaded weights are not what training goes on from."
+        trial.run(scenario), trial.expected(scenario), "Loaded weights are not what training goes on from."
     )
 
 
@@ -184,4 +179,4 @@ def test_saving_changes_nothing(trial: Trial, drawn: tuple[Scenario, int]) -> No
     """
     scenario, place = drawn
     run = trial.run(scenario, part=Part(saves=(place,)))
-    judge.values_equal(run, expect(trial, scenario), f"Saving before event {place} changes the run.")
+    judge.values_equal(run, trial.expected(scenario), f"Saving before event {place} changes the run.")

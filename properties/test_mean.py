@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import interpret
 from oracle.program import Raise, Scenario
 from properties import judge
 from properties.claims import Claims
@@ -21,7 +20,7 @@ def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -
     cannot excuse a difference. Broken by gradients summed, divided twice, skipped or swapped: pytorch/torchtitan#2323,
     deepspeedai/DeepSpeed#2343.
     """
-    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    expected = trial.expected(scenario)
     judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.")
 
 

@@ -1,6 +1,5 @@
 """P16: the same start on every rank, and buffers."""
 
-from oracle.interpreter import interpret
 from oracle.program import Scenario
 from properties import judge
 from properties.law import law
@@ -16,7 +15,7 @@ def test_every_rank_starts_with_the_parameters_of_rank_0(trial: Trial, scenario:
     is not broadcast shows. Broken by leaving out frozen parameters, by another root: speechbrain/speechbrain#2814,
     horovod/horovod#2685.
     """
-    expected = interpret(scenario, trial.claims.averaging, trial.claims.unused or "untouched")
+    expected = trial.expected(scenario)
     judge.starts_equal(trial.run(scenario), expected.initial, "Ranks do not start with rank 0's parameters.")
 
 

@@ -24,8 +24,7 @@ class NeverWaits(StaticBuckets):
     def finish_gradient_synchronization(self) -> None:
         """Sends the rest and averages at once."""
         if self._begun:
-            for bucket in self._buckets[len(self._in_flight) :]:
-                self._in_flight.append(bucket.all_reduce())
+            self._send_the_rest()
             for bucket in self._buckets:
                 bucket.average(None)
             self._begun = False
@@ -41,8 +40,7 @@ class ReadsBeforeWaiting(StaticBuckets):
     def finish_gradient_synchronization(self) -> None:
         """Sends the rest; divides; waits."""
         if self._begun:
-            for bucket in self._buckets[len(self._in_flight) :]:
-                self._in_flight.append(bucket.all_reduce())
+            self._send_the_rest()
             for work, bucket in zip(self._in_flight, self._buckets, strict=True):
                 bucket.average(None)
                 work.wait()
@@ -60,8 +58,7 @@ class WaitsForTheLast(StaticBuckets):
     def finish_gradient_synchronization(self) -> None:
         """Sends the rest; waits once."""
         if self._begun:
-            for bucket in self._buckets[len(self._in_flight) :]:
-                self._in_flight.append(bucket.all_reduce())
+            self._send_the_rest()
             self._in_flight[-1].wait()
             for bucket in self._buckets:
                 bucket.average(None)
@@ -117,8 +114,7 @@ class ClipsInFlight(StaticBuckets):
     def finish_gradient_synchronization(self) -> None:
         """Sends the rest; clips; waits."""
         if self._begun:
-            for bucket in self._buckets[len(self._in_flight) :]:
-                self._in_flight.append(bucket.all_reduce())
+            self._send_the_rest()
             torch.nn.utils.clip_grad_norm_(self.trained, 2.0**20)
         super().finish_gradient_synchronization()
 

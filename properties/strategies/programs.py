@@ -221,7 +221,7 @@ class Loop:
             where = "forward"
         # Nor can a rank that gathers parameters run a micro-batch alone.
         alone = not (synchronize and where in ("backward", "hook")) and self.claims.stage != 3
-        rank = (phase.twist // 2 - 1) % len(self.ranks) if alone and phase.twist // 2 else None
+        rank = -(phase.twist // 2) % len(self.ranks) if alone and phase.twist // 2 else None
         self.events.append(event := Raise(where, rank, synchronize))
         if event.drops_gradients:
             self.gradients = self.infinite = False

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import settings
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas
@@ -14,7 +15,7 @@ from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
-SEEDS = range(10)
+SEEDS = range(20 if settings.get_current_profile_name().startswith("nightly") else 10)
 ONE = Parameter((1,))
 MEAN: Law = test_mean.test_gradients_equal_the_mean_over_ranks.law  # type: ignore[attr-defined]
 REPLICAS: Law = test_replicas.test_replicas_are_bitwise_equal_after_construction_and_after_every_step.law  # type: ignore[attr-defined]

@@ -249,8 +249,9 @@ test_can_produce_an_error_in_forward = can_produce(has(Raise, where="forward", s
 test_can_produce_an_error_in_forward_inside_no_sync = can_produce(has(Raise, where="forward", synchronize=False))
 test_can_produce_an_error_in_backward = can_produce(has(Raise, where="backward"))
 test_can_produce_an_error_in_a_hook = can_produce(has(Raise, where="hook"))
-test_can_produce_an_error_on_one_rank = can_produce(
-    lambda s: any(isinstance(e, Raise) and e.rank is not None for e in s.program)
+test_can_produce_an_error_on_one_rank = can_produce(lambda s: has(Raise, rank=s.world_size - 1)(s) and s.world_size > 1)
+test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
+    lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
 )
 test_can_produce_four_steps = can_produce(lambda s: s.program.count(Step()) == 4)
 
