@@ -16,6 +16,7 @@ from worlds.family import Leftovers
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
+from worlds.sim.core import gather
 from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run
@@ -49,8 +50,11 @@ class Ranks:
         _register_backend()
         self._size = size
         self._baton = Baton(size)
-        for rank in range(size):
-            RankThread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}").start()
+        self._threads = [
+            RankThread(target=self._serve, args=(rank,), daemon=True, name=f"rank {rank}") for rank in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def run(self, job: Job) -> Outcome:
         """One example. The job's world size is this many ranks.
@@ -67,6 +71,7 @@ class Ranks:
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         leftovers = Leftovers()
+        gather(self._threads)
         self._baton.run()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
