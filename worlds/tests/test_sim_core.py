@@ -22,5 +22,6 @@ def test_all_ranks_of_an_example_run_on_one_core() -> None:
         first, *others = [report.result for report in world.run(Job(f"{__name__}:cores", "{}", 4))]
     finally:
         world.close()
-    assert first is not None and len(first["cores"]) == 1
+    assert first is not None
+    assert len(first["cores"]) == 1
     assert others == [first] * 3
