@@ -4,10 +4,11 @@ Which there are:
 
     dev      a few, new ones each time; what once failed is tried again first
     ci       more, the same each time
-    nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
+    release  as many as ci, but from a seed that is printed, so that a run that was stopped can go on
+    nightly  many, as in release, in portions
 
 In dev and ci implementations share a law's examples where many are under test, as without --impl: so the whole suite
-takes minutes. What ships is held to the full number in nightly runs.
+takes minutes. What ships is held to the full number in the others, which take hours.
 """
 
 import os
@@ -21,6 +22,7 @@ from properties.record import Record
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
 FULLY, SHARED = 3, 150
+SHARING, LONG = ("dev", "ci"), ("release", "nightly")
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -30,6 +32,7 @@ def register() -> None:
     # Hypothesis itself derandomizes where it sees CI, so each says what it is.
     settings.register_profile("dev", max_examples=100, derandomize=False)
     settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
+    settings.register_profile("release", max_examples=500, derandomize=False)
     settings.register_profile("nightly", max_examples=5000, derandomize=False)
     settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
@@ -38,13 +41,13 @@ def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
     """How many examples the profile (the chosen one) gives a law on one of so many implementations."""
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
-    if not name.startswith("nightly"):  # or "nightly-with-verbose-verbosity", of an option of Hypothesis'
+    if name.startswith(SHARING):  # or "ci-with-verbose-verbosity", of an option of Hypothesis'
         most = most if implementations <= FULLY else max(1, SHARED // implementations)
     return max(1, most // TIMES_AS_LONG) if costly else most
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:
-    """The seed of a run: the user's, else that of the record, else a new one for every nightly run and every record.
+    """The seed of a run: the user's, else that of the record, else a new one for every long run and every record.
 
     None leaves it to Hypothesis, which then also tries again what once failed. Begins the record. Raises Unusable.
     """
@@ -52,7 +55,7 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
     if chosen is None and record is not None:
         chosen = record.seed
     derandomized = settings.get_profile(profile).derandomize
-    if chosen is None and not derandomized and (profile == "nightly" or record is not None):
+    if chosen is None and not derandomized and (profile in LONG or record is not None):
         chosen = str(random.SystemRandom().randrange(2**32))
     if record is not None:
         record.begin(chosen)

@@ -107,16 +107,18 @@ def test_a_record_has_one_seed_and_is_lockstep_s_own(tmp_path: Path) -> None:
         Record(tmp_path)
 
 
-def test_only_nightly_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:
+def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:
     assert run_seed(None, "dev", None) is None
     assert run_seed(None, "ci", Record(tmp_path)) is None
-    assert run_seed(None, "nightly", None) not in (None, run_seed(None, "nightly", None))
+    for profile in ("release", "nightly"):
+        assert run_seed(None, profile, None) not in (None, run_seed(None, profile, None))
 
 
 def test_many_implementations_share_the_examples_of_a_short_run() -> None:
     assert [examples(False, count, "dev") for count in (1, 3, 15, 1000)] == [100, 100, 10, 1]
     assert [examples(True, count, "dev") for count in (1, 15, 1000)] == [10, 1, 1]
     assert [examples(costly, 15, "ci") for costly in (False, True)] == [10, 1]
+    assert [examples(costly, 15, "release") for costly in (False, True)] == [500, 50]
     assert [examples(costly, 15, "nightly") for costly in (False, True)] == [5000, 500]
 
 
