@@ -15,7 +15,9 @@ import os
 import random
 
 from hypothesis import settings
+from hypothesis.errors import InvalidArgument
 
+from properties.implementations import Unusable
 from properties.record import Record
 
 # What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
@@ -51,10 +53,13 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
 
     None leaves it to Hypothesis, which then also tries again what once failed. Begins the record. Raises Unusable.
     """
+    try:
+        derandomized = settings.get_profile(profile).derandomize
+    except InvalidArgument:
+        raise Unusable(f"--hypothesis-profile {profile}: there are {', '.join((*SHARING, *LONG))}") from None
     chosen = given
     if chosen is None and record is not None:
         chosen = record.seed
-    derandomized = settings.get_profile(profile).derandomize
     if chosen is None and not derandomized and (profile in LONG or record is not None):
         chosen = str(random.SystemRandom().randrange(2**32))
     if record is not None:

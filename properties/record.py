@@ -20,7 +20,12 @@ class Record:
         self.folder, self._file = folder, folder / "record.jsonl"
         self._done: dict[tuple[str, int], Any] = {}
         self.seed: str | None = None
-        text = self._file.read_text() if self._file.is_file() else ""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            text = self._file.read_text() if self._file.exists() else ""
+        except OSError as error:
+            words = f"{error.strerror}: {error.filename}; name a folder to write to"
+            raise Unusable(f"--record {folder}: {words}") from None
         self._whole = text[: text.rfind("\n") + 1]  # the last line of a run that was killed may be cut off
         for number, line in enumerate(self._whole.splitlines(), 1):
             try:
@@ -39,7 +44,6 @@ class Record:
         """
         if self._whole and seed != self.seed:
             raise Unusable(f"--record {self.folder}: its run has the seed {self.seed}, not {seed}")
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._file.write_text(self._whole)
         if not self._whole:
             self._append({"seed": seed})

@@ -107,6 +107,14 @@ def test_a_record_has_one_seed_and_is_lockstep_s_own(tmp_path: Path) -> None:
         Record(tmp_path)
 
 
+def test_a_profile_that_is_not_there_and_a_record_that_cannot_be_are_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="--hypothesis-profile weekly: there are dev, ci, release, nightly"):
+        run_seed(None, "weekly", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(Unusable, match=r"--record .*: (File exists|Not a directory): .*; name a folder to write to"):
+        Record(tmp_path / "file" / "folder")
+
+
 def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:
     assert run_seed(None, "dev", None) is None
     assert run_seed(None, "ci", Record(tmp_path)) is None
