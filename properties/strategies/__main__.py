@@ -14,10 +14,11 @@ from properties.claims import Claims
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
 
+_NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no program is drawn for
 _PROMISES: dict[str, Any] = {
-    field.name: True for field in fields(Claims) if field.default is False and field.name != "kernels"
+    field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
-EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial")
+EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant="any")
 
 
 def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:

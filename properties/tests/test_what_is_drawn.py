@@ -10,6 +10,7 @@ from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
 from properties.claims import Claims
+from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
@@ -108,3 +109,14 @@ def test_where_every_bit_is_to_be_known_the_oracle_knows_it() -> None:
 
     draw()
     assert all(known)
+
+
+def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["strategies", "--examples", "100"])
+    table.main()
+    rows = [line.rsplit(maxsplit=2)[:2] for line in capsys.readouterr().out.splitlines()]
+    shown = {name.strip(): float(percent) for name, percent in rows}
+    assert set(FEATURES) <= set(shown)
+    assert shown["world size 2"] > shown["world size 4"] > 0
