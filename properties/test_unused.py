@@ -62,11 +62,11 @@ def test_a_parameter_that_no_rank_used_gets_what_is_claimed(trial: Trial, scenar
 
 
 @law("P6", used_by_nobody, needs=lambda claims: claims.unused == "untouched")
-def test_a_parameter_that_nobody_uses_changes_nothing_for_the_others(trial: Trial, scenario: Scenario) -> None:
-    """With that parameter frozen instead, every value is the same.
+def test_a_parameter_that_nobody_uses_is_as_good_as_frozen(trial: Trial, scenario: Scenario) -> None:
+    """With that parameter frozen instead, every value is the same: its own, and those of the others.
 
-    Why: whoever waits for a gradient that never comes must not keep others from being reduced. Broken by buckets that
-    are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
+    Why: nobody has anything to say of it, and whoever waits for a gradient that never comes must not keep others from
+    being reduced. Broken by buckets that are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
     """
     used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
     parameters = tuple(
@@ -74,7 +74,7 @@ def test_a_parameter_that_nobody_uses_changes_nothing_for_the_others(trial: Tria
         for index, parameter in enumerate(scenario.parameters)
     )
     frozen = trial.run(replace(scenario, parameters=parameters))
-    judge.runs_equal(trial.run(scenario), frozen, "It matters to others that nobody uses a parameter.")
+    judge.runs_equal(trial.run(scenario), frozen, "A parameter that nobody uses is not as good as frozen.")
 
 
 def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -10,7 +10,7 @@ from impls.static_buckets import Bucket, StaticBuckets
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 BY_NOBODY = "test_a_parameter_that_no_rank_used_gets_what_is_claimed"
 BY_SOME = "test_a_parameter_that_some_ranks_used_gets_the_mean_on_all"
-MATES = "test_a_parameter_that_nobody_uses_changes_nothing_for_the_others"
+FROZEN = "test_a_parameter_that_nobody_uses_is_as_good_as_frozen"
 INSIDE = "test_what_was_used_only_inside_no_sync_is_synchronized"
 REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
 SCALES = "test_gradients_scale_with_the_loss"
@@ -24,7 +24,7 @@ class ZerosForUnused(StaticBuckets):
 
     known_fault = "a parameter that no rank used gets a gradient of zeros: weight decay and momentum move it"
     source = "C01 V https://github.com/pytorch/pytorch/issues/28294"
-    killed_by = (MEAN, BY_NOBODY, MATES)
+    killed_by = (MEAN, BY_NOBODY, FROZEN)
 
     def finish_gradient_synchronization(self) -> None:
         """Zeros for what is missing."""
@@ -39,7 +39,7 @@ class LeavesIncompleteBuckets(StaticBuckets):
 
     known_fault = "a bucket with an unused member is never sent: its other members keep local gradients"
     source = "C02 D https://github.com/pytorch/pytorch/issues/128949"
-    killed_by = (MEAN, BY_NOBODY, MATES)
+    killed_by = (MEAN, BY_NOBODY, FROZEN)
 
     def finish_gradient_synchronization(self) -> None:
         """Waits for the buckets that were sent; says nothing of the others."""
@@ -53,7 +53,7 @@ class UnsentBucketIsAnError(StaticBuckets):
 
     known_fault = "a bucket with an unused member ends training with an internal error"
     source = "C04 V https://github.com/NVIDIA/Megatron-LM/issues/1150"
-    killed_by = (MEAN, BY_NOBODY, MATES)
+    killed_by = (MEAN, BY_NOBODY, FROZEN)
 
     def finish_gradient_synchronization(self) -> None:
         """Raises in the middle of training, where it had said that parameters may go unused."""
