@@ -5,6 +5,7 @@ launches counted), the same cases under compute-sanitizer where it runs, and the
 summary is printed last.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,8 +70,6 @@ def run(stage: Stage, folder: Path) -> str:
 
 def direct() -> None:
     """What only a GPU can show. Raises AssertionError."""
-    import torch
-
     from impls.kernels import norm, pack, step
     from impls.kernels.pack import pack as pack_
     from impls.kernels.scale import average_and_clip_
@@ -127,13 +128,8 @@ def require(holds: bool, words: str) -> None:
 
 def cases() -> None:
     """The cases that the properties always try, in this process, on the GPU."""
-    import torch
-
     from properties.kernels import cases, expected, runner
     from properties.kernels.held import fields, must_equal
-
-    if not torch.cuda.is_available():
-        raise SystemExit("benchmarks.gpu needs a CUDA GPU, and torch sees none")
 
     def results(operation: str, case: cases.Case) -> list[expected.Array]:
         request = {"implementation": "impls.kernels.suite:Kernels", "operation": operation, **fields(case)}
@@ -154,8 +150,25 @@ def cases() -> None:
 
 
 def main() -> None:
+    """The whole, or the part that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("folder", nargs="?", default="gpu-logs", type=Path, help="for the logs (default: %(default)s)")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--direct", action="store_true", help="only what a GPU alone can show")
+    alone.add_argument("--cases", action="store_true", help="only the cases that compute-sanitizer watches")
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit(f"benchmarks.gpu needs a CUDA GPU, and torch {torch.__version__} sees none here")
+    if asked.direct:
+        direct()
+    elif asked.cases:
+        cases()
+    else:
+        everything(asked.folder)
+
+
+def everything(folder: Path) -> None:
     """Every stage, then the summary."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "gpu-logs")
     folder.mkdir(parents=True, exist_ok=True)
     summary = [run(stage, folder) for stage in stages()]
     table = folder / "benchmarks.log"
@@ -166,9 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "--direct" in sys.argv:
-        direct()
-    elif "--cases" in sys.argv:
-        cases()
-    else:
-        main()
+    main()

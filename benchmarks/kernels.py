@@ -9,10 +9,10 @@ times as long the others take. Table kept: made once, for tensors that stay; reb
 only.
 """
 
+import argparse
 import datetime
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -285,9 +285,11 @@ def contests(sizes: Sequence[int]) -> Iterator[tuple[torch.dtype, list[tuple[int
 
 def main() -> None:
     """Prints the tables, after the date, the GPU and the versions."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=main.__doc__)
+    parser.add_argument("sizes", nargs="*", type=int, metavar="MIB", help=f"of the lists (default: {SIZES})")
+    sizes = parser.parse_args().sizes or SIZES
     if not torch.cuda.is_available():
-        raise SystemExit("benchmarks.kernels needs a CUDA GPU, and torch sees none")
-    sizes = [int(size) for size in sys.argv[1:]] or SIZES
+        raise SystemExit(f"benchmarks.kernels needs a CUDA GPU, and torch {torch.__version__} sees none here")
     today = datetime.date.today().isoformat()
     print(f"{today}: {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}\n")
     for each in lines(sizes):

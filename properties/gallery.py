@@ -6,9 +6,9 @@ How it is written:
     python -m properties.gallery P3 test_...  only the parts of these laws
 """
 
+import argparse
 import inspect
 import re
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,19 @@ final. A report of a run goes on with a script for `torchrun` that shows the sam
 """
 
 
-def main(asked: list[str]) -> None:
+def main() -> None:
+    """Writes the page, all of it or the parts of the laws that are asked for."""
+    parser = argparse.ArgumentParser(prog="python -m properties.gallery", description=main.__doc__)
+    parser.add_argument("laws", nargs="*", metavar="LAW", help="a number such as P3, or the name of a law's test")
+    asked = parser.parse_args().laws
+    known = {each for law in every_law().values() for each in (law.number, law.name)}
+    for name in asked:
+        if name not in known:
+            parser.error(f"{name}: no law has this number or name; write P3, say")
+    write(asked)
+
+
+def write(asked: list[str]) -> None:
     """Writes the page, law by law; keeps what it has of the laws that are not asked for, if any are."""
     old = PAGE.read_text() if PAGE.is_file() and asked else ""
     kept = {part.partition("\n")[0]: part for part in re.split(r"^(?=## )", old, flags=re.MULTILINE)[1:]}
@@ -105,4 +117,4 @@ def _source(source: str) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
