@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from oracle.program import Scenario
 from properties.budget import Budget
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import Failure, repeat, rerun, took_the_clock
+from properties.strategies.within import beyond
 from properties.trial import Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
@@ -90,7 +92,8 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     Raises LawBroken where the law fails on that example.
     """
     for witness, example in law.witnesses.items():
-        if not trial.witnessed[witness] and getattr(example, "world_size", 1) <= trial.claims.most_ranks:
+        claimed = not isinstance(example, Scenario) or not beyond(trial.claims, example)
+        if not trial.witnessed[witness] and claimed:
             with contextlib.suppress(Refused):
                 law.check(trial, example)
     return [witness for witness in law.witnesses if not trial.witnessed[witness]]

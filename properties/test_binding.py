@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.interpreter import is_exact
-from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, SaveAndLoad, Scenario, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -29,7 +29,7 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which parameters are frozen, and at the end, perhaps, all are trained again."""
+    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again."""
     drawn = st.tuples(exact_scenarios(claims, has=("freeze",), enclosed=False), st.booleans())
     return drawn.map(lambda pair: trained_again(pair[0]) if pair[1] else pair[0]).filter(
         lambda scenario: is_exact(scenario, claims.averaging, claims.unused or "untouched")
@@ -37,11 +37,20 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def trained_again(scenario: Scenario) -> Scenario:
-    """The same, and in the end everything that was trained at first is trained once more."""
-    at_first = [index for index, parameter in enumerate(scenario.parameters) if parameter.trainable]
-    frozen = {index for event in scenario.program if isinstance(event, Freeze) for index in event.parameters}
-    thaw = Freeze(tuple(sorted(frozen.intersection(at_first))), frozen=False)
-    again = (ZeroGrad(), thaw, Backward((tuple(at_first),) * scenario.samples), Finish())
+    """The same, and in the end everything that was trained when it was last wrapped is trained once more."""
+    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    when_wrapped = set(trained)
+    for event in scenario.program:
+        if isinstance(event, Freeze):
+            names = {i for i in range(len(scenario.parameters)) if scenario.tensor(i) in event.parameters}
+            trained = trained - names if event.frozen else trained | names
+        elif isinstance(event, SaveAndLoad):
+            when_wrapped = set(trained)
+    thaw = sorted({scenario.tensor(index) for index in when_wrapped - trained})
+    if not thaw:
+        return scenario
+    reached = tuple(sorted(trained | when_wrapped))
+    again = (ZeroGrad(), Freeze(tuple(thaw), frozen=False), Backward((reached,) * scenario.samples), Finish())
     return replace(scenario, program=scenario.program + again)
 
 

@@ -12,6 +12,7 @@ from properties.calls import Call
 from properties.claims import Claims
 from properties.implementations import Implementation
 from properties.part import WHOLE, Part
+from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
 from worlds.contract import (
     MESSAGES,
@@ -99,6 +100,11 @@ class Trial:
         ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``:
         what else the ranks are told, see `properties.rank.run_program`, or whatever ``function`` says instead.
         """
+        if asked := beyond(self.claims, scenario):
+            raise RuntimeError(
+                f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
+                f"please report it: {scenario!r}"
+            )
         given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
         choices |= {} if part is WHOLE else {"part": part.request()}

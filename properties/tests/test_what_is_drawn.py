@@ -8,12 +8,26 @@ from hypothesis import Phase, given, seed, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
+from oracle.program import (
+    AVERAGINGS,
+    Backward,
+    Finish,
+    Freeze,
+    Parameter,
+    Raise,
+    Replace,
+    SaveAndLoad,
+    Scenario,
+)
 from properties.claims import Claims
+from properties.implementations import look_up
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
+from properties.strategies.within import beyond
 from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
+from properties.trial import Trial
+from worlds.contract import World
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
@@ -120,3 +134,28 @@ def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(
     shown = {name.strip(): float(percent) for name, percent in rows}
     assert set(FEATURES) <= set(shown)
     assert shown["world size 2"] > shown["world size 4"] > 0
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_what_is_not_claimed_is_seen_before_it_runs(what: str) -> None:
+    claims, holds = FORBIDDEN[what]
+    for scenario in drawn(ALL, 150):
+        assert not beyond(ALL, scenario)
+        if holds(scenario) and (what != "different orders" or FEATURES["unused"].occurs(scenario)):
+            assert beyond(claims, scenario), repr(scenario)
+
+
+def test_a_law_that_asks_for_what_is_not_claimed_is_at_fault_itself(sim: World) -> None:
+    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    naive = Trial(implementation, sim)
+    both = ((0, 1), (0, 1))
+    program = (Freeze((1,), frozen=False), Backward(both), Finish())
+    frozen = Scenario(2, (Parameter((1,)), Parameter((1,), trainable=False)), program)
+    words = (
+        "asks impls.naive:NaiveAccumulation for what it does not claim, training what was frozen when it was wrapped"
+    )
+    with pytest.raises(RuntimeError, match=words):
+        naive.run(frozen)
+    saved = replace(frozen, parameters=(Parameter((1,)),) * 2, program=(Freeze((1,)), SaveAndLoad(), *frozen.program))
+    with pytest.raises(RuntimeError, match=words):
+        naive.run(saved)

@@ -1,0 +1,54 @@
+"""Whether a scenario keeps to what is claimed: the last look at what is about to run, drawn or made by a law from what
+was drawn. Whoever is held to more than they claim gets a false alarm.
+"""
+
+from itertools import combinations, pairwise
+
+from oracle.program import Backward, Freeze, SaveAndLoad, Scenario
+from properties.claims import Claims
+from properties.strategies.features import FEATURES
+
+
+def beyond(claims: Claims, scenario: Scenario) -> str:
+    """What the scenario asks for that is not claimed, in a few words; empty where there is nothing."""
+    for name, feature in FEATURES.items():
+        if not feature.claimed(claims) and feature.occurs(scenario):
+            return name
+    parameters = scenario.parameters
+    if scenario.world_size > claims.most_ranks:
+        return f"more than {claims.most_ranks} ranks"
+    if len({parameter.dtype for parameter in parameters}) > 1 and not claims.several_dtypes:
+        return "several dtypes"
+    if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
+        return "scalars"
+    if scenario.broadcast_buffers and claims.buffers != "each":
+        return "buffers broadcast before each forward"
+    if scenario.masters and claims.stage is not None and not claims.masters:
+        return "masters of a sharded optimizer"
+    if not claims.hook_order and any(_reached_apart(batch) for batch in scenario.microbatches):
+        return "different hook orders"
+    return "training what was frozen when it was wrapped" if _trains_what_was_frozen(scenario) else ""
+
+
+def _reached_apart(batch: Backward) -> bool:
+    """Whether two ranks reach two parameters that both of them use in different orders."""
+    for one, other in combinations(batch.orders, 2):
+        places = [other.index(parameter) for parameter in one if parameter in other]
+        if any(second < first for first, second in pairwise(places)):
+            return True
+    return False
+
+
+def _trains_what_was_frozen(scenario: Scenario) -> bool:
+    """Whether a parameter is trained that was frozen when the model was wrapped last, which nobody claims to follow."""
+    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    when_wrapped = trained
+    for event in scenario.program:
+        if isinstance(event, Freeze):
+            names = {index for index in range(len(scenario.parameters)) if scenario.tensor(index) in event.parameters}
+            trained = trained - names if event.frozen else trained | names
+        elif isinstance(event, SaveAndLoad):
+            when_wrapped = trained
+        if not trained <= when_wrapped:
+            return True
+    return False
