@@ -7,7 +7,7 @@ from oracle.program import Scenario
 from properties.naming import element_name
 from worlds.contract import Collective, Outcome
 
-WIDEST = 10  # elements of a collective that are shown
+WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
 MOST = 8  # collectives that are shown
 
 
@@ -41,13 +41,16 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
         ]
         for rank, row in sent.items()
     }
-    columns = max(map(len, cells.values()))
+    longest = max(map(len, cells.values()))
     totals = [_number(sum(values)) for values in zip(*sent.values(), strict=False)]
-    widths = [max(len(cell) for row in (*cells.values(), totals) for cell in row[i : i + 1]) for i in range(columns)]
+    widths = [max(len(cell) for row in (*cells.values(), totals) for cell in row[i : i + 1]) for i in range(longest)]
+    # The first is shown however long it is.
+    columns = max(min(longest, 1), sum(end <= LINE for end in accumulate(width + 3 for width in widths)))
+    widths = widths[:columns]
 
     def row(title: str, parts: list[str]) -> str:
         padded = " | ".join(part.ljust(width) for part, width in zip(parts, widths, strict=False))
-        more = " | ..." if any(call.sent is not None and len(call.sent) > WIDEST for call in calls.values()) else ""
+        more = " | ..." if any(call.sent is not None and len(call.sent) > columns for call in calls.values()) else ""
         return f"   {title:17}| {padded}{more} |"
 
     first = calls[min(calls)]

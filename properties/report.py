@@ -43,7 +43,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
-    words += _entry("Result", broken.headline)
+    words += _entry("Result", broken.headline[:1].upper() + broken.headline[1:])
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
