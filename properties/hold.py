@@ -92,8 +92,10 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     Raises LawBroken where the law fails on that example.
     """
     for witness, example in law.witnesses.items():
-        claimed = not isinstance(example, Scenario) or not beyond(trial.claims, example)
-        if not trial.witnessed[witness] and claimed:
+        scenarios = [
+            each for each in (example if isinstance(example, tuple) else (example,)) if isinstance(each, Scenario)
+        ]
+        if not trial.witnessed[witness] and not any(beyond(trial.claims, scenario) for scenario in scenarios):
             with contextlib.suppress(Refused):
                 law.check(trial, example)
     return [witness for witness in law.witnesses if not trial.witnessed[witness]]

@@ -11,6 +11,7 @@ from properties.law import law
 from properties.strategies import bucket_caps, exact_scenarios
 from properties.trial import Trial
 
+ONE_ORDER = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
 TWO_ORDERS = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
 # Two iterations: torch DDP puts everything into one bucket in the first.
 _ITERATION = (Backward(((0, 1), (0, 1))), Finish())
@@ -84,7 +85,7 @@ def permuted(scenario: Scenario, count: int) -> st.SearchStrategy[tuple[Scenario
     return st.tuples(st.just(scenario), orders.filter(lambda order: count == 1 or order != tuple(range(count))))
 
 
-@law("P8", with_relabeled_ranks, witnesses={"ranks were relabeled": (TWO_ORDERS, (1, 0))})
+@law("P8", with_relabeled_ranks, witnesses={"ranks were relabeled": (ONE_ORDER, (1, 0))})
 def test_it_does_not_matter_which_rank_holds_which_samples(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
@@ -108,7 +109,7 @@ def with_another_registration(claims: Claims) -> st.SearchStrategy[tuple[Scenari
     )
 
 
-@law("P8", with_another_registration, witnesses={"parameters were registered in another order": (TWO_ORDERS, (1, 0))})
+@law("P8", with_another_registration, witnesses={"parameters were registered in another order": (ONE_ORDER, (1, 0))})
 def test_the_result_does_not_depend_on_the_order_of_registration(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
