@@ -41,7 +41,7 @@ def serve(connection: Connection, setup: Setup) -> None:
     import torch.distributed as dist
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
-    from worlds.fresh import fresh_state
+    from worlds.fresh import fresh_state, seed
     from worlds.stand_in import stand_in
 
     if setup.hosts_apart:
@@ -114,6 +114,7 @@ def serve(connection: Connection, setup: Setup) -> None:
         os.environ.update(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))
         result, error = None, None
         fresh_state()
+        seed()
         leftovers = Leftovers()
         try:
             store = dist.PrefixStore(f"example {number}", shared)

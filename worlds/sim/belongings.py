@@ -4,36 +4,25 @@ import os
 import sys
 from functools import cache
 
-import torch
-
-from worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator
-
-
-class _Kept:
-    """Where one rank is with one generator."""
-
-    def __init__(self, generator: Generator, signature: object, state: object) -> None:
-        self._generator, self._signature, self._state = generator, signature, state
-
-    def put_away(self) -> None:
-        now = self._generator.signature()
-        if now != self._signature:
-            self._state = self._generator.state()
-            self._signature = self._generator.signature()
-
-    def take_out(self, out: "_Kept | None") -> None:
-        """``out``: that of the rank that put its own away last, so that the generator need not be looked at."""
-        if self._signature != (self._generator.signature() if out is None else out._signature):
-            self._generator.restore(self._state)
+from worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
 
 
 @cache
-def _at_the_beginning() -> tuple[tuple[Generator, object, object], ...]:
-    """The generators, each with the signature and state in which every example begins."""
-    generators: list[Generator] = [PythonGenerator(), NumPyGenerator()]
-    for generator in generators:
+def _generators() -> tuple[Generator, ...]:
+    return PythonGenerator(), NumPyGenerator(), TorchGenerator()
+
+
+def _signatures() -> tuple[object, ...]:
+    python, numpy, torch = _generators()
+    return python.signature(), numpy.signature(), torch.signature()
+
+
+@cache
+def _at_the_beginning() -> tuple[tuple[object, ...], list[object]]:
+    """The signatures and states in which every example begins."""
+    for generator in _generators():
         generator.seed()
-    return tuple((generator, generator.signature(), generator.state()) for generator in generators)
+    return _signatures(), [generator.state() for generator in _generators()]
 
 
 _environment = os.environ._data  # type: ignore[attr-defined]
@@ -63,15 +52,20 @@ class Belongings:
             b"WORLD_SIZE": b"%d" % world_size,
         }
         self._household, self._modules = household, 0
-        self._random = torch.default_generator.get_state()
-        self._generators = [_Kept(*each) for each in _at_the_beginning()]
+        self._signatures, self._states = _at_the_beginning()
         household.by_rank[rank] = self
 
     def put_away(self) -> None:
         """Remembers what the process has."""
-        self._random = torch.default_generator.get_state()
-        for kept in self._generators:
-            kept.put_away()
+        now = _signatures()
+        if now != self._signatures:
+            self._states = [
+                state if signature == before else generator.state()
+                for generator, state, signature, before in zip(
+                    _generators(), self._states, now, self._signatures, strict=True
+                )
+            ]
+            self._signatures = _signatures()
         if _environment != self._environment:
             before, self._environment = self._environment, dict(_environment)
             changed = [name for name in before | self._environment if before.get(name) != self._environment.get(name)]
@@ -88,13 +82,12 @@ class Belongings:
     def take_out(self) -> None:
         """Makes this rank's what the process has."""
         out, self._household.out = self._household.out, self
-        torch.default_generator.set_state(self._random)
-        for place, kept in enumerate(self._generators):
-            kept.take_out(None if out is None else out._generators[place])
-        names = self._household.differing
-        if out is None:
-            names = dict.fromkeys(sorted(name for name, _ in self._environment.items() ^ _environment.items()))
-        for name in names:
+        there = _signatures() if out is None else out._signatures
+        if self._signatures != there:
+            for place, generator in enumerate(_generators()):
+                if self._signatures[place] != there[place]:
+                    generator.restore(self._states[place])
+        for name in self._environment | _environment if out is None else self._household.differing:
             value = self._environment.get(name)
             if value is None:
                 if _environment.pop(name, None) is not None:

@@ -1,17 +1,21 @@
-"""The hidden generators of `random` and of NumPy, which a process has one of: seen cheaply, kept and set.
+"""The hidden generators of `random`, NumPy and torch, which a process has one of each: seen cheaply, kept and set.
 
-Asking either for its state takes longer than most ranks run between two collectives. So a generator has a *signature*,
-the bytes that it works on, which changes whenever a number is drawn or a seed set, and takes under a microsecond.
+Asking any of them for its state takes longer than most ranks run between two collectives. So a generator has a
+*signature*, the bytes that it works on, which changes whenever a number is drawn or a seed set, and takes well under a
+microsecond.
 """
 
 import ctypes
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
-_Twister = ctypes.c_char * (4 * 624 + 4)  # the Mersenne Twister's 624 words and its place in them
+# All three are Mersenne Twisters: so many bytes of words, and a place in them.
+_WORDS = 4 * 624
+_Twister = ctypes.c_char * (_WORDS + 4)
 
 
 class PythonGenerator:
@@ -74,4 +78,45 @@ class NumPyGenerator:
         np.random.set_state(state)
 
 
-Generator = PythonGenerator | NumPyGenerator
+class TorchGenerator:
+    """torch's for CPU tensors."""
+
+    # ATen's mt19937_data_pod begins with the seed and three numbers that lead to the words; CPUGeneratorImpl keeps it
+    # and behind it the second normal number of a pair, one of float and one of double.
+    _HEAD, _NORMALS = 20, 28
+    _SEED = 0x5EED0F10C57E9
+
+    def __init__(self) -> None:
+        self._hidden: Any = torch.default_generator
+        begun = self.state()
+        self._hidden.manual_seed(self._SEED)
+        start = ctypes.string_at(self._hidden._cdata, _WORDS // 2).find(self._SEED.to_bytes(8, "little"))
+        memory = (ctypes.c_char * (self._HEAD + _WORDS + self._NORMALS)).from_address(self._hidden._cdata + start)
+        self.signature: Callable[[], object] = lambda: memory.raw  # differs from that of any other state
+        if start < 0 or not self._has_words_and_normals(memory.raw):  # a build that has it otherwise is asked
+            self.signature = lambda: self.state().numpy().tobytes()
+        self.restore(begun)
+
+    def _has_words_and_normals(self, raw: bytes) -> bool:
+        words = self.state().numpy()[24 : 24 + 2 * _WORDS].view(np.uint64).astype(np.uint32).tobytes()
+        seen: set[object] = {raw}
+        for _ in range(2):  # the second takes what the first has kept
+            torch.randn(1)
+            seen.add(self.signature())
+        return raw[self._HEAD :].startswith(words) and len(seen) == 3
+
+    def seed(self) -> None:
+        """The state in which every example begins."""
+        self._hidden.manual_seed(0)
+
+    def state(self) -> torch.Tensor:
+        """What `restore` takes."""
+        state: torch.Tensor = self._hidden.get_state()
+        return state
+
+    def restore(self, state: Any) -> None:
+        """Goes on from a state."""
+        self._hidden.set_state(state)
+
+
+Generator: TypeAlias = PythonGenerator | NumPyGenerator | TorchGenerator

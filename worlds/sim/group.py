@@ -10,8 +10,10 @@ import threading
 from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
@@ -26,6 +28,18 @@ from worlds.sim.work import SimWork, WatchedWork
 from worlds.together import Together
 
 
+@cache
+def _nothing() -> Any:
+    """What C++ code finds that asks a group for its backend; it refuses every collective that would go past us.
+
+    DDP's reducer asks whenever it makes buckets, and where there is none pays for an exception.
+    """
+    backend: Any = torch._C._distributed_c10d.FakeProcessGroup
+    options = backend.Options()
+    options.error_on_collective = True
+    return backend._create_internal(0, 1, options)
+
+
 class SimGroup(DescribedGroup):
     """One rank's handle of a group in the simulated world. ``members``: global ranks, by rank in the group."""
 
@@ -34,6 +48,7 @@ class SimGroup(DescribedGroup):
     def __init__(self, rank: int, members: tuple[int, ...], label: str, run: Run) -> None:
         super().__init__(rank, members, label)
         self.run, self.thread = run, get_ident()
+        self._register_backend(torch.device("cpu"), self.BackendType.UNDEFINED, _nothing())
         self._issued = 0  # collectives so far
         self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 

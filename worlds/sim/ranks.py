@@ -16,7 +16,7 @@ from worlds.family import Leftovers
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.core import gather
+from worlds.sim.core import Core, wait_patiently
 from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run
@@ -55,6 +55,7 @@ class Ranks:
         ]
         for thread in self._threads:
             thread.start()
+        self._core = Core(self._threads)
 
     def run(self, job: Job) -> Outcome:
         """One example. The job's world size is this many ranks.
@@ -71,7 +72,7 @@ class Ranks:
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         leftovers = Leftovers()
-        gather(self._threads)
+        self._core.gather()
         self._baton.run()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
@@ -81,6 +82,7 @@ class Ranks:
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)
+        wait_patiently()
         with torch.autograd.set_multithreading_enabled(False):
             while True:
                 self._baton.await_turn(rank)

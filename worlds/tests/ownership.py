@@ -24,7 +24,7 @@ def drawing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         drawn += [random.gauss(0, 1), float(np.random.randn())]
     for _ in range(4):  # the second of a pair of normal numbers is kept apart from a generator's state
         for _ in range(1 + rank % 2):
-            drawn += [random.gauss(0, 1), float(np.random.randn())]
+            drawn += [random.gauss(0, 1), float(np.random.randn()), float(torch.randn(1).double())]
         dist.barrier()
     return {"drawn": drawn}
 

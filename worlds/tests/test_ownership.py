@@ -15,7 +15,7 @@ def run(world: World, function: str, world_size: int, payload: str = "") -> Outc
 def test_every_rank_draws_what_it_would_draw_alone(sim: World) -> None:
     """Ranks draw different counts of numbers in between; what one draws does not depend on the others."""
     drawn = [result["drawn"] for result in results(run(sim, "drawing", 4))]
-    assert [len(set(each)) for each in drawn] == [4 * (3 * (rank + 1) + 2) + 8 * (1 + rank % 2) for rank in range(4)]
+    assert [len(set(each)) for each in drawn] == [4 * (3 * (rank + 1) + 2) + 12 * (1 + rank % 2) for rank in range(4)]
     for rank, each in enumerate(drawn):
         assert each[:3] == drawn[0][:3]
         assert each == results(run(sim, "drawing", rank + 1))[rank]["drawn"]
