@@ -14,7 +14,8 @@ is stepped once and counts once in a norm.
 
 Units are submodules, each with some of the parameters; the others are the root's own. The root's forward goes through
 the parameters in reverse of the order in which backward is to reach them; those in a row that belong to one unit are
-used in one call of it, so a unit may be called more than once. Layouts say how an initial tensor lies in memory. With
+used in one call of it, so a unit may be called more than once. Parameters of units that are ``outside`` are read by the
+root's forward, which does not call the unit for them. Layouts say how an initial tensor lies in memory. With
 ``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. None
 of these changes any value.
 
@@ -191,7 +192,7 @@ class Scenario(Short):
     of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
-    parameters of each submodule.
+    parameters of each submodule; ``outside``: those of them that are read outside of it.
     """
 
     world_size: int
@@ -210,6 +211,7 @@ class Scenario(Short):
     broadcast_buffers: bool = False
     sparse: tuple[int, int] = (0, 1)
     units: tuple[tuple[int, ...], ...] = ()
+    outside: tuple[int, ...] = ()
     replicas: int = 1
 
     def __post_init__(self) -> None:
@@ -242,6 +244,10 @@ class Scenario(Short):
     def unit(self, parameter: int) -> int | None:
         """The unit that a parameter belongs to; None: it is the root's own."""
         return next((number for number, unit in enumerate(self.units) if parameter in unit), None)
+
+    def reader(self, parameter: int) -> int | None:
+        """The unit whose forward reads a parameter; None: the root's does."""
+        return None if parameter in self.outside else self.unit(parameter)
 
     @property
     def all_groups(self) -> tuple[Group, ...]:

@@ -77,6 +77,8 @@ def _check_model(scenario: "Scenario") -> None:
     for index in placed:
         if not 0 <= index < len(scenario.parameters) or placed.count(index) > 1:
             raise ValueError(f"units {scenario.units} do not name parameters once each")
+    if not set(scenario.outside) <= set(placed) or len(set(scenario.outside)) < len(scenario.outside):
+        raise ValueError(f"outside {scenario.outside} does not name parameters of units once each")
     if not isinstance(scenario.replicas, int) or scenario.replicas < 1 or scenario.world_size % scenario.replicas:
         raise ValueError(f"{scenario.world_size} ranks cannot form {scenario.replicas} replicas of equal size")
     for values in (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups)):

@@ -30,6 +30,7 @@ class Claims:
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     tied: bool = False  # a tensor under two names
+    outside: bool = False  # parameters that a module's forward reads from another module, which is not called for them
     buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
     sixteen_bits: bool = False  # parameters in bfloat16 and float16
     layouts: bool = False  # parameters that are not contiguous: transposed, channels last

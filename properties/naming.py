@@ -56,6 +56,7 @@ def _options(scenario: Scenario) -> list[str]:
     """What is not as usual, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
     words += [f"submodule of {names(unit)}" for unit in scenario.units]
+    words += [f"{names(scenario.outside)} read outside of it"] if scenario.outside else []
     words += [] if scenario.replicas == 1 else [f"{scenario.replicas} replicas"]
     words += [] if scenario.bucket_cap is None else [f"bucket cap {scenario.bucket_cap} bytes"]
     if scenario.optimizer != "SGD" or scenario.hyperparameters != Hyperparameters():

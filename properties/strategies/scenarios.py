@@ -128,6 +128,7 @@ def scenarios(
     loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)
     program = loop.write(phases)
     linear = any(getattr(event, "overflow", ()) for event in program)
+    units = models.units(options, len(model))
     scenario = Scenario(
         len(ranks),
         model,
@@ -142,11 +143,12 @@ def scenarios(
         loss_scale=caller.loss_scale,
         buffers=buffers,
         broadcast_buffers=broadcasts,
-        units=models.units(options, len(model)),
+        units=units,
+        outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
-        scenario = replace(scenario, units=())
+        scenario = replace(scenario, units=(), outside=())
     if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
         scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
