@@ -47,6 +47,11 @@ The events:
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
+    Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
+               EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that
+               they have; the means divide by the number of all ranks, or of those that remain (``DIVISORS``).
+    EndJoin    Every rank has run out. Parameters become, on every rank, those of the ranks that were the last to run
+               out, and the caller drops all gradients.
     Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
                of the caller's: in a ``no_sync`` block before forward; in forward; in backward, before the second
                parameter; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes
@@ -67,13 +72,16 @@ from functools import cached_property
 from typing import Any
 
 from oracle.events import (
+    DIVISORS,
     EVENTS,
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
     Hyperparameters,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -83,11 +91,12 @@ from oracle.events import (
     Unscale,
     ZeroGrad,
 )
-from oracle.formats import FORMATS
+from oracle.model import DEFAULTS, LAYOUTS, Buffer, Group, LossScale, Parameter
 from oracle.well_formed import check
 
 __all__ = [
     "AVERAGINGS",
+    "DIVISORS",
     "EVENTS",
     "LAYOUTS",
     "NAMES",
@@ -97,11 +106,13 @@ __all__ = [
     "Backward",
     "Buffer",
     "Clip",
+    "EndJoin",
     "Event",
     "Finish",
     "Freeze",
     "Group",
     "Hyperparameters",
+    "Join",
     "LossScale",
     "Parameter",
     "Raise",
@@ -117,69 +128,7 @@ __all__ = [
 AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
-LAYOUTS = ("contiguous", "transposed", "channels last")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
-_DEFAULTS = Hyperparameters()
-
-
-@dataclass(frozen=True, repr=False)
-class Parameter(Short):
-    """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
-
-    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``; "transposed", the
-    first dimension varies fastest, takes two dimensions or more, and "channels last" four.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    trainable: bool = True
-    tied: int | None = None
-    layout: str = LAYOUTS[0]
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise ValueError(f"a parameter's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
-        if (self.layout == LAYOUTS[1] and len(self.shape) < 2) or (self.layout == LAYOUTS[2] and len(self.shape) != 4):
-            raise ValueError(f"the layout {self.layout!r} is none of shape {self.shape}")
-        if self.dtype not in FORMATS:
-            raise ValueError(f"a parameter's dtype is one of {', '.join(FORMATS)}, not {self.dtype!r}")
-        if any(size < 0 for size in self.shape):
-            raise ValueError(f"a parameter's sizes are at least 0, not {self.shape}")
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
-
-
-@dataclass(frozen=True, repr=False)
-class Buffer(Short):
-    """A float32 tensor of the model that is not trained and that forward changes."""
-
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if any(size < 0 for size in self.shape):
-            raise ValueError(f"a buffer's sizes are at least 0, not {self.shape}")
-
-
-@dataclass(frozen=True, repr=False)
-class Group(Short):
-    """Parameters with hyper-parameters of their own; what is None in them is the scenario's."""
-
-    parameters: tuple[int, ...]
-    hyperparameters: Hyperparameters = _DEFAULTS
-
-
-@dataclass(frozen=True, repr=False)
-class LossScale(Short):
-    """A loss scale, a power of two, and after how many steps in a row that were not skipped it doubles."""
-
-    initial: float
-    growth_interval: int = 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,7 +152,7 @@ class Scenario(Short):
     learning_rate: float = 0.5
     only: tuple[int, int, int, int] | None = field(default=None)
     optimizer: str = "SGD"
-    hyperparameters: Hyperparameters = _DEFAULTS
+    hyperparameters: Hyperparameters = DEFAULTS
     groups: tuple[Group, ...] = ()
     masters: bool = False
     loss_scale: LossScale | None = None
@@ -235,6 +184,15 @@ class Scenario(Short):
         per_rank = self.samples // self.world_size
         mine = self.microbatches[microbatch].orders[rank * per_rank : (rank + 1) * per_rank]
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
+
+    def gone(self, place: int) -> tuple[int, ...]:
+        """The ranks that have run out of micro-batches, and do nothing, when the event of that place comes."""
+        for event in self.program[place::-1]:
+            if isinstance(event, (Join, EndJoin)):
+                break
+            if isinstance(event, Backward):
+                return event.gone
+        return ()
 
     def tensor(self, parameter: int) -> int:
         """The parameter that a parameter is a name of: itself, unless it is tied."""

@@ -19,6 +19,7 @@ Written by Lockstep, needs only torch and the implementation. Run it with
     torchrun --nproc-per-node={world_size} {file}
 """
 
+import contextlib
 import copy
 import datetime
 import itertools

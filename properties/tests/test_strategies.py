@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.program import (
+    DIVISORS,
     Backward,
     Clip,
     Event,
@@ -41,6 +42,7 @@ ALL = Claims(
     empty=True,
     replaces=True,
     replicas=True,
+    joins=DIVISORS,
 )
 PLAIN = Claims(accumulation=False)
 QUIET = list(HealthCheck)
