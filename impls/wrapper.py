@@ -15,6 +15,7 @@ ROBUST = {
     "raises": True,
     "freezing": True,
     "tied": True,
+    "outside": True,
     "empty": True,
     "layouts": True,
     "replaces": True,

@@ -32,6 +32,7 @@ class Zero3(ShardedDataParallel):
 
     claims = {
         **ROBUST,
+        "outside": False,  # a unit is gathered when it is called
         "replaces": False,
         "accumulation": True,
         "unused": "zero",

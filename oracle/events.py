@@ -20,6 +20,7 @@ class Short:
 
 RAISES = ("no_sync", "forward", "backward", "hook")
 NORMS = (1.0, 2.0, 3.0, float("inf"))
+DIVISORS = ("world size", "remaining ranks")
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,13 +41,14 @@ class Backward(Short):
     """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there.
 
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``overflow``: the
-    ranks on which every gradient of this micro-batch is infinite.
+    ranks on which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
     """
 
     orders: tuple[tuple[int, ...], ...]
     synchronize: bool = True
     nested: bool = False
     overflow: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.nested and self.synchronize:
@@ -120,6 +122,22 @@ class SaveAndLoad(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Join(Short):
+    """From here on ranks may run out of micro-batches. ``divide_by``: what means divide by, one of ``DIVISORS``."""
+
+    divide_by: str = DIVISORS[0]
+
+    def __post_init__(self) -> None:
+        if self.divide_by not in DIVISORS:
+            raise ValueError(f"a mean divides by one of {', '.join(map(repr, DIVISORS))}, not by {self.divide_by!r}")
+
+
+@dataclass(frozen=True, repr=False)
+class EndJoin(Short):
+    """All ranks have run out of micro-batches; from here on all take part again."""
+
+
+@dataclass(frozen=True, repr=False)
 class Raise(Short):
     """The caller's own error ends a micro-batch on one rank, or, without ``rank``, on all; the caller catches it."""
 
@@ -142,12 +160,24 @@ class Raise(Short):
 
 
 Event = (
-    Backward | Finish | Unscale | Clip | Step | ZeroGrad | SetHyperparameters | Freeze | Replace | SaveAndLoad | Raise
+    Backward
+    | Finish
+    | Unscale
+    | Clip
+    | Step
+    | ZeroGrad
+    | SetHyperparameters
+    | Freeze
+    | Replace
+    | SaveAndLoad
+    | Join
+    | EndJoin
+    | Raise
 )
 EVENTS: dict[str, type[Event]] = {
     event.__name__: event
     for event in (
         *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
-        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Raise),
+        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Join, EndJoin, Raise),
     )
 }

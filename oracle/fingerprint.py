@@ -13,17 +13,20 @@ or eleven significand bits they soon are, a parameter takes smaller ones, distin
 one element; and where even these do not fit, the scenario is run several times, with a part of the contributions in
 each (``Scenario.sparse``; `runs_needed` says how many).
 
-Each is multiplied by odd(S)**w, S the number of samples and w the largest number of synchronizations in one window
-between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits).
+Each is multiplied by odd(D)**w, D the number of samples and w the largest number of synchronizations in one window
+between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). Where
+means divide by the ranks that remain, D is the least common multiple of all that they divide by. There numbers begin at
+3, as wrappers tell one another with zeros and ones who remains.
 """
 
+import math
 from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from oracle.formats import FORMATS
-from oracle.program import Backward, Scenario, ZeroGrad
+from oracle.program import Backward, Join, Scenario, ZeroGrad
 
 Table = npt.NDArray[np.int64]
 
@@ -76,9 +79,20 @@ def synchronizations(scenario: Scenario) -> int:
     return most
 
 
+def divisor(scenario: Scenario) -> int:
+    """D: a multiple of all that a sum over samples is divided by."""
+    per_rank, divisors, remaining = scenario.samples // scenario.world_size, [scenario.samples], False
+    for event in scenario.program:
+        if isinstance(event, Join):
+            remaining = event.divide_by == "remaining ranks"
+        elif isinstance(event, Backward) and event.synchronize and remaining:
+            divisors.append(per_rank * (scenario.world_size - len(event.gone)))
+    return math.lcm(*divisors)
+
+
 def multiplier(scenario: Scenario) -> int:
-    """odd(S)**w: what every contribution is a multiple of."""
-    return int(odd_part(scenario.samples) ** synchronizations(scenario))
+    """odd(D)**w: what every contribution is a multiple of."""
+    return int(odd_part(divisor(scenario)) ** synchronizations(scenario))
 
 
 def terms(scenario: Scenario) -> int:
@@ -94,10 +108,10 @@ def capacity(scenario: Scenario, parameter: int) -> int:
     """The largest sum of numbers that stays exact in a parameter: 2**p over what they are all multiplied by.
 
     With the quadratic probe that includes the largest initial weight; what weights become later is not looked at. All
-    means but the last are added to once more, with the bits of their fractions: a factor even(S) = S / odd(S) for each.
+    means but the last are added to once more, with the bits of their fractions: a factor even(D) = D / odd(D) for each.
     """
     weights = sum(each.count for each in scenario.parameters) if scenario.probe == "quadratic" else 1
-    fractions = (scenario.samples // odd_part(scenario.samples)) ** (synchronizations(scenario) - 1)
+    fractions = (divisor(scenario) // odd_part(divisor(scenario))) ** (synchronizations(scenario) - 1)
     precision = FORMATS[scenario.parameters[parameter].dtype].precision
     return int(2**precision // (multiplier(scenario) * fractions * max(weights, 1)))
 
@@ -163,7 +177,8 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
     """
     (places, total), (run, runs), together = used.shape, scenario.sparse, max(terms(scenario), 1)
     here = (np.arange(places)[:, None] + np.arange(total)) % runs == run
-    table: Table = numbers(places * total).reshape(places, total)
+    joins = any(isinstance(event, Join) for event in scenario.program)
+    table: Table = numbers(places * total + joins)[joins:].reshape(places, total)
     # Sums over any `together` places that follow one another: what comes together between two ZeroGrads is among them.
     sums = np.cumsum(np.vstack([np.zeros((together, total), dtype=np.int64), table * used * here]), axis=0)
     largest = (sums[together:] - sums[:-together]).max(axis=0, initial=0)

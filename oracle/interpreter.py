@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from oracle import enclosures, hyperparameters, lattice, loss_scaling
+from oracle import enclosures, hyperparameters, joining, lattice, loss_scaling
 from oracle.bounds import Enclosure
 from oracle.clipping import clip
 from oracle.fingerprint import contributions
@@ -26,8 +26,10 @@ from oracle.program import (
     UNUSED,
     Backward,
     Clip,
+    EndJoin,
     Finish,
     Freeze,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -45,13 +47,13 @@ __all__ = ["Expectation", "Values", "interpret", "is_exact"]
 
 @dataclass(frozen=True)
 class Expectation:
-    """What holds on *every* rank, one value per parameter: an array in its dtype and shape, which must come out bit for
-    bit, or an `Inside`, an interval of its shape and dtype that must contain what comes out. None: there is
-    no gradient.
+    """What holds on *every* rank, unless it is gone, one value per parameter: an array in its dtype and shape, which
+    must come out bit for bit, or an `Inside`, an interval of its shape and dtype that must contain what comes out.
+    None: there is no gradient.
 
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
-    ``parameters`` after each Step and SaveAndLoad; after each Step also ``states``, the optimizer's, a mapping per
-    parameter with torch's names (none: never stepped) and "master" for one that has a master, and ``loss_scales``.
+    ``parameters`` after each Step, SaveAndLoad and EndJoin; after each Step also ``states``, the optimizer's, a mapping
+    per parameter with torch's names (none: never stepped) and "master" for one that has a master, and ``loss_scales``.
     ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
     """
 
@@ -119,12 +121,16 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
                 forget(state, event.parameters)
             case SaveAndLoad():
                 _save_and_load(state, event)
+            case Join():
+                state.divide_by = event.divide_by
+            case EndJoin():
+                joining.end(state)
             case Raise():
                 if event.drops_gradients:
                     drop_gradients(state)
         if isinstance(event, (Finish, Unscale, Clip)):
             expectation.gradients[place] = told(state, state.gradients, gradients=True)
-        elif isinstance(event, (Step, SaveAndLoad)):
+        elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
             expectation.parameters[place] = told(state, state.weights)
     return expectation
 
@@ -141,6 +147,7 @@ def _backward(state: State, event: Backward) -> None:
     """Adds each rank's gradients to those there; changes the buffers."""
     if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
         raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
+    joining.leave(state, event.gone)
     ranks, batch = state.scenario.world_size, state.batch
     for buffer in state.buffers:
         if state.scenario.broadcast_buffers and state.broadcast_due:
@@ -213,11 +220,9 @@ def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> No
 
 
 def _finish(state: State, averaging: str, unused: str) -> None:
-    state.gradients.exact[:] = lattice.mean(state.gradients.exact, averaging, state.form)
-    for tensor, value in list(state.gradients.enclosed.items()):
-        ranks = enclosures.ranks_apart(value)
-        mean = enclosures.mean(ranks, averaging, state.scenario.parameters[tensor].dtype)
-        state.gradients.put(tensor, enclosures.stacked([mean] * len(ranks)))
+    state.gradients.exact[:] = lattice.mean(state.gradients.exact[joining.counted(state)], averaging, state.form)
+    for tensor in list(state.gradients.enclosed):
+        joining.mean_of_enclosed(state, tensor, averaging)
     state.has[:] = state.has.any(axis=0) | (state.trained & (unused == "zero"))
     state.infinite[:] = state.infinite.any(axis=0)
 

@@ -14,7 +14,8 @@ is stepped once and counts once in a norm.
 
 Units are submodules, each with some of the parameters; the others are the root's own. The root's forward goes through
 the parameters in reverse of the order in which backward is to reach them; those in a row that belong to one unit are
-used in one call of it, so a unit may be called more than once. Layouts say how an initial tensor lies in memory. With
+used in one call of it, so a unit may be called more than once. Parameters of units that are ``outside`` are read by the
+root's forward, which does not call the unit for them. Layouts say how an initial tensor lies in memory. With
 ``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. None
 of these changes any value.
 
@@ -46,6 +47,11 @@ The events:
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
+    Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
+               EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that
+               they have; the means divide by the number of all ranks, or of those that remain (``DIVISORS``).
+    EndJoin    Every rank has run out. Parameters become, on every rank, those of the ranks that were the last to run
+               out, and the caller drops all gradients.
     Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
                of the caller's: in a ``no_sync`` block before forward; in forward; in backward, before the second
                parameter; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes
@@ -66,13 +72,16 @@ from functools import cached_property
 from typing import Any
 
 from oracle.events import (
+    DIVISORS,
     EVENTS,
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
     Hyperparameters,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -82,11 +91,12 @@ from oracle.events import (
     Unscale,
     ZeroGrad,
 )
-from oracle.formats import FORMATS
+from oracle.model import DEFAULTS, LAYOUTS, Buffer, Group, LossScale, Parameter
 from oracle.well_formed import check
 
 __all__ = [
     "AVERAGINGS",
+    "DIVISORS",
     "EVENTS",
     "LAYOUTS",
     "NAMES",
@@ -96,11 +106,13 @@ __all__ = [
     "Backward",
     "Buffer",
     "Clip",
+    "EndJoin",
     "Event",
     "Finish",
     "Freeze",
     "Group",
     "Hyperparameters",
+    "Join",
     "LossScale",
     "Parameter",
     "Raise",
@@ -116,69 +128,7 @@ __all__ = [
 AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
-LAYOUTS = ("contiguous", "transposed", "channels last")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
-_DEFAULTS = Hyperparameters()
-
-
-@dataclass(frozen=True, repr=False)
-class Parameter(Short):
-    """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
-
-    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``; "transposed", the
-    first dimension varies fastest, takes two dimensions or more, and "channels last" four.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    trainable: bool = True
-    tied: int | None = None
-    layout: str = LAYOUTS[0]
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise ValueError(f"a parameter's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
-        if (self.layout == LAYOUTS[1] and len(self.shape) < 2) or (self.layout == LAYOUTS[2] and len(self.shape) != 4):
-            raise ValueError(f"the layout {self.layout!r} is none of shape {self.shape}")
-        if self.dtype not in FORMATS:
-            raise ValueError(f"a parameter's dtype is one of {', '.join(FORMATS)}, not {self.dtype!r}")
-        if any(size < 0 for size in self.shape):
-            raise ValueError(f"a parameter's sizes are at least 0, not {self.shape}")
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
-
-
-@dataclass(frozen=True, repr=False)
-class Buffer(Short):
-    """A float32 tensor of the model that is not trained and that forward changes."""
-
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if any(size < 0 for size in self.shape):
-            raise ValueError(f"a buffer's sizes are at least 0, not {self.shape}")
-
-
-@dataclass(frozen=True, repr=False)
-class Group(Short):
-    """Parameters with hyper-parameters of their own; what is None in them is the scenario's."""
-
-    parameters: tuple[int, ...]
-    hyperparameters: Hyperparameters = _DEFAULTS
-
-
-@dataclass(frozen=True, repr=False)
-class LossScale(Short):
-    """A loss scale, a power of two, and after how many steps in a row that were not skipped it doubles."""
-
-    initial: float
-    growth_interval: int = 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,7 +141,7 @@ class Scenario(Short):
     of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
-    parameters of each submodule.
+    parameters of each submodule; ``outside``: those of them that are read outside of it.
     """
 
     world_size: int
@@ -202,7 +152,7 @@ class Scenario(Short):
     learning_rate: float = 0.5
     only: tuple[int, int, int, int] | None = field(default=None)
     optimizer: str = "SGD"
-    hyperparameters: Hyperparameters = _DEFAULTS
+    hyperparameters: Hyperparameters = DEFAULTS
     groups: tuple[Group, ...] = ()
     masters: bool = False
     loss_scale: LossScale | None = None
@@ -210,6 +160,7 @@ class Scenario(Short):
     broadcast_buffers: bool = False
     sparse: tuple[int, int] = (0, 1)
     units: tuple[tuple[int, ...], ...] = ()
+    outside: tuple[int, ...] = ()
     replicas: int = 1
 
     def __post_init__(self) -> None:
@@ -234,6 +185,15 @@ class Scenario(Short):
         mine = self.microbatches[microbatch].orders[rank * per_rank : (rank + 1) * per_rank]
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
 
+    def gone(self, place: int) -> tuple[int, ...]:
+        """The ranks that have run out of micro-batches, and do nothing, when the event of that place comes."""
+        for event in self.program[place::-1]:
+            if isinstance(event, (Join, EndJoin)):
+                break
+            if isinstance(event, Backward):
+                return event.gone
+        return ()
+
     def tensor(self, parameter: int) -> int:
         """The parameter that a parameter is a name of: itself, unless it is tied."""
         tied = self.parameters[parameter].tied
@@ -242,6 +202,10 @@ class Scenario(Short):
     def unit(self, parameter: int) -> int | None:
         """The unit that a parameter belongs to; None: it is the root's own."""
         return next((number for number, unit in enumerate(self.units) if parameter in unit), None)
+
+    def reader(self, parameter: int) -> int | None:
+        """The unit whose forward reads a parameter; None: the root's does."""
+        return None if parameter in self.outside else self.unit(parameter)
 
     @property
     def all_groups(self) -> tuple[Group, ...]:

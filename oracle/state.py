@@ -18,7 +18,7 @@ from oracle.hyperparameters import at_the_start
 from oracle.intervals import Interval
 from oracle.lattice import Formats, Inexact, Lattice
 from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.program import Scenario
+from oracle.program import DIVISORS, Scenario
 
 Value = Lattice | Interval
 
@@ -92,6 +92,8 @@ class State:
     skip: bool = False
     batch: int = 0
     broadcast_due: bool = True
+    divide_by: str = DIVISORS[0]
+    gone: tuple[int, ...] = ()
 
     @property
     def tensors(self) -> list[int]:

@@ -10,10 +10,12 @@ from oracle import hyperparameters
 from oracle.events import (
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
     Hyperparameters,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -50,6 +52,7 @@ def check(scenario: "Scenario") -> None:
     _check_model(scenario)
     _check_samples(scenario)
     _check_program(scenario)
+    _check_joins(scenario)
     if scenario.only is not None:
         _check_only(scenario, *scenario.only)
 
@@ -77,6 +80,8 @@ def _check_model(scenario: "Scenario") -> None:
     for index in placed:
         if not 0 <= index < len(scenario.parameters) or placed.count(index) > 1:
             raise ValueError(f"units {scenario.units} do not name parameters once each")
+    if not set(scenario.outside) <= set(placed) or len(set(scenario.outside)) < len(scenario.outside):
+        raise ValueError(f"outside {scenario.outside} does not name parameters of units once each")
     if not isinstance(scenario.replicas, int) or scenario.replicas < 1 or scenario.world_size % scenario.replicas:
         raise ValueError(f"{scenario.world_size} ranks cannot form {scenario.replicas} replicas of equal size")
     for values in (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups)):
@@ -109,7 +114,7 @@ def _check_samples(scenario: "Scenario") -> None:
         if not set(event.overflow) <= set(range(scenario.world_size)):
             raise ValueError(f"an overflow on ranks {event.overflow}, of which there are {scenario.world_size}")
     for batch, rank in itertools.product(range(len(scenario.microbatches)), range(scenario.world_size)):
-        if not scenario.order(batch, rank):
+        if not scenario.order(batch, rank) and rank not in scenario.microbatches[batch].gone:
             raise ValueError(f"rank {rank} uses no parameter in micro-batch {batch}, so there is no backward to run")
 
 
@@ -130,6 +135,8 @@ def _check_program(scenario: "Scenario") -> None:
                 unsynchronized, gradients = not event.synchronize, True
             case ZeroGrad():
                 gradients = gradients and not event.set_to_none
+            case EndJoin():
+                gradients = False
             case SaveAndLoad():
                 gradients = unscaled = False
                 settings = settings if event.optimizer else hyperparameters.at_the_start(scenario)
@@ -146,6 +153,34 @@ def _check_program(scenario: "Scenario") -> None:
                 unscaled = isinstance(event, Unscale)
     if unfinished or unsynchronized:
         raise ValueError("the program ends before its last Backward is synchronized and finished")
+
+
+def _check_joins(scenario: "Scenario") -> None:
+    """Ranks that have run out stay away up to EndJoin, and leave nothing behind that only some ranks have changed."""
+    gone: set[int] | None = None  # outside of any window
+    for event in scenario.program:
+        if isinstance(event, EndJoin if gone is None else Join):
+            raise ValueError(f"{event!r}: a Join is not inside another, and EndJoin ends one")
+        if gone is not None and not isinstance(event, (Backward, Finish, Clip, Step, ZeroGrad, EndJoin)):
+            raise ValueError(f"{event!r} comes before EndJoin, where ranks that have run out would miss it")
+        if isinstance(event, Join | EndJoin):
+            gone = set() if isinstance(event, Join) else None
+        elif isinstance(event, Backward) and (gone is not None or event.gone):
+            everyone, then = set(range(scenario.world_size)), gone
+            gone = set(event.gone)
+            if then is None or not then <= gone < everyone or len(gone) < len(event.gone):
+                has = "no Join" if then is None else f"{sorted(then)} gone before"
+                raise ValueError(f"ranks {event.gone} of {scenario.world_size} cannot be gone after {has}")
+            per_rank = scenario.samples // scenario.world_size
+            if any(order for sample, order in enumerate(event.orders) if sample // per_rank in gone):
+                raise ValueError(f"{event!r} has a micro-batch for a rank that is gone")
+    if gone is not None:
+        raise ValueError("the program ends before EndJoin")
+    options = (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups))
+    options += tuple(event.values for event in scenario.program if isinstance(event, SetHyperparameters))
+    keeps = scenario.optimizer != "SGD" or scenario.masters or any(values.momentum for values in options)
+    if Join in map(type, scenario.program) and (keeps or scenario.loss_scale is not None or scenario.buffers):
+        raise ValueError("Join takes SGD without momentum or masters, no loss scale and no buffers: others keep theirs")
 
 
 def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradients: bool, unscaled: bool) -> None:

@@ -198,6 +198,14 @@ def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContext
     return context
 
 
+def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[Any]:
+    """The context in which ranks may run out of micro-batches; who leaves it early takes part until all have left."""
+    context: contextlib.AbstractContextManager[Any] = wrapped.join(
+        divide_by_initial_world_size=divide_by == "world size"
+    )
+    return context
+
+
 def offers(wrapped: Any) -> frozenset[str]:
     """Which methods of `Sharded` an implementation has."""
     from torch import nn

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from oracle.program import AVERAGINGS, UNUSED
+from oracle.program import AVERAGINGS, DIVISORS, UNUSED
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
@@ -30,6 +30,7 @@ class Claims:
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     tied: bool = False  # a tensor under two names
+    outside: bool = False  # parameters that a module's forward reads from another module, which is not called for them
     buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
     sixteen_bits: bool = False  # parameters in bfloat16 and float16
     layouts: bool = False  # parameters that are not contiguous: transposed, channels last
@@ -37,7 +38,7 @@ class Claims:
     scalars: bool = True  # parameters of no dimensions
     replaces: bool = False  # the caller assigns new parameters after wrapping
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
-    joins: bool = False  # ranks may have unequal numbers of micro-batches
+    joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
@@ -53,6 +54,9 @@ class Claims:
         if not isinstance(self.collectives, tuple) or not set(self.collectives) <= set(COLLECTIVES):
             known = ", ".join(map(repr, COLLECTIVES))
             raise ValueError(f"claims: collectives is a tuple of some of {known}, not {self.collectives!r}")
+        if not isinstance(self.joins, tuple) or not set(self.joins) <= set(DIVISORS):
+            known = ", ".join(map(repr, DIVISORS))
+            raise ValueError(f"claims: joins is a tuple of some of {known}, not {self.joins!r}")
         if self.differentiable and not self.collectives:
             raise ValueError("claims: differentiable goes with collectives")
         if self.most_ranks < 1:

@@ -5,10 +5,12 @@ import numpy as np
 from oracle.program import (
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
     Hyperparameters,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -56,6 +58,7 @@ def _options(scenario: Scenario) -> list[str]:
     """What is not as usual, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
     words += [f"submodule of {names(unit)}" for unit in scenario.units]
+    words += [f"{names(scenario.outside)} read outside of it"] if scenario.outside else []
     words += [] if scenario.replicas == 1 else [f"{scenario.replicas} replicas"]
     words += [] if scenario.bucket_cap is None else [f"bucket cap {scenario.bucket_cap} bytes"]
     if scenario.optimizer != "SGD" or scenario.hyperparameters != Hyperparameters():
@@ -94,7 +97,10 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             if len(set(zip(orders, over, strict=True))) == 1:
                 return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]
             return [
-                f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}" for rank in range(len(orders))
+                f"backward: rank {rank} has run out of micro-batches"
+                if rank in event.gone
+                else f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}"
+                for rank in range(len(orders))
             ]
         case Finish():
             return ["finish the synchronization"]
@@ -120,6 +126,11 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
         case SaveAndLoad():
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]
+        case Join():
+            told = "the number of all ranks" if event.divide_by == "world size" else "the number of ranks that remain"
+            return [f"join: from here on ranks may run out of micro-batches; means divide by {told}"]
+        case EndJoin():
+            return ["end of join: every rank has run out, and has the parameters of the last; gradients become None"]
         case Raise():
             where = "a hook" if event.where == "hook" else event.where
             who = "every rank" if event.rank is None else f"rank {event.rank}"

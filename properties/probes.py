@@ -43,12 +43,16 @@ def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def products(
-    module: nn.Module, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails_at: int | None
+    homes: Sequence[nn.Module],
+    kind: str,
+    coefficients: Sequence[torch.Tensor],
+    run: Iterable[int],
+    fails_at: int | None,
 ) -> torch.Tensor:
-    """The part of the loss of some parameters of a module, made in that order."""
+    """The part of the loss of some parameters, made in that order. ``homes``: the module that holds each."""
     loss = torch.zeros((), device=place())
     for index in run:
-        parameter = getattr(module, parameter_name(index))
+        parameter = getattr(homes[index], parameter_name(index))
         if index == fails_at:
             parameter = _Fails.apply(parameter)
         values = parameter if kind == "linear" else parameter.square() / 2
@@ -63,7 +67,7 @@ class Unit(nn.Module):
         self, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails_at: int | None
     ) -> torch.Tensor:
         """The sum of the products of some of its parameters."""
-        return products(self, kind, coefficients, run, fails_at)
+        return products((self,) * len(coefficients), kind, coefficients, run, fails_at)
 
 
 class Probe(nn.Module):
@@ -85,6 +89,8 @@ class Probe(nn.Module):
                 self.register_module(f"unit{number}", unit)
             places = map(scenario.unit, range(len(scenario.parameters)))
             self.homes = tuple(self if number is None else units[number] for number in places)
+        # The module whose forward reads each: not the one that holds it, where another reads it.
+        self.readers = tuple(self if index in scenario.outside else home for index, home in enumerate(self.homes))
         made: list[nn.Parameter] = []
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
             if parameter.tied is None:
@@ -127,9 +133,9 @@ class Probe(nn.Module):
             getattr(self, f"buffer{index}").add_(self.increment)
         fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None
         loss = torch.zeros((), device=place())
-        for module, run in itertools.groupby(reversed(order), self.homes.__getitem__):
+        for module, run in itertools.groupby(reversed(order), self.readers.__getitem__):
             if module is self:
-                loss = loss + products(self, self.kind, coefficients, run, fails_at)
+                loss = loss + products(self.homes, self.kind, coefficients, run, fails_at)
             else:
                 loss = loss + module(self.kind, coefficients, tuple(run), fails_at)
         for index in self.frozen:

@@ -16,8 +16,10 @@ from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import (
     Backward,
     Clip,
+    EndJoin,
     Finish,
     Freeze,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -46,10 +48,11 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     values that it begins with. ``registered`` may give another order in which the model registers its parameters.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
-    ``parameters`` after each Step and SaveAndLoad, as lists of arrays (None: no gradient); ``initial`` parameters after
-    construction; ``hooks``: for each micro-batch the parameters in the order in which their gradients became final;
-    ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which
-    collectives, from and up to, only served to look at what is held in shards; and the file that the part ``saved``.
+    ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
+    before which the rank has run out of micro-batches; ``initial`` parameters after construction; ``hooks``: for each
+    micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
+    ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which collectives, from and up
+    to, only served to look at what is held in shards; and the file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
@@ -81,6 +84,7 @@ class Rank:
         self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
+        self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
         self.batches = iter(enumerate(coefficients(scenario, role)))
 
     def construct(self) -> None:
@@ -150,6 +154,11 @@ class Rank:
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
         event, seen = self.scenario.program[place], self.seen
+        if self.role in self.scenario.gone(place):
+            if isinstance(event, Backward):
+                next(self.batches)
+                self.window.close()
+            return
         match event:
             case Backward():
                 self.backward(event)
@@ -182,11 +191,16 @@ class Rank:
                 self.file = None
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
+            case Join():
+                self.window.enter_context(adapter.joining(self.wrapped, event.divide_by))
+            case EndJoin():
+                self.window.close()
+                self.zero_grad(set_to_none=True)
             case Raise():
                 self.fail(event)
         if isinstance(event, (Finish, Unscale, Clip)):
             seen["gradients"][place] = self.gradients()
-        elif isinstance(event, (Step, SaveAndLoad)):
+        elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
             seen["parameters"][place] = self.parameters()
 
     def save(self) -> tuple[Any, Any]:

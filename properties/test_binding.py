@@ -82,3 +82,13 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     NVIDIA/Megatron-LM#6164.
     """
     judge.by_the_oracle(trial, scenario, "A tensor of two names is not treated as one.")
+
+
+@law("P15", lambda claims: exact_scenarios(claims, has=("outside",)), needs=lambda claims: claims.outside)
+def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, scenario: Scenario) -> None:
+    """A parameter that another module's forward reads, where its own is not called for it, is synchronized like others.
+
+    Why: a parameter is an attribute that any code may read, as a head reads the embedding's. Broken by gathering only
+    for modules that are called: NVIDIA/Megatron-LM#4467, or by what stands there instead: deepspeedai/DeepSpeed#930.
+    """
+    judge.by_the_oracle(trial, scenario, "A parameter that another module reads is not treated as its own.")

@@ -41,7 +41,7 @@ SimpleProfiler.profiling = _OfManyRanks()
 class FSDP1(nn.Module):
     """FULL_SHARD. Every rank uses the same parameters."""
 
-    claims: dict[str, Any] = {"hook_order": False, "accumulation": True, "stage": 3, "scalars": False}
+    claims: dict[str, Any] = {"hook_order": False, "accumulation": True, "outside": True, "stage": 3, "scalars": False}
     strategy = ShardingStrategy.FULL_SHARD
 
     def __init__(self, module: nn.Module) -> None:

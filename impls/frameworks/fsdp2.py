@@ -21,6 +21,9 @@ from impls.wrapper import broadcast_from_rank_zero
 class FSDP2(nn.Module):
     """As it comes. Every rank calls the same units in the same order and uses the same parameters: else gathers and
     reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
+
+    Not claimed: parameters that another module reads. It reads a shard, which ends in an error, or, where the parameter
+    has one element, in a wrong gradient.
     """
 
     claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True, "scalars": False}

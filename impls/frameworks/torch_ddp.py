@@ -14,6 +14,7 @@ _CLAIMS = {
     "several_dtypes": True,
     "sixteen_bits": True,
     "tied": True,
+    "outside": True,
     "empty": True,
     "layouts": True,
     "buffers": "each",

@@ -21,6 +21,7 @@ class GathersAndAdds(DataParallel):
         "several_dtypes": True,
         "unused": "untouched",
         "tied": True,
+        "outside": True,
         "buffers": "each",
         "reentrant": "any",
     }

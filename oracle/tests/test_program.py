@@ -139,6 +139,8 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (SetHyperparameters(Hyperparameters(nesterov=True)), *BATCH)}, "nesterov needs a momentum"),
         ({"only": (0, 0, 0, 0), "probe": "quadratic"}, "only (0, 0, 0, 0) takes the linear probe"),
         ({"loss_scale": LossScale(3.0)}, "3.0"),
+        ({"outside": (0,)}, "outside (0,) does not name parameters of units"),
+        ({"units": ((0,),), "outside": (0, 0)}, "outside (0, 0) does not name parameters of units once each"),
         ({"loss_scale": LossScale(2.0, 1.5)}, "1.5"),  # type: ignore[arg-type]
         ({"hyperparameters": Hyperparameters(learning_rate=float("inf"))}, "learning_rate inf is not finite"),
         ({"optimizer": "Adam", "hyperparameters": Hyperparameters(betas=(0.5,))}, "(0.5,)"),  # type: ignore[arg-type]

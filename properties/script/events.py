@@ -13,9 +13,11 @@ from oracle.optimizers import SGD, Adam
 from oracle.program import (
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -58,8 +60,15 @@ class Writer:
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
-            lines += [*self.event(number, event), *seen(self.scenario, self.expected, number, self.held)]
+            done = [*self.event(number, event), *seen(self.scenario, self.expected, number, self.held)]
+            lines += self.unless_gone(number, event, done)
         return lines
+
+    def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
+        """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
+        gone = self.scenario.gone(number)
+        leaving = [f"if rank in {gone}:", "    window.close()"] if gone and isinstance(event, Backward) else []
+        return [*leaving, f"if rank not in {gone}:", *(f"    {line}" for line in done)] if gone and done else done
 
     def construct(self) -> list[str]:
         """The model, as it is frozen now, and the implementation around it."""
@@ -137,6 +146,11 @@ class Writer:
                 return [line for tensor in event.parameters for line in self.replace(tensor)]
             case SaveAndLoad():
                 return self.save(event)
+            case Join():
+                join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
+                return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
+            case EndJoin():
+                return ["window.close()", *self.event(number, ZeroGrad())]
             case Raise():
                 return self.fail(event)
 

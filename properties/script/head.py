@@ -19,6 +19,7 @@ Written by Lockstep, needs only torch and the implementation. Run it with
     torchrun --nproc-per-node={world_size} {file}
 """
 
+import contextlib
 import copy
 import datetime
 import itertools
@@ -132,6 +133,9 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     lines += ["        self.increment = 0"] if scenario.buffers else []
     for number in range(len(scenario.buffers)):
         lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
+    for index in scenario.outside:
+        lines += ["", "    @property", f"    def {parameter_name(index)}(self):"]
+        lines += [f"        return {place(scenario, index, 'self')}  # read outside of its module"]
     return [*lines, "", *_forward(scenario, raises)]
 
 
@@ -165,9 +169,9 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     if not scenario.units:
         return [*lines, f"        return products(self, coefficients, order[::-1]{failing}){read}"]
     units = {
-        parameter_name(index): f"unit{scenario.unit(index)}"
+        parameter_name(index): f"unit{scenario.reader(index)}"
         for index in range(len(scenario.parameters))
-        if scenario.unit(index) is not None
+        if scenario.reader(index) is not None
     }
     lines += [f"        units = {units}", "        loss = torch.zeros(())"]
     lines += ["        for unit, run in itertools.groupby(order[::-1], units.get):"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracle.interpreter import Expectation
 from oracle.intervals import Interval
-from oracle.program import Clip, Finish, SaveAndLoad, Scenario, Step, Unscale
+from oracle.program import Clip, EndJoin, Finish, SaveAndLoad, Scenario, Step, Unscale
 from oracle.state import Told
 from properties.naming import parameter_name
 
@@ -19,7 +19,7 @@ def seen(scenario: Scenario, expected: Expectation | None, number: int, held: Ca
         kind, values = (
             ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", "tensors()")
         )
-        looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad))
+        looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad, EndJoin))
         return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looked_at else []
     lines: list[str] = []
     if number in expected.norms:

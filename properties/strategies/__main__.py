@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import Scenario
+from oracle.program import DIVISORS, Scenario
 from properties.claims import Claims
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
@@ -18,7 +18,7 @@ _NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
-EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant="any")
+EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant="any", joins=DIVISORS)
 
 
 def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:

@@ -135,7 +135,11 @@ FEATURES: dict[str, Feature] = {
         options=("layout",),
     ),
     "units": Feature(lambda s: bool(s.units), options=("units",)),
+    "outside": Feature(lambda s: bool(s.outside), lambda claims: claims.outside, options=("outside",)),
     "replicas": Feature(lambda s: s.replicas > 1, lambda claims: claims.replicas, options=("replicas",)),
+    "joins": Feature(
+        lambda s: any(batch.gone for batch in s.microbatches), lambda claims: bool(claims.joins), ("join",)
+    ),
     "replace": Feature(_has(Replace), lambda claims: claims.replaces, ("replace",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
 }

@@ -77,9 +77,9 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
 
 def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
     """None; or the last parameter a unit, all in one, each its own, or two halves."""
-    if "units" not in options:
+    if not {"units", "outside"} & options.keys():
         return ()
-    match options["units"] % 4:
+    match options.get("units", options.get("outside", 0)) % 4:
         case 0:
             return ((count - 1,),)
         case 1:
@@ -89,11 +89,23 @@ def units(options: Options, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(half for half in (tuple(range(count // 2)), tuple(range(count // 2, count))) if half)
 
 
+def outside(options: Options, units: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """None of the units' parameters; or the last of them, all of the last unit, or the first."""
+    if "outside" not in options:
+        return ()
+    match options["outside"] // 4:
+        case 0:
+            return units[-1][-1:]
+        case 1:
+            return units[-1]
+    return units[0][:1]
+
+
 def called_alike(scenario: Scenario) -> bool:
     """Whether all ranks call the same units in the same order, as they must where units are gathered to be used."""
     for batch in range(len(scenario.microbatches)):
         orders = (scenario.order(batch, rank) for rank in range(scenario.world_size))
-        if len({tuple(unit for unit, _ in groupby(map(scenario.unit, order))) for order in orders}) > 1:
+        if len({tuple(unit for unit, _ in groupby(map(scenario.reader, order))) for order in orders}) > 1:
             return False
     return True
 

@@ -7,9 +7,11 @@ from math import factorial
 from oracle.program import (
     Backward,
     Clip,
+    EndJoin,
     Event,
     Finish,
     Freeze,
+    Join,
     Parameter,
     Raise,
     Replace,
@@ -23,8 +25,16 @@ from properties.claims import Claims
 from properties.strategies.training import SET, TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace")
-NEEDS_CLAIM = {"nested": "accumulation", "freeze": "freezing", "raise": "raises", "replace": "replaces"}
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace", "join")
+NEEDS_CLAIM = {
+    "nested": "accumulation",
+    "freeze": "freezing",
+    "raise": "raises",
+    "replace": "replaces",
+    "join": "joins",
+}
+# What goes on while ranks run out of micro-batches; anything else ends that.
+WHILE_JOINED = ("synchronize", "local", "nested", "step", "clip", "drop gradients", "zero gradients", "join")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
@@ -98,11 +108,13 @@ class Loop:
         self.events: list[Event] = []
         self.clips_at: list[int] = []
         self.local = self.gradients = self.infinite = self.unscaled = False
+        self.gone: tuple[int, ...] | None = None  # the ranks that have run out of micro-batches; None: nobody may
 
     def write(self, phases: Sequence[Phase]) -> tuple[Event, ...]:
         """The program."""
         for phase in phases:
             self.add(phase)
+        self.end_join()
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
         if self.local or last.get(Backward, -1) <= max(
@@ -115,6 +127,8 @@ class Loop:
 
     def add(self, phase: Phase) -> None:
         """The event of a phase, if the loop can have it here, after what it takes."""
+        if phase.kind not in WHILE_JOINED:
+            self.end_join()
         match phase.kind:
             case "synchronize":
                 self.backward(phase)
@@ -157,14 +171,20 @@ class Loop:
                 self.when_wrapped = set(self.trained)
             case "raise":
                 self.error(phase)
+            case "join":
+                self.join(phase)
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
 
     def backward(self, phase: Phase, synchronize: bool = True, nested: bool = False, overflow: bool = False) -> None:
         """One micro-batch."""
-        orders = tuple(order(rank, phase, self.trained, self.claims) for rank in self.ranks)
+        gone = self.gone or ()
+        orders = tuple(
+            () if number in gone else order(rank, phase, self.trained, self.claims)
+            for number, rank in enumerate(self.ranks)
+        )
         over = (phase.shift % len(self.ranks),) if overflow else ()
-        self.events.append(Backward(orders, synchronize, nested, over))
+        self.events.append(Backward(orders, synchronize, nested, over, gone))
         self.events += [Finish()] if synchronize else []
         self.local, self.gradients, self.infinite = not synchronize, True, self.infinite or overflow
 
@@ -210,6 +230,26 @@ class Loop:
             self.zero()
         self.events.append(Freeze((tensor,), not thaws))
         self.trained = tuple(sorted({*self.trained, *names})) if thaws else left
+
+    def join(self, phase: Phase) -> None:
+        """Ranks run out of micro-batches: the last that is there, all but the first, or the first."""
+        if self.gone is None:
+            self.settled(phase)
+            divisors = self.claims.joins
+            self.events.append(Join(divisors[phase.shift // 2 % len(divisors)]))
+            self.gone = ()
+        there = [rank for rank in range(len(self.ranks)) if rank not in self.gone]
+        leaving = {0: there[-1:], 1: there[1:], 2: there[:1]}[phase.twist % 3] if len(there) > 1 else []
+        self.gone = tuple(sorted({*self.gone, *leaving}))
+
+    def end_join(self) -> None:
+        """Every rank has run out, the last ones after a micro-batch without the others."""
+        if self.gone is not None:
+            last = next(event for event in self.events[::-1] if isinstance(event, (Join, Backward)))
+            if self.local or isinstance(last, Join) or last.gone != self.gone:
+                self.backward(Phase("synchronize"))
+            self.events.append(EndJoin())
+            self.gone, self.gradients = None, False
 
     def error(self, phase: Phase) -> None:
         """The caller's; inside no_sync only where there is one."""

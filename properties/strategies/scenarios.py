@@ -25,6 +25,8 @@ MOST_OPTIONS = 3
 # Of the caller, in whatever is claimed; the others have a feature of their name.
 CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
 ENCLOSED = ("adam", "long rate")
+# What ranks that have run out of micro-batches would keep as it was.
+STATEFUL = ("momentum", "adam", "masters", "loss scale", "buffers")
 
 # Ranks, events and options are drawn apart, each as a list: either shrinks by dropping any element, and the rest keeps
 # its meaning. As tuples, which Hypothesis draws in half the time that objects take.
@@ -62,10 +64,13 @@ def exact_scenarios(
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios of which the oracle knows every bit, or, if ``enclosed``, an interval for what no data makes exact.
 
-    ``has``: names of features (`properties.strategies.features`) that each of them has. Laws that compare two runs bit
-    for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
+    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where "joins" is one of
+    them do ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs
+    bit for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
     """
     features = tuple(wanted(tuple(has), claims, enclosed))
+    if "joins" not in has:
+        claims = replace(claims, joins=())
     unused = claims.unused or "untouched"
 
     def of_use(scenario: Scenario) -> bool:
@@ -117,17 +122,21 @@ def scenarios(
     least = max((feature.parameters for feature in features), default=1)
     seed = models.ModelSeed(*draw(models.model_seeds(least)))
     model = models.model(seed, options, claims, len(ranks))
-    buffers = models.buffers(options)
-    broadcasts = bool(buffers) and claims.buffers == "each"
     phases = [Phase(*each) for each in draw(_phases(claims))]
     for feature in features:
         phases = _with(phases, feature.phases, draw)
+    if any(phase.kind == "join" for phase in phases):
+        phases = [phase for phase in phases if phase.kind != "overflow"]
+        options = {name: form for name, form in options.items() if name not in STATEFUL}
     if any(phase.kind == "overflow" for phase in phases):
         options.setdefault("loss scale", 0)
     caller = training(options, model, not enclosed, claims.stage is None or claims.masters)
+    buffers = models.buffers(options)
+    broadcasts = bool(buffers) and claims.buffers == "each"
     loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)
     program = loop.write(phases)
     linear = any(getattr(event, "overflow", ()) for event in program)
+    units = models.units(options, len(model))
     scenario = Scenario(
         len(ranks),
         model,
@@ -142,11 +151,12 @@ def scenarios(
         loss_scale=caller.loss_scale,
         buffers=buffers,
         broadcast_buffers=broadcasts,
-        units=models.units(options, len(model)),
+        units=units,
+        outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
-        scenario = replace(scenario, units=())
+        scenario = replace(scenario, units=(), outside=())
     if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
         scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario

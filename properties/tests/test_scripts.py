@@ -123,6 +123,7 @@ EVERYTHING = Scenario(
     loss_scale=LossScale(8.0, 1),
     buffers=(Buffer((2,)),),
     units=((1, 2),),
+    outside=(2,),
     sparse=(0, 2),
 )
 

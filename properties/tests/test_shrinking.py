@@ -85,6 +85,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "empty": Scenario(2, (ONE, Parameter((0,))), BOTH),
     "layout": Scenario(2, (Parameter((2, 3), layout="transposed"),), SYNCHRONIZED),
     "units": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),)),
+    "outside": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),), outside=(0,)),
     "replicas": Scenario(2, (ONE,), SYNCHRONIZED, replicas=2),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.program import (
+    DIVISORS,
     Backward,
     Clip,
     Event,
@@ -34,12 +35,14 @@ ALL = Claims(
     raises=True,
     freezing=True,
     tied=True,
+    outside=True,
     buffers="initial",
     sixteen_bits=True,
     layouts=True,
     empty=True,
     replaces=True,
     replicas=True,
+    joins=DIVISORS,
 )
 PLAIN = Claims(accumulation=False)
 QUIET = list(HealthCheck)
@@ -112,7 +115,7 @@ def norm_at(relation: Callable[[float, float], bool]) -> Holds:
 def used_twice(scenario: Scenario) -> bool:
     """Whether some rank's forward calls a submodule, then another module, then the first again."""
     calls = (
-        [unit for unit, _ in itertools.groupby(map(scenario.unit, order))]
+        [unit for unit, _ in itertools.groupby(map(scenario.reader, order))]
         for batch in scenario.microbatches
         for order in batch.orders
     )
@@ -206,6 +209,13 @@ test_can_produce_several_submodules = can_produce(lambda s: len(s.units) > 1)
 test_can_produce_a_submodule_that_is_used_twice = can_produce(used_twice)
 test_can_produce_a_parameter_of_the_root_beside_submodules = can_produce(
     lambda s: 0 < sum(map(len, s.units)) < len(s.parameters)
+)
+test_can_produce_a_parameter_read_outside_its_module = can_produce(lambda s: len(s.outside) == 1)
+test_can_produce_a_submodule_that_is_read_and_not_called = can_produce(
+    lambda s: any(set(unit) == set(s.outside) for unit in s.units)
+)
+test_can_produce_a_submodule_that_is_called_and_read_outside_too = can_produce(
+    lambda s: any(0 < len(set(unit) & set(s.outside)) < len(unit) for unit in s.units)
 )
 test_can_produce_replicas_that_are_sharded = can_produce(lambda s: 1 < s.replicas < s.world_size)
 test_can_produce_replicas_of_one_rank = can_produce(lambda s: 1 < s.replicas == s.world_size)

@@ -73,6 +73,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "errors": (unclaimed("raises"), has(Raise)),
     "freezing": (unclaimed("freezing"), has(Freeze)),
     "ties": (unclaimed("tied"), lambda s: any(p.tied is not None for p in s.parameters)),
+    "parameters read outside their module": (unclaimed("outside"), lambda s: bool(s.outside)),
     "buffers": (unclaimed("buffers"), lambda s: bool(s.buffers)),
     "16 bits": (unclaimed("sixteen_bits"), lambda s: s.masters or FEATURES["16 bits"].occurs(s)),
     "layouts": (unclaimed("layouts"), lambda s: any(p.layout != "contiguous" for p in s.parameters)),

@@ -1,0 +1,69 @@
+"""What a scenario's model consists of, and what goes with it: parameters, buffers, groups of them, a loss scale."""
+
+from dataclasses import dataclass
+
+from oracle.events import Hyperparameters, Short
+from oracle.formats import FORMATS
+
+LAYOUTS = ("contiguous", "transposed", "channels last")
+DEFAULTS = Hyperparameters()
+
+
+@dataclass(frozen=True, repr=False)
+class Parameter(Short):
+    """One parameter: its shape, its dtype (a name in ``FORMATS``), and whether it is trained.
+
+    ``tied``: the earlier parameter of which this is another name. ``layout``: one of ``LAYOUTS``; "transposed", the
+    first dimension varies fastest, takes two dimensions or more, and "channels last" four.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    trainable: bool = True
+    tied: int | None = None
+    layout: str = LAYOUTS[0]
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"a parameter's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+        if (self.layout == LAYOUTS[1] and len(self.shape) < 2) or (self.layout == LAYOUTS[2] and len(self.shape) != 4):
+            raise ValueError(f"the layout {self.layout!r} is none of shape {self.shape}")
+        if self.dtype not in FORMATS:
+            raise ValueError(f"a parameter's dtype is one of {', '.join(FORMATS)}, not {self.dtype!r}")
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"a parameter's sizes are at least 0, not {self.shape}")
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, repr=False)
+class Buffer(Short):
+    """A float32 tensor of the model that is not trained and that forward changes."""
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"a buffer's sizes are at least 0, not {self.shape}")
+
+
+@dataclass(frozen=True, repr=False)
+class Group(Short):
+    """Parameters with hyper-parameters of their own; what is None in them is the scenario's."""
+
+    parameters: tuple[int, ...]
+    hyperparameters: Hyperparameters = DEFAULTS
+
+
+@dataclass(frozen=True, repr=False)
+class LossScale(Short):
+    """A loss scale, a power of two, and after how many steps in a row that were not skipped it doubles."""
+
+    initial: float
+    growth_interval: int = 2000

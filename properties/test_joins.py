@@ -1,0 +1,49 @@
+"""P1, P4 and P5 where ranks have unequal numbers of micro-batches, as torch's Join context lets them."""
+
+from hypothesis import strategies as st
+
+from oracle.program import Scenario
+from properties import judge
+from properties.claims import Claims
+from properties.law import law
+from properties.strategies import exact_scenarios
+from properties.trial import Trial
+
+
+def joins(claims: Claims) -> bool:
+    """Whether ranks may run out of micro-batches."""
+    return bool(claims.joins)
+
+
+def running_out(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which a rank runs out of micro-batches before others do."""
+    return exact_scenarios(claims, has=("joins",))
+
+
+@law("P1", running_out, needs=joins)
+def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
+    trial: Trial, scenario: Scenario
+) -> None:
+    """While some ranks have micro-batches, gradients there are the sum of theirs, divided by the number of all ranks or
+    of those that remain, as the caller chooses; in the end every rank has the parameters of the last.
+
+    Why: divided by all, every sample weighs the same; divided by those that remain, a step is that of a smaller world.
+    Nothing of a rank that is gone is due. pytorch/pytorch#38174 says how both are meant.
+    """
+    judge.by_the_oracle(trial, scenario, "Where ranks ran out of micro-batches, values are not what the others' make.")
+
+
+def running_out_while_accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same, inside `no_sync` too where that is claimed."""
+    return exact_scenarios(claims, has=("joins", "accumulation") if claims.accumulation else ("joins",))
+
+
+@law("P5", running_out_while_accumulating, needs=joins)
+def test_ranks_that_have_run_out_take_part_in_every_collective_of_the_others(trial: Trial, scenario: Scenario) -> None:
+    """From the first rank that has run out to the last, all ranks issue the same collectives.
+
+    Why: a collective that one rank does not come to waits for ever. Whether the others will reduce after a micro-batch
+    only they know, and must tell. Broken where ranks that were done took part in a reduction that `no_sync` had put
+    off: pytorch/pytorch#44427.
+    """
+    judge.same_collectives(trial.run(scenario), "Ranks that have run out of micro-batches do something else.")
