@@ -37,6 +37,7 @@ class Zero3(ShardedDataParallel):
         "unused": "zero",
         "stage": 3,
         "lean": True,
+        "slices": "units",
         "masters": True,
         "layouts": True,
         "replicas": True,

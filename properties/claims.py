@@ -12,6 +12,8 @@ BUFFERS = ("initial", "each")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
 # fires once for each, and only the last makes its gradient final.
 REENTRANT = ("each once", "any")
+# What is laid end to end and cut into equal slices.
+SLICES = ("buckets", "units")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Claims:
     joins: bool = False  # ranks may have unequal numbers of micro-batches
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
+    slices: str | None = None  # and cut as one of SLICES says (`properties.slices`), every rank holds that to the byte
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
@@ -64,6 +67,10 @@ class Claims:
         if self.reentrant not in (None, *REENTRANT):
             known = ", ".join(map(repr, REENTRANT))
             raise ValueError(f"claims: reentrant is None or one of {known}, not {self.reentrant!r}")
+        if self.slices not in (None, *SLICES):
+            raise ValueError(f"claims: slices is None or one of {', '.join(map(repr, SLICES))}, not {self.slices!r}")
+        if self.slices is not None and not (self.lean and self.stage):
+            raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 
