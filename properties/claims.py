@@ -14,6 +14,9 @@ BUFFERS = ("initial", "each")
 REENTRANT = ("each once", "any")
 # What is laid end to end and cut into equal slices.
 SLICES = ("buckets", "units")
+# By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
+# again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
+MOVES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Claims:
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
     slices: str | None = None  # and cut as one of SLICES says (`properties.slices`), every rank holds that to the byte
+    moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
@@ -71,6 +75,9 @@ class Claims:
             raise ValueError(f"claims: slices is None or one of {', '.join(map(repr, SLICES))}, not {self.slices!r}")
         if self.slices is not None and not (self.lean and self.stage):
             raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
+        if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
+            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
+            raise ValueError(f"claims: moves is None, {known}, not {self.moves!r} at stage {self.stage}")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 

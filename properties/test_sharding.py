@@ -82,7 +82,7 @@ def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario
     Gradients are exact, and what then rounds, rounds each element alike. Broken by gradients that each backward resets,
     and by masters kept in another format: allenai/open-instruct#1498, TensorAuto/OpenTau#182.
     """
-    claims = replace(trial.claims, stage=None)
+    claims = replace(trial.claims, stage=None, slices=None, moves=None)
     unsharded = replace(trial, implementation=Implementation(UNSHARDED, claims)).run(replace(scenario, replicas=1))
     judge.runs_equal(trial.run(scenario), unsharded, "Sharded training is not training without shards.")
 

@@ -23,7 +23,14 @@ class FSDP2(nn.Module):
     reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
     """
 
-    claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True, "scalars": False}
+    claims = {
+        "hook_order": False,
+        "accumulation": True,
+        "stage": 3,
+        "replicas": True,
+        "scalars": False,
+        "moves": "gather once",
+    }
     options: dict[str, Any] = {}
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:

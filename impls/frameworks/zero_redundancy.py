@@ -20,6 +20,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "accumulation": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
+        "moves": "all-reduce",
     }
     options: dict[str, Any] = {}
 
