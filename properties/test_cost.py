@@ -11,7 +11,7 @@ from properties.claims import Claims
 from properties.law import law
 from properties.test_accumulation import without_local
 from properties.traffic import cost_of, elements, reductions
-from properties.trial import Trial
+from properties.trial import SENT, Trial
 from properties.verdict import Wasteful
 
 # Whoever sends nothing at all sends nothing too much.
@@ -44,7 +44,7 @@ def larger(scenario: Scenario) -> Scenario:
     "P18",
     lambda claims: windows(claims, least=1),
     needs=lambda claims: claims.accumulation and claims.most_ranks > 1,
-    witnesses={"ranks communicated": LOCAL},
+    witnesses={SENT: LOCAL},
 )
 def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:
     """Micro-batches inside `no_sync` add no collective, and no byte to one; but that ZeRO-3 gathers parameters there.
@@ -102,7 +102,7 @@ def promised(claims: Claims, extra: int, batches: int) -> tuple[int, int]:
     "P18",
     lambda claims: windows(claims, most_local=0, steps=2),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
-    witnesses={"ranks communicated": ONCE},
+    witnesses={SENT: ONCE},
 )
 def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scenario) -> None:
     """A model far smaller than the cap is reduced in one message, in every step; a second may tell who used what.
@@ -121,7 +121,7 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
     "P18",
     lambda claims: st.tuples(windows(claims, most_local=0, steps=2), st.integers(16, 64)),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
-    witnesses={"ranks communicated": (ONCE, 16)},
+    witnesses={SENT: (ONCE, 16)},
 )
 def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int]) -> None:
     """No message of gradients is longer than the cap and the largest parameter together, flags and padding aside.
