@@ -145,6 +145,7 @@ class FSDP2KeepsParameters(FSDP2):
 class FSDP2ReducesInDouble(FSDP2):
     """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
 
+    claims = {**FSDP2.claims, "wire": "float64"}
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 
 
