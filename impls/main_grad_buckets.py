@@ -56,7 +56,14 @@ class MainGradBuckets(DataParallel):
     parameters that are replaced, which have no hooks.
     """
 
-    claims = {**ROBUST, "raises": False, "replaces": False, "accumulation": True, "unused": "untouched"}
+    claims = {
+        **ROBUST,
+        "raises": False,
+        "replaces": False,
+        "accumulation": True,
+        "unused": "untouched",
+        "wire": "float32",
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module)

@@ -26,6 +26,8 @@ class Zero1(ShardedDataParallel):
         "stage": 1,
         "masters": True,
         "lean": True,
+        "slices": "buckets",
+        "moves": "reduce-scatter",
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:

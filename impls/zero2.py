@@ -25,6 +25,7 @@ class Zero2(ShardedDataParallel):
         "stage": 2,
         "masters": True,
         "lean": True,
+        "slices": "buckets",
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:

@@ -38,6 +38,8 @@ class Zero3(ShardedDataParallel):
         "unused": "zero",
         "stage": 3,
         "lean": True,
+        "slices": "units",
+        "moves": "gather twice",
         "masters": True,
         "layouts": True,
         "replicas": True,
@@ -133,11 +135,11 @@ class Zero3(ShardedDataParallel):
 
     def _begin(self, call: Call) -> None:
         """Closes every call that this one is no part of, and gathers."""
-        for other in self._open[::-1]:
+        self._open.append(call)  # first: what it shares with one that is closed is not to be reduced yet
+        for other in self._open[-2::-1]:
             if call.module not in other.module.modules():
                 self._end(other)
         self._gather(call.flats)
-        self._open.append(call)
 
     def _end(self, call: Call) -> None:
         """Frees the parameters; reduces gradients to which nothing more will come, and frees them."""

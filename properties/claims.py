@@ -12,6 +12,13 @@ BUFFERS = ("initial", "each")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
 # fires once for each, and only the last makes its gradient final.
 REENTRANT = ("each once", "any")
+# What is laid end to end and cut into equal slices.
+SLICES = ("buckets", "units")
+# By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
+# again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
+MOVES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
+# A narrower one rounds values that the other laws know to the bit.
+WIRES = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,9 @@ class Claims:
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
+    slices: str | None = None  # and cut as one of SLICES says (`properties.slices`), every rank holds that to the byte
+    moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
+    wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
@@ -68,6 +78,15 @@ class Claims:
         if self.reentrant not in (None, *REENTRANT):
             known = ", ".join(map(repr, REENTRANT))
             raise ValueError(f"claims: reentrant is None or one of {known}, not {self.reentrant!r}")
+        if self.slices not in (None, *SLICES):
+            raise ValueError(f"claims: slices is None or one of {', '.join(map(repr, SLICES))}, not {self.slices!r}")
+        if self.slices is not None and not (self.lean and self.stage):
+            raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
+        if self.wire not in (None, *WIRES):
+            raise ValueError(f"claims: wire is None or one of {', '.join(map(repr, WIRES))}, not {self.wire!r}")
+        if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
+            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
+            raise ValueError(f"claims: moves is None, {known}, not {self.moves!r} at stage {self.stage}")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 

@@ -13,6 +13,7 @@ from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
 from oracle.program import Scenario
 from oracle.state import Inside
+from properties.gathered import Moment
 from properties.naming import parameter_name
 from properties.trial import Run, Trial
 from properties.verdict import Crashes, Difference, SilentlyWrong, Wasteful
@@ -129,6 +130,29 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
             wanted = f"{least}" if least == most else f"between {least} and {most}"
             words = f"{headline} {when.capitalize()} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
             raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
+
+
+def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
+    """Each rank holds so many bytes after each of these events."""
+    for place, wanted in shares.items():
+        each = [seen["bytes"][place] for seen in run.observations]
+        for rank, (seen, right) in enumerate(zip(each, wanted, strict=True)):
+            if seen != right:
+                when = "after construction" if place < 0 else f"after event {place}"
+                words = f"{headline} {when.capitalize()} rank {rank} holds {seen} bytes where it must be {right}."
+                raise Wasteful(words, run.scenario, run.outcome)
+
+
+def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
+    """At each moment of a Backward a rank holds what it must."""
+    for (kind, which, held, gradients), right in zip(run.observations[rank]["moments"][place], wanted, strict=True):
+        when = f"when {parameter_name(which)}.grad becomes final"
+        if kind == "forward":
+            when = f"when {'the forward' if which < 0 else f'forward of unit{which}'} begins"
+        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, "beside them")):
+            if must is not None and seen != must:
+                words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
+                raise Wasteful(f"{words} where it must be {must}.", run.scenario, run.outcome)
 
 
 def same_collectives(run: Run, headline: str) -> None:

@@ -51,8 +51,9 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
     before which the rank has run out of micro-batches; ``initial`` parameters after construction; ``hooks``: for each
     micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
-    ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; ``looks``: which collectives, from and up
-    to, only served to look at what is held in shards; and the file that the part ``saved``.
+    ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up to, served
+    construction (``built``), or only served to look at what is held in shards (``looks``); and the file that the part
+    ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
@@ -81,7 +82,7 @@ class Rank:
     ) -> None:
         self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
-        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": []}
+        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": [], "built": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
@@ -96,9 +97,11 @@ class Rank:
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
+        begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.offers = adapter.offers(self.wrapped)
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
+        self.seen["built"].append((begin, _recorded()))
         self.seen.setdefault("initial", self.parameters())
 
     def freeze(self) -> None:
@@ -134,10 +137,9 @@ class Rank:
 
     def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """What is held in shards, with a note of the collectives that it took to put it together."""
-        world: Any = dist.group.WORLD
-        before = world.recorded()
+        before = _recorded()
         found = full()
-        self.seen["looks"].append((before, world.recorded()))
+        self.seen["looks"].append((before, _recorded()))
         return found
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -278,6 +280,13 @@ class Rank:
                 buffer.copy_(values)
         if event.drops_gradients:
             self.zero_grad(set_to_none=True)
+
+
+def _recorded() -> int:
+    """How many collectives this rank has issued."""
+    world: Any = dist.group.WORLD
+    count: int = world.recorded()
+    return count
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

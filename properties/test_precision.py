@@ -25,9 +25,10 @@ from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
-from properties.wire import wide_enough
+from properties.wire import as_claimed, due, on_the_wire, wide_enough
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
+IN_SIXTEEN = Scenario(2, (Parameter((1,), "bfloat16"),), _WINDOW)
 SUM_OVERFLOWS = Scenario(2, (Parameter((1,), "float16"),), _WINDOW, loss_scale=LossScale(2.0**14))
 SKIPPED = Scenario(
     2,
@@ -132,6 +133,27 @@ def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenar
     it, for it fits into 8 bits. Broken where a dtype is decided too early: pytorch/pytorch#186998.
     """
     wide_enough(trial.run(scenario), "Gradients travel in too narrow a dtype.")
+
+
+@law(
+    "P13",
+    exact_scenarios,
+    needs=lambda claims: claims.wire is not None and claims.most_ranks > 1,
+    witnesses={"a gradient traveled in another dtype than its own": IN_SIXTEEN},
+)
+def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
+    """Where a dtype for reductions is claimed, every gradient is reduced in it, or in its own if that is wider.
+
+    Why: 16-bit gradients of many ranks, or many micro-batches, are added up in float32 for the digits that 16 bits
+    have not; exact test data has no use for those digits, so that only the collectives show it. Broken by a cast that
+    is copied back, by a dtype that is decided while parameters are frozen: pytorch/pytorch#63375,
+    pytorch/pytorch#186998.
+    """
+    run, wire = trial.run(scenario), trial.claims.wire or ""
+    trial.witnessed["a gradient traveled in another dtype than its own"] += scenario.world_size > 1 and any(
+        count and on_the_wire(dtype, wire) != dtype for dtype, count in due(scenario).items()
+    )
+    as_claimed(run, wire, "Gradients are not reduced in the dtype that is claimed.")
 
 
 @law(

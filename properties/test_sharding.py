@@ -10,8 +10,10 @@ from oracle.state import Inside
 from properties import judge
 from properties.claims import Claims
 from properties.fair_share import fair_shares
+from properties.gathered import ledgers, moments
 from properties.implementations import Implementation
 from properties.law import law
+from properties.slices import held_between
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
 
@@ -20,6 +22,8 @@ WEIGHING = "properties.held_bytes:weigh_program"
 # One rank more than there are elements: it owns nothing.
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
+_IN_TURN = Backward(((0, 1),) * 2)
+TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), bucket_cap=12, units=((0,), (1,)))
 
 
 def is_sharded(claims: Claims) -> bool:
@@ -78,16 +82,19 @@ def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario
     Gradients are exact, and what then rounds, rounds each element alike. Broken by gradients that each backward resets,
     and by masters kept in another format: allenai/open-instruct#1498, TensorAuto/OpenTau#182.
     """
-    claims = replace(trial.claims, stage=None)
+    claims = replace(trial.claims, stage=None, slices=None, moves=None)
     unsharded = replace(trial, implementation=Implementation(UNSHARDED, claims)).run(replace(scenario, replicas=1))
     judge.runs_equal(trial.run(scenario), unsharded, "Sharded training is not training without shards.")
 
 
 def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with steps in which nothing is built anew, and no error leaves its traceback behind."""
-    return exact_scenarios(claims, has=("step",)).filter(
-        lambda scenario: not any(isinstance(event, SaveAndLoad | Raise) for event in scenario.program)
-    )
+    return exact_scenarios(claims, has=("step",)).filter(in_one_go)
+
+
+def in_one_go(scenario: Scenario) -> bool:
+    """Whether nothing is built anew, and no error leaves its traceback behind."""
+    return not any(isinstance(event, SaveAndLoad | Raise) for event in scenario.program)
 
 
 @law(
@@ -111,3 +118,62 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     )
     shares = fair_shares(scenario, expected, trial.claims.stage or 0)
     judge.bytes_held(run, shares, "What is held is not what the stage needs.")
+
+
+@law(
+    "P10",
+    between_constructions,
+    needs=lambda claims: claims.slices is not None,
+    witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
+    only_on=("sim",),
+)
+def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario) -> None:
+    """After every event each rank holds what `oracle.zero` counts for it, of the slices that are claimed, and no more.
+
+    Why: a rank that holds more runs out of memory first, and what others spare does not help it. No padding is allowed
+    for, so that small tensors hide nothing. While gradients are on their way nothing is said. Broken by dealing out
+    whole parameters, by padding that is kept, by a second copy on one rank.
+    """
+    expected = trial.expected(scenario)
+    run = trial.run(scenario, function=WEIGHING)
+    trial.witnessed["state of the optimizer was shared out"] += any(
+        set(state) - {"step"} for states in expected.states.values() for state in states
+    )
+    stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
+    shares = held_between(scenario, expected, stage, slices)
+    judge.slices_held(run, shares, "A rank does not hold its slices alone.")
+
+
+def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same, and where it is for units to be whole, several, which all ranks call in one order."""
+    if claims.stage == 3:
+        alike = exact_scenarios(replace(claims, unused=None), "same on all ranks", has=("step", "units"))
+        drawn = st.one_of(
+            alike.filter(lambda scenario: len(scenario.units) > 1), exact_scenarios(claims, has=("step",))
+        )
+    else:
+        drawn = st.one_of(*(exact_scenarios(claims, has=("step", *cap)) for cap in ((), ("cap",))))
+    return drawn.filter(in_one_go)
+
+
+@law(
+    "P10",
+    in_turn,
+    needs=lambda claims: claims.slices is not None and (claims.stage or 0) >= 2,
+    witnesses={"something was whole for a time": TWO_UNITS},
+    only_on=("sim",),
+)
+def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
+    """While forward and backward run, a rank holds whole parameters of one unit, and whole gradients not yet reduced.
+
+    Why: the most that is held at any time decides which model fits; between events it cannot be seen. At stage 2 the
+    gradients of a bucket go with its last member, at stage 3 parameters and gradients of a unit when backward leaves
+    it. Broken by gathering all units at once, by freeing them with the last.
+    """
+    expected, run = trial.expected(scenario), trial.run(scenario, function=WEIGHING)
+    stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
+    for rank, seen in enumerate(run.observations):
+        for place, ledger in ledgers(scenario, expected, stage, slices, rank).items():
+            wanted = moments(ledger, place, [(kind, which) for kind, which, *_ in seen["moments"][place]])
+            trial.witnessed["something was whole for a time"] += any(each.gradients for each in wanted)
+            judge.whole_at_a_time(run, rank, place, wanted, "More is whole than is in use.")

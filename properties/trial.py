@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,8 @@ from worlds.contract import (
     most_ranks,
 )
 
+# What a law about gradients has to witness: every rank had a part in it.
+SENT = "ranks sent something after construction"
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 REFUSALS = ("ValueError", "NotImplementedError")  # what says "not this" after construction
 
@@ -116,9 +118,9 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
-        outcome = tuple(without_looks(report) for report in outcome)
         self.witnessed["ran to its end"] += 1
-        self.witnessed["ranks communicated"] += len(outcome) > 1 and all(report.collectives for report in outcome)
+        self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
+        outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
@@ -136,11 +138,19 @@ def job(
     return Job(FUNCTION, payload, scenario.world_size, contents, **own)
 
 
-def without_looks(report: RankReport) -> RankReport:
-    """The report without the collectives that only served the suite, to look at what is held in shards."""
-    if report.result is None or not report.result["looks"]:
+def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
+    """Of each collective that serves neither construction nor the suite, whether it is more than one of buffers."""
+    for call in without(report, "looks", "built").collectives:
+        yield call.operation != "broadcast" or not scenario.buffers
+
+
+def without(report: RankReport, *kinds: str) -> RankReport:
+    """The report without the collectives that served construction ("built"), or only the suite, to look at what is held
+    in shards ("looks").
+    """
+    served = {place for kind in kinds for begin, end in (report.result or {})[kind] for place in range(begin, end)}
+    if not served:
         return report
-    served = {place for begin, end in report.result["looks"] for place in range(begin, end)}
     kept = tuple(call for place, call in enumerate(report.collectives) if place not in served)
     timed = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
     passages = zip(report.timeline, timed, strict=False)

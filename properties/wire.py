@@ -1,5 +1,7 @@
 """In which dtypes gradients travel."""
 
+from oracle.program import Scenario
+from properties.traffic import elements, reductions
 from properties.trial import Run
 from properties.verdict import SilentlyWrong
 
@@ -12,6 +14,16 @@ HOLDS = {
 }
 
 
+def due(scenario: Scenario) -> dict[str, int]:
+    """Of each dtype, how many elements of gradients are to be reduced in all micro-batches."""
+    counts = dict.fromkeys(HOLDS, 0)
+    for batch in scenario.microbatches:
+        used = {scenario.tensor(parameter) for order in batch.orders for parameter in order}
+        for tensor in used if batch.synchronize else ():
+            counts[scenario.parameters[tensor].dtype] += scenario.parameters[tensor].count
+    return counts
+
+
 def wide_enough(run: Run, headline: str) -> None:
     """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
 
@@ -20,16 +32,35 @@ def wide_enough(run: Run, headline: str) -> None:
     scenario = run.scenario
     if scenario.world_size == 1:
         return
-    due = dict.fromkeys(HOLDS, 0)
-    for batch in scenario.microbatches:
-        used = {scenario.tensor(parameter) for order in batch.orders for parameter in order}
-        for tensor in used if batch.synchronize else ():
-            parameter = scenario.parameters[tensor]
-            for name, wider in HOLDS.items():
-                due[name] += parameter.count if parameter.dtype in wider else 0
+    counts = due(scenario)
     for rank, calls in enumerate(run.collectives):
-        for name, wider in HOLDS.items():
+        for wider in HOLDS.values():
+            least = sum(count for dtype, count in counts.items() if dtype in wider)
             sent = sum(each.count for each in calls if each.dtype in wider and each.operation != "broadcast")
-            if sent < due[name]:
-                words = f"At least {due[name]} elements must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
+            if sent < least:
+                words = f"At least {least} elements must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
+                raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+
+
+def on_the_wire(dtype: str, wire: str) -> str:
+    """The dtype in which a gradient is reduced where one is claimed: that one, unless its own is wider."""
+    return wire if wire in HOLDS[dtype] else dtype
+
+
+def as_claimed(run: Run, wire: str, headline: str) -> None:
+    """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
+
+    Other things may be added up in others: norms, flags.
+    """
+    scenario = run.scenario
+    if scenario.world_size == 1:
+        return
+    least = dict.fromkeys(HOLDS, 0)
+    for dtype, count in due(scenario).items():
+        least[on_the_wire(dtype, wire)] += count
+    for rank, calls in enumerate(run.collectives):
+        for name, count in least.items():
+            sent = sum(elements(call) for call in reductions(calls) if call.dtype == name)
+            if sent < count:
+                words = f"At least {count} elements must be reduced in {name}; on rank {rank} {sent} are."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)

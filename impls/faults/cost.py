@@ -8,6 +8,8 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
+from impls.twins.sharding import ByAllReduce
+from impls.zero1 import Zero1
 from impls.zero3 import Call, Zero3
 
 LOCAL = "test_nothing_is_reduced_inside_no_sync"
@@ -159,3 +161,21 @@ class GathersOnceMore(Zero3):
         super()._end(call)
         for flat in call.flats:
             flat.all_gather(self._shards, flat.members[0].dtype)
+
+
+class AllReducesWhereItScatters(Zero1):
+    """Every rank gets the whole sum, and takes its slice of it."""
+
+    cut = ByAllReduce
+    known_fault = "gradients are all-reduced, where a reduce-scatter is claimed"
+    source = "recipe"
+    killed_by = (MARGIN,)
+
+
+class GathersAgain(Zero3):
+    """Frees parameters after forward."""
+
+    claims = {**Zero3.claims, "moves": "gather once", "lean": False, "slices": None}
+    known_fault = "parameters are gathered again for backward, where they are to stay"
+    source = "recipe"
+    killed_by = (MARGIN,)

@@ -18,6 +18,8 @@ from impls.zero3 import Zero3
 STEPS = "test_steps_of_shards_are_steps_of_the_whole"
 SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"
 HELD = "test_what_is_sharded_is_held_once"
+BYTE = "test_each_rank_holds_its_slices_to_the_byte"
+IN_USE = "test_only_what_is_in_use_is_whole"
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 STATE = "test_every_step_leaves_the_parameters_and_state_of_one_process"
 
@@ -77,10 +79,10 @@ class FirstDtypeForAll(Zero1):
 class ShardsNothing(NaiveAccumulation):
     """Claims ZeRO-1; every rank has the whole optimizer."""
 
-    claims = {**NaiveAccumulation.claims, "stage": 1, "masters": True, "lean": True}
+    claims = {**NaiveAccumulation.claims, "stage": 1, "masters": True, "lean": True, "slices": "buckets"}
     known_fault = "the optimizer is stepped on unsharded state"
     source = "recipe"
-    killed_by = (HELD,)
+    killed_by = (HELD, BYTE)
 
 
 class GradientsStay(Zero2):
@@ -88,7 +90,7 @@ class GradientsStay(Zero2):
 
     known_fault = "whole gradients outlive their reduction"
     source = "recipe"
-    killed_by = (HELD,)
+    killed_by = (HELD, BYTE)
 
     def reduce(self, flat: Flat) -> Reduction:
         self._kept = {**getattr(self, "_kept", {}), **{member: member.grad for member in flat.members}}
@@ -100,7 +102,7 @@ class FreesNothing(Zero3):
 
     known_fault = "gathered parameters are never freed"
     source = "recipe"
-    killed_by = (HELD,)
+    killed_by = (HELD, BYTE, IN_USE)
 
     def _free(self, flat: Flat) -> None:
         pass

@@ -41,7 +41,14 @@ SimpleProfiler.profiling = _OfManyRanks()
 class FSDP1(nn.Module):
     """FULL_SHARD. Every rank uses the same parameters."""
 
-    claims: dict[str, Any] = {"hook_order": False, "accumulation": True, "outside": True, "stage": 3, "scalars": False}
+    claims: dict[str, Any] = {
+        "hook_order": False,
+        "accumulation": True,
+        "outside": True,
+        "stage": 3,
+        "scalars": False,
+        "moves": "gather once",
+    }
     strategy = ShardingStrategy.FULL_SHARD
 
     def __init__(self, module: nn.Module) -> None:
@@ -159,22 +166,23 @@ class FSDP1(nn.Module):
 
 
 class FSDP1ShardsGradients(FSDP1):
-    """SHARD_GRAD_OP: parameters stay gathered from forward to backward."""
+    """SHARD_GRAD_OP: parameters stay gathered from forward to backward, and inside `no_sync` to the next forward."""
 
+    claims = {**FSDP1.claims, "moves": "keep in no_sync"}
     strategy = ShardingStrategy.SHARD_GRAD_OP
 
 
 class FSDP1ShardsNothing(FSDP1):
     """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
 
-    claims = {**FSDP1.claims, "stage": 0}
+    claims = {**FSDP1.claims, "stage": 0, "moves": None}
     strategy = ShardingStrategy.NO_SHARD
 
 
 class FSDP1Hybrid(FSDP1):
     """HYBRID_SHARD: sharded among neighbors, replicated across such groups."""
 
-    claims = {**FSDP1.claims, "replicas": True}
+    claims = {**FSDP1.claims, "replicas": True, "moves": None}  # an all-reduce among replicas comes on top
     strategy = ShardingStrategy.HYBRID_SHARD
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:

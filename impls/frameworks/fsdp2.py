@@ -26,7 +26,14 @@ class FSDP2(nn.Module):
     has one element, in a wrong gradient.
     """
 
-    claims = {"hook_order": False, "accumulation": True, "stage": 3, "replicas": True, "scalars": False}
+    claims = {
+        "hook_order": False,
+        "accumulation": True,
+        "stage": 3,
+        "replicas": True,
+        "scalars": False,
+        "moves": "gather once",
+    }
     options: dict[str, Any] = {}
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:
@@ -141,6 +148,7 @@ class FSDP2KeepsParameters(FSDP2):
 class FSDP2ReducesInDouble(FSDP2):
     """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
 
+    claims = {**FSDP2.claims, "wire": "float64"}
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 
 

@@ -23,6 +23,7 @@ class _Wide(Bucket):
 class ReducesInFloat64(StaticBuckets):
     """Adds up and divides in float64, and rounds the mean to the gradients' dtype once."""
 
+    claims = {**StaticBuckets.claims, "wire": "float64"}
     odd = "everything is reduced in float64"
     bucket_class = _Wide
 

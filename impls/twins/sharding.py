@@ -35,6 +35,7 @@ class Interleaved(Flat):
 class InterleavedZero1(Zero1):
     """Each rank owns every n-th element."""
 
+    claims = {**Zero1.claims, "slices": None}
     cut = Interleaved
     odd = "elements are dealt out one by one instead of in slices"
 
@@ -42,6 +43,7 @@ class InterleavedZero1(Zero1):
 class InterleavedZero3(Zero3):
     """The same of parameters too."""
 
+    claims = {**Zero3.claims, "slices": None}
     cut = Interleaved
     odd = "elements are dealt out one by one instead of in slices"
 
@@ -70,6 +72,7 @@ class AllReduceZero2(Zero2):
 class LateZero2(Zero2):
     """Nothing is reduced before backward is over."""
 
+    claims = {**Zero2.claims, "slices": None}
     odd = "gradients are reduced after backward, last bucket first"
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
@@ -113,5 +116,30 @@ class WholeParameters(Flat):
 class WholeParameterZero1(Zero1):
     """Whole parameters dealt out in turn, as ZeroRedundancyOptimizer deals out the largest first."""
 
+    claims = {**Zero1.claims, "slices": None}
     cut = WholeParameters
     odd = "each parameter is owned whole by one rank"
+
+
+class ByBroadcasts(Flat):
+    """Each rank broadcasts its slice."""
+
+    def all_gather(
+        self, pieces: Mapping[nn.Parameter, torch.Tensor], dtype: torch.dtype
+    ) -> dict[nn.Parameter, torch.Tensor]:
+        whole = torch.zeros(self.padded, dtype=dtype, device=self.members[0].device)
+        mine = dist.get_rank(self.group)
+        for rank, part in enumerate(whole.split(self.share) if self.total else ()):
+            if rank == mine:
+                for member, own in self.pieces(part[: sum(self.counts)]):
+                    if member in pieces:
+                        own.copy_(pieces[member])
+            dist.broadcast(part, dist.get_global_rank(self.group or dist.group.WORLD, rank), group=self.group)
+        return self.unpack(whole)
+
+
+class BroadcastZero3(Zero3):
+    """Gathers units by broadcasts."""
+
+    cut = ByBroadcasts
+    odd = "each rank broadcasts its slice, in place of one all-gather"

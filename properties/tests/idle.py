@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-IDLE = f"{__name__}:Idle"
+from impls.wrapper import broadcast_from_rank_zero
+
+IDLE, ONLY_BEGINS = f"{__name__}:Idle", f"{__name__}:OnlyBegins"
 
 
 def as_it_is(values: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -62,3 +64,11 @@ class Idle(nn.Module):
     def load_full(self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Any]) -> None:
         for name, values in parameters.items():
             self.named[name].copy_(values)
+
+
+class OnlyBegins(Idle):
+    """Ranks begin alike, and hear no more of one another."""
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, replicas: int = 1) -> None:
+        broadcast_from_rank_zero(module)
+        super().__init__(module, bucket_cap_mb, replicas)

@@ -70,7 +70,7 @@ def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twi
 
 @pytest.mark.parametrize("law", sorted({law for _, law in KILLS} & set(LAWS)), ids=short)
 def test_an_implementation_that_does_nothing_keeps_no_law(sim: World, law: str) -> None:
-    """It fails, or what the law is about never takes place: "ranks communicated" is what such a law has to witness.
+    """It fails, or what the law is about never takes place: such a law has to witness that ranks send something.
 
     It claims what a fault of that law claims.
     """

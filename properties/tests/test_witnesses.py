@@ -2,11 +2,14 @@
 
 import pytest
 
-from properties.catalogue import every_law
+from properties import adapter
+from properties.catalogue import every_fault, every_law
 from properties.hold import unwitnessed
-from properties.implementations import CORRECT, look_up
-from properties.law import concerns
-from properties.trial import Trial
+from properties.implementations import CORRECT, Implementation, described, look_up
+from properties.law import Law, concerns
+from properties.tests.idle import ONLY_BEGINS
+from properties.trial import SENT, Trial
+from properties.verdict import LawBroken
 from worlds.contract import World
 
 LAWS = every_law().values()
@@ -18,3 +21,13 @@ def test_every_law_shows_something_on_every_correct_implementation(sim: World, n
     for law in LAWS:
         if concerns(law, implementation.claims):
             assert unwitnessed(law, Trial(implementation, sim)) == []
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if SENT in law.witnesses], ids=lambda law: law.name)
+def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: World, law: Law) -> None:
+    fault = next(name for name, fault in every_fault().items() if law.name in fault.killed_by)
+    claims = described(fault, adapter.describe(fault)).claims
+    try:
+        assert SENT in unwitnessed(law, Trial(Implementation(ONLY_BEGINS, claims), sim))
+    except LawBroken:
+        return

@@ -1,0 +1,71 @@
+"""Gradients that are reduced in another dtype than the one promised, which no value of exact data shows."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
+from impls.static_buckets import Bucket, StaticBuckets
+from impls.twins.precision import ReducesInFloat64
+
+CLAIMED = ("test_gradients_are_reduced_in_the_dtype_that_is_claimed",)
+
+
+class _CopiedBack(Bucket):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.buffer.copy_(self.buffer.double())
+        return dist.all_reduce(self.buffer, async_op=True)
+
+
+class CastsInPlace(StaticBuckets):
+    """Casts the bucket into itself, which gives it its old dtype back."""
+
+    claims = ReducesInFloat64.claims
+    known_fault = "the cast for the wire is copied back into the bucket, and changes nothing"
+    source = "J02 V https://github.com/pytorch/pytorch/pull/63375"
+    killed_by = CLAIMED
+    bucket_class = _CopiedBack
+
+
+class DecidesWhileFrozen(ReducesInFloat64):
+    """Takes the dtype for the wire from what is trained when the module is wrapped."""
+
+    known_fault = "parameters that are trained later are reduced in their own dtype"
+    source = "J04 V https://github.com/pytorch/pytorch/issues/186998"
+    killed_by = CLAIMED
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        if not hasattr(self, "_known"):
+            self._known = set(trained)
+        super()._assign(trained)
+        for number, bucket in enumerate(self._buckets):
+            if not self._known >= set(bucket.views):
+                self._buckets[number] = Bucket(list(bucket.views))
+        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
+
+
+class _SentInSixteen(MainGradBucket):
+    def all_reduce(self) -> dist.Work:
+        for parameter in self.main_grads:
+            self.take(parameter)
+        self.flags.copy_(torch.tensor([parameter in self.filled for parameter in self.main_grads]))
+        self.sent = self.buffer.to(next(iter(self.main_grads)).dtype)
+        return dist.all_reduce(self.sent, async_op=True)
+
+    def hand_out(self) -> None:
+        self.buffer.copy_(self.sent)
+        super().hand_out()
+
+
+class SendsSixteenBits(MainGradBuckets):
+    """Accumulates in float32, and casts to the parameters' dtype to save half of the traffic."""
+
+    known_fault = "float32 main gradients are reduced in the parameters' 16 bits"
+    source = "recipe"
+    killed_by = CLAIMED
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for bucket in self._buckets:
+            bucket.__class__ = _SentInSixteen

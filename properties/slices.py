@@ -1,0 +1,143 @@
+"""What every rank holds to the byte, where an implementation claims how it cuts: `oracle.shards.flat`, `oracle.zero`.
+
+"units": the parameters of each module of its own, one dtype and either trained or frozen from the start, end to end in
+the order of registration. "buckets": the same of the whole module from the last parameter on, a new one begun where the
+cap would be exceeded. Either is cut into equal slices, of which the last may be short or empty; nothing is padded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from oracle.formats import FORMATS
+from oracle.interpreter import Expectation
+from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from oracle.recipes import Recipe
+from oracle.shards import Layout, by_layer, flat, numel
+from oracle.zero import Plan, State, held
+
+STEP_COUNT = 4  # bytes: a float32 for each parameter, on every rank
+
+
+def registered(scenario: Scenario) -> list[int]:
+    """The tensors as the module registers them: the root's own first, then those of each unit; each once."""
+    units = [scenario.unit(index) for index in range(len(scenario.parameters))]
+    order = sorted(range(len(units)), key=lambda index: -1 if (unit := units[index]) is None else unit)
+    return list(dict.fromkeys(map(scenario.tensor, order)))
+
+
+def flats(scenario: Scenario, slices: str) -> list[tuple[int, ...]]:
+    """The tensors that are end to end, of each that is cut; buckets in the order in which they are sent."""
+    tensors = registered(scenario)
+    if slices == "buckets":
+        cap = float("inf") if scenario.bucket_cap is None else scenario.bucket_cap
+        return [each for trained in (True, False) for each in _alike(scenario, tensors[::-1], trained, cap)]
+    names = range(len(scenario.parameters))
+    homes: dict[int | None, list[int]] = {}
+    for tensor in tensors:
+        within = {scenario.unit(index) for index in names if scenario.tensor(index) == tensor}
+        home = None if None in within else min(unit for unit in within if unit is not None)
+        homes.setdefault(home, []).append(tensor)
+    found = [_alike(scenario, own, trained, float("inf")) for own in homes.values() for trained in (True, False)]
+    return [each for some in found for each in some]
+
+
+def _alike(scenario: Scenario, tensors: list[int], trained: bool, cap: float) -> list[tuple[int, ...]]:
+    """The tensors, by dtype, up to a cap in bytes; a larger one is alone."""
+    made: list[list[int]] = []
+    filling: dict[str, list[int]] = {}
+    for tensor in tensors:
+        parameter = scenario.parameters[tensor]
+        if parameter.trainable is trained:
+            there = filling.get(parameter.dtype)
+            if there is None or sum(size(scenario.parameters[each]) for each in there) + size(parameter) > cap:
+                there = filling[parameter.dtype] = []
+                made.append(there)
+            there.append(tensor)
+    return [tuple(each) for each in made]
+
+
+def size(parameter: Parameter) -> int:
+    """Bytes of a whole parameter."""
+    return parameter.count * FORMATS[parameter.dtype].bytes
+
+
+@lru_cache(maxsize=8)
+def cuts(scenario: Scenario, slices: str) -> Mapping[int, Layout]:
+    """Of each tensor, which rank of a shard group owns what."""
+    found: dict[int, Layout] = {}
+    for members in flats(scenario, slices):
+        whole = flat({str(each): scenario.parameters[each].shape for each in members}, _shards(scenario))
+        whole = replace(whole, padded=whole.counts, state=whole.counts)
+        found |= dict(zip(members, by_layer(whole, [[str(each)] for each in members]), strict=True))
+    return found
+
+
+def _shards(scenario: Scenario) -> int:
+    return scenario.world_size // scenario.replicas
+
+
+@dataclass
+class Ledger:
+    """What one rank holds at a moment: tensors whose gradient it has whole, those of whose average it has its slice."""
+
+    scenario: Scenario
+    stage: int
+    slices: str
+    rank: int
+    whole: set[int] = field(default_factory=set)
+    own: set[int] = field(default_factory=set)
+    frozen: set[int] = field(default_factory=set)
+    averaged: bool = False  # stage 1: the slices lie in the whole gradients
+    states: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.frozen |= {index for index, parameter in enumerate(self.scenario.parameters) if not parameter.trainable}
+
+    def total(self, gradients: bool = True) -> int:
+        """Bytes of everything, or of everything but whole gradients."""
+        buffers = 4 * sum(numel(buffer.shape) for buffer in self.scenario.buffers)
+        return buffers + sum(self._of(tensor, gradients) for tensor in cuts(self.scenario, self.slices))
+
+    def _of(self, tensor: int, gradients: bool) -> int:
+        state, bytes_each = self.states.get(tensor, {}), FORMATS[self.scenario.parameters[tensor].dtype].bytes
+        master = 4 if self.scenario.masters and bytes_each == 2 else 0
+        arrays = len([name for name in state if name not in ("step", "master")])
+        recipe = Recipe(bytes_each, bytes_each, 0, master, arrays * (master or bytes_each))
+        plan = Plan((cuts(self.scenario, self.slices)[tensor],), self.stage, recipe, self.scenario.replicas)
+        now = State(whole_gradients={0} if gradients and tensor in self.whole else set())
+        now.own_gradients = {0} if tensor in self.own and not self.averaged else set()
+        return held(plan, now, self.rank).total + (STEP_COUNT if "step" in state else 0)
+
+    def after(self, place: int, expected: Expectation) -> bool:
+        """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
+        event = self.scenario.program[place]
+        if isinstance(event, Backward):
+            self.averaged = False
+            batch = self.scenario.microbatches.index(event)  # equal ones use the same parameters
+            self.whole |= {self.scenario.tensor(index) for index in self.scenario.order(batch, self.rank)}
+            return not event.synchronize
+        if isinstance(event, Finish):
+            there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
+            there &= cuts(self.scenario, self.slices).keys()  # and no other names
+            self.own, self.averaged = there, self.stage == 1
+            self.whole = there if self.stage == 1 else set()
+        elif isinstance(event, Step):
+            self.states = dict(enumerate(expected.states[place]))
+        elif isinstance(event, ZeroGrad) and event.set_to_none:
+            self.whole, self.own = set(), set()
+        elif isinstance(event, Freeze):
+            self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+        return True
+
+
+def held_between(scenario: Scenario, expected: Expectation, stage: int, slices: str) -> dict[int, tuple[int, ...]]:
+    """Bytes of each rank after construction (-1) and after every event, but a Backward that synchronizes."""
+    ledgers = [Ledger(scenario, stage, slices, rank) for rank in range(scenario.world_size)]
+    found = {-1: tuple(ledger.total() for ledger in ledgers)}
+    for place in range(len(scenario.program)):
+        known = [ledger.after(place, expected) for ledger in ledgers]  # every rank books it
+        if all(known):
+            found[place] = tuple(ledger.total() for ledger in ledgers)
+    return found
