@@ -20,7 +20,7 @@ from properties.record import Record
 # What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
-FULLY, SHARED = 3, 150
+FULLY, SHARED, SHARED_IN_DEV = 3, 150, 60
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -38,8 +38,9 @@ def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
     """How many examples the profile (the chosen one) gives a law on one of so many implementations."""
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
-    if not name.startswith("nightly"):  # or "nightly-with-verbose-verbosity", of an option of Hypothesis'
-        most = most if implementations <= FULLY else max(1, SHARED // implementations)
+    # By what it begins with, as an option of Hypothesis' makes it "nightly-with-verbose-verbosity".
+    if not name.startswith("nightly") and implementations > FULLY:
+        most = max(1, (SHARED_IN_DEV if name.startswith("dev") else SHARED) // implementations)
     return max(1, most // TIMES_AS_LONG) if costly else most
 
 
