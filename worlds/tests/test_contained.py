@@ -183,9 +183,9 @@ def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothin
         assert pytest_itself.returncode == -end
 
 
-def test_500_examples_with_a_fault_in_one_of_50_leave_nothing_untold_and_nothing_behind() -> None:
+def test_200_examples_with_a_fault_in_one_of_50_leave_nothing_untold_and_nothing_behind() -> None:
     """10,000 run nightly. In a process of its own, so that every process that comes of it bears its mark."""
-    command = [sys.executable, "-m", "worlds.tests.inject", "--examples", "500"]
+    command = [sys.executable, "-m", "worlds.tests.inject", "--examples", "200"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "500 examples on gloo, 10 with a fault" in run.stdout
+    assert "200 examples on gloo, 4 with a fault" in run.stdout
