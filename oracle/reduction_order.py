@@ -209,6 +209,12 @@ def reveal(call: Callable[[list[Array]], Array], elements: int, world_size: int,
     The units are 2**emin for 1 and 1.5 * 2**emax for M. A 16-bit sum may be accumulated in float32 and a float32 one
     in float64. ValueError where the results are not those of a sum that takes every rank once.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return from_sums([call(arrays) for arrays in masks(elements, world_size, dtype)], elements, world_size, dtype)
+
+
+def masks(elements: int, world_size: int, dtype: str) -> list[list[Array]]:
+    """What `reveal` has added: for each of its calls one array per rank. For who can make all calls at once."""
     check_counts(elements, world_size)
     form = format_named(dtype)
     widest = 24 if form.precision < 24 else 53
@@ -216,21 +222,25 @@ def reveal(call: Callable[[list[Array]], Array], elements: int, world_size: int,
     if world_size > limit:
         raise ValueError(f"{dtype} cannot reveal {world_size} ranks: it holds the masks of up to {limit}")
     one, big = 2.0**form.emin, 1.5 * 2.0**form.emax
+    masked = [{}, *({i: big, j: -big} for i, j in combinations(range(world_size), 2))]
+    return [
+        [np.full(elements, each.get(rank, one)).astype(form.numpy) for rank in range(world_size)] for each in masked
+    ]
 
-    def count(masked: dict[int, float]) -> Array:
-        arrays = [np.full(elements, masked.get(rank, one)).astype(form.numpy) for rank in range(world_size)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = call(arrays)
-            if result.shape != (elements,):
-                raise ValueError(f"the call returned shape {result.shape}: give the sum of the {elements} elements")
-            return np.asarray(result.astype(np.float64) / one)
 
-    for element, total in enumerate(count({})):
-        if total != world_size:
-            raise ValueError(f"element {element}: {world_size} ones add up to {total}: not a sum once per rank")
+def from_sums(sums: Sequence[Array], elements: int, world_size: int, dtype: str) -> Order:
+    """The order, given the sums of `masks`; the rest of `reveal`."""
+    for result in sums:
+        if result.shape != (elements,):
+            raise ValueError(f"the call returned shape {result.shape}: give the sum of the {elements} elements")
+    with np.errstate(over="ignore", invalid="ignore"):
+        total, *others = (np.asarray(result.astype(np.float64) / 2.0 ** format_named(dtype).emin) for result in sums)
+    for element, ones in enumerate(total):
+        if ones != world_size:
+            raise ValueError(f"element {element}: {world_size} ones add up to {ones}: not a sum once per rank")
     below = np.ones((elements, world_size, world_size))
-    for i, j in combinations(range(world_size), 2):
-        below[:, i, j] = below[:, j, i] = world_size - count({i: big, j: -big})
+    for (i, j), count in zip(combinations(range(world_size), 2), others, strict=True):
+        below[:, i, j] = below[:, j, i] = world_size - count
     order: Order = []
     for element in range(elements):
         if element and np.array_equal(below[element], below[element - 1]):

@@ -69,9 +69,23 @@ def round_to_nearest(value: Fraction | float, form: str) -> float:
 
 
 def representable(value: Fraction | float, form: str) -> bool:
-    """Whether the format holds this finite value exactly."""
-    rounded = round_to_nearest(value, form)
-    return math.isfinite(rounded) and Fraction(rounded) == exact(value)
+    """Whether the format holds this finite value exactly.
+
+    A value k 2**e with k odd is one of the format where k has at most p bits, 2**e is no less than the least subnormal,
+    and the leading bit is at most 2**emax.
+    """
+    number = format_named(form)
+    if not isinstance(value, (Fraction, int)) and not math.isfinite(value):
+        return False
+    over, below = exact(value).as_integer_ratio()
+    if over == 0:
+        return True
+    if below & (below - 1):  # not a power of two
+        return False
+    size, shift = abs(over), below.bit_length() - 1
+    lowest = (size & -size).bit_length() - 1 - shift
+    leading = size.bit_length() - 1 - shift
+    return number.emin - number.precision + 1 <= lowest > leading - number.precision and leading <= number.emax
 
 
 def round_array(values: NDArray[np.floating], form: str) -> NDArray[np.floating]:

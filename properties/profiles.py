@@ -23,8 +23,8 @@ from properties.record import Record
 # What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
-FULLY, SHARED = 3, 150
-SHARING, LONG = ("dev", "ci"), ("release", "nightly")
+FULLY, SHARED = 3, {"dev": 60, "ci": 150}
+LONG = ("release", "nightly")
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -43,8 +43,10 @@ def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
     """How many examples the profile (the chosen one) gives a law on one of so many implementations."""
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
-    if name.startswith(SHARING):  # or "ci-with-verbose-verbosity", of an option of Hypothesis'
-        most = most if implementations <= FULLY else max(1, SHARED // implementations)
+    for short, shared in SHARED.items():
+        # By what it begins with, as an option of Hypothesis' makes it "ci-with-verbose-verbosity".
+        if name.startswith(short) and implementations > FULLY:
+            most = max(1, shared // implementations)
     return max(1, most // TIMES_AS_LONG) if costly else most
 
 
@@ -56,7 +58,7 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
     try:
         derandomized = settings.get_profile(profile).derandomize
     except InvalidArgument:
-        raise Unusable(f"--hypothesis-profile {profile}: there are {', '.join((*SHARING, *LONG))}") from None
+        raise Unusable(f"--hypothesis-profile {profile}: there are {', '.join((*SHARED, *LONG))}") from None
     chosen = given
     if chosen is None and record is not None:
         chosen = record.seed

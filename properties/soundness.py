@@ -7,7 +7,7 @@ and evaluated on random floats it must give the backend's bits. `python -m prope
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from oracle.reduction_order import (
     canonical_order,
     check_order,
     evaluate_order,
+    from_sums,
+    masks,
     reduction_order,
-    reveal,
     show,
 )
 from properties.implementations import Unusable
@@ -67,17 +68,12 @@ def run(world: World, size: int, calls: Iterable[Call]) -> list[list[list[Array]
 def order_of(world: World, size: int, dtype: str, elements: int = ELEMENTS) -> Order:
     """The order in which the world's all-reduce adds. Raises Unsound where it is not a sum of every rank, once each."""
     try:
-        return reveal(_sum_on(world, size, dtype), elements, size, dtype)
+        calls = [
+            _call("all_reduce", dtype, [array.tolist() for array in arrays]) for arrays in masks(elements, size, dtype)
+        ]
+        return from_sums([by_rank[0][0] for by_rank in run(world, size, calls)], elements, size, dtype)
     except ValueError as error:
         raise Unsound(f"all_reduce of {dtype} on {size} ranks: {error}") from error
-
-
-def _sum_on(world: World, size: int, dtype: str) -> Callable[[list[Array]], Array]:
-    def all_reduce(arrays: list[Array]) -> Array:
-        (by_rank,) = run(world, size, [_call("all_reduce", dtype, [array.tolist() for array in arrays])])
-        return by_rank[0][0]
-
-    return all_reduce
 
 
 def _check_order(world: World, size: int, dtype: str) -> None:

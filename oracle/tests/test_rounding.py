@@ -212,6 +212,21 @@ def test_the_float32_reciprocal_of_seven_is_not_harmless_on_multiples_of_seven()
     assert rounded_reciprocal(8, "bfloat16") == Fraction(1, 8)
 
 
+@given(st.sampled_from(list(FORMATS)), st.integers(-260, 260), st.integers(-1100, 1100), st.sampled_from((1, 3)))
+@settings(max_examples=300, deadline=None)
+def test_a_format_holds_just_the_numbers_that_rounding_leaves_as_they_are(
+    form: str, by: int, exponent: int, divisor: int
+) -> None:
+    """Around what it ends at, too: the largest value, the least subnormal, and significands of one bit too many."""
+    number = FORMATS[form]
+    ends = (number.largest, number.least_subnormal, Fraction(2**number.precision))
+    for value in (Fraction(by) * Fraction(2) ** exponent / divisor, *(end + end * Fraction(by, 256) for end in ends)):
+        rounded = round_to_nearest(value, form)
+        assert representable(value, form) == (math.isfinite(rounded) and Fraction(rounded) == value)
+    assert not representable(math.inf, form)
+    assert not representable(math.nan, form)
+
+
 INTEGERS: Any = np.arange(3, dtype=np.int64)
 DOUBLES: Any = np.zeros(1)
 

@@ -16,7 +16,7 @@ from properties.matrix import PROPERTY
 from worlds.contract import Job, World
 
 Functions = Mapping[str, list[str]]
-INTERPRETED = 5  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
+INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
 LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
 
 

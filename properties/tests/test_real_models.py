@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 
 from oracle import lattice
 from properties import test_models
@@ -111,7 +111,13 @@ def test_what_is_not_claimed_is_not_drawn(scenario: ModelScenario) -> None:
 
 
 def smallest(condition, claims: Claims = EVERYTHING) -> ModelScenario:
-    options = settings(max_examples=300, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    options = settings(
+        max_examples=300,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate, Phase.shrink],  # nobody reads an explanation here
+        suppress_health_check=list(HealthCheck),
+    )
     return find(model_scenarios(claims), condition, settings=options)
 
 

@@ -67,11 +67,11 @@ def present_differs(batch: Backward) -> bool:
 
 
 @cache
-def drawn(claims: Claims, count: int = 1500) -> list[Scenario]:
-    """So many scenarios of those claims, always the same."""
+def drawn(claims: Claims, count: int, number: int = 0) -> list[Scenario]:
+    """So many scenarios of those claims, always the same; another ``number`` gives others."""
     found: list[Scenario] = []
 
-    @seed(0)
+    @seed(number)
     @given(exact_scenarios(claims))
     @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
     def draw(scenario: Scenario) -> None:
@@ -82,10 +82,10 @@ def drawn(claims: Claims, count: int = 1500) -> list[Scenario]:
 
 
 def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
-    """A test that some scenario of those claims is like that."""
+    """A test that some scenario of those claims is like that: among 1500, drawn as far as it takes."""
 
     def test() -> None:
-        assert any(map(holds, drawn(claims)))
+        assert any(any(map(holds, drawn(claims, 100, portion))) for portion in range(15))
 
     return test
 
