@@ -8,7 +8,7 @@ from hypothesis import Phase, given, seed, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, Freeze, Raise, Replace, Scenario
+from oracle.program import AVERAGINGS, Freeze, Join, Raise, Replace, Scenario
 from properties.claims import Claims
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
@@ -59,6 +59,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "freezing": (unclaimed("freezing"), has(Freeze)),
     "ties": (unclaimed("tied"), lambda s: any(p.tied is not None for p in s.parameters)),
     "parameters read outside their module": (unclaimed("outside"), lambda s: bool(s.outside)),
+    "ranks that run out, where no law asks for them": (ALL, has(Join)),
     "buffers": (unclaimed("buffers"), lambda s: bool(s.buffers)),
     "16 bits": (unclaimed("sixteen_bits"), lambda s: s.masters or FEATURES["16 bits"].occurs(s)),
     "layouts": (unclaimed("layouts"), lambda s: any(p.layout != "contiguous" for p in s.parameters)),
