@@ -222,6 +222,7 @@ def describe(name: str) -> Mapping[str, Any]:
     return {
         "claims": getattr(implementation, "claims", None),
         "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
+        "has_join": hasattr(implementation, "join") or not inspect.isclass(implementation),
         "finish": finish_name(implementation),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),

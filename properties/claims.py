@@ -91,7 +91,9 @@ class Claims:
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
 
 
-def read_claims(declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap: bool) -> Claims:
+def read_claims(
+    declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap: bool, has_join: bool = False
+) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest.
 
     Raises ValueError for a claim that does not exist or cannot be.
@@ -102,6 +104,8 @@ def read_claims(declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap
             raise ValueError(f"claims: there is no claim {name!r}; there are {', '.join(known)}")
     if (declared or {}).get("accumulation") and not has_no_sync:
         raise ValueError("claims: accumulation needs a method no_sync")
+    if (declared or {}).get("joins") and not has_join:
+        raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
     if (declared or {}).get("bucket_cap") and not takes_cap:
         raise ValueError(
             "claims: bucket_cap needs a constructor argument bucket_cap_mb, bucket_size_mb or bucket_cap_bytes"

@@ -11,6 +11,7 @@ from worlds.contract import Job, World
 CORRECT = (
     "impls.naive:NaiveDataParallel",
     "impls.naive:NaiveAccumulation",
+    "impls.joined:Joined",
     "impls.static_buckets:StaticBuckets",
     "impls.main_grad_buckets:MainGradBuckets",
     "impls.zero1:Zero1",
@@ -88,6 +89,6 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
-    claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None)
+    claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, told["has_join"])
     declares = told["claims"] is not None
     return Implementation(name, claims, told["known_fault"], told["finish"], told["cap"], told["takes"], declares)

@@ -23,7 +23,7 @@ WEIGHING = "properties.held_bytes:weigh_program"
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
 _IN_TURN = Backward(((0, 1),) * 2)
-TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), bucket_cap=12, units=((0,), (1,)))
+TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), units=((0,), (1,)))
 
 
 def is_sharded(claims: Claims) -> bool:

@@ -133,6 +133,9 @@ class DescribedGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """all_reduce, in place."""
+        if opts is None:  # as DistributedDataParallel.join calls it with find_unused_parameters: with a bare tensor
+            tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+            opts = dist.AllreduceOptions()
         call = self._describe("all_reduce", tensors, opts.reduceOp)
         inputs = _scaled(call, tensors, opts)
         return self.launch(call, inputs, tensors, lambda group: group.allreduce(tensors, opts))

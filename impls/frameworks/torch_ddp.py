@@ -7,6 +7,9 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+# Joins: to divide by the ranks that remain, DDP asks for the result of a handle in C++, which a process group written in
+# Python, as the simulated world's, cannot give: gloo shows that it is right (properties/tests/test_joins_on_gloo.py).
+# With unused parameters or a static graph, join is wrong in torch 2.13 (properties/FINDINGS.md).
 # Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
 # frozen after wrapping, which it waits for.
 _CLAIMS = {
@@ -18,6 +21,7 @@ _CLAIMS = {
     "empty": True,
     "layouts": True,
     "buffers": "each",
+    "joins": ("world size",),
     "averaging": "multiply by reciprocal then sum",
 }
 
@@ -34,7 +38,7 @@ class TorchDDP(DistributedDataParallel):
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {**_CLAIMS, "unused": "untouched"}  # its documentation rules out re-entrant checkpointing
+    claims = {**_CLAIMS, "unused": "untouched", "joins": ()}  # its documentation rules out re-entrant checkpointing
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(
@@ -57,7 +61,7 @@ class TorchDDPStaticGraph(DistributedDataParallel):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
     # torch 2.13: a first backward inside no_sync ends in an internal assertion (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "accumulation": False}
+    claims = {**_CLAIMS, "accumulation": False, "joins": ()}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True)

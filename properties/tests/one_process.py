@@ -8,8 +8,10 @@ from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import (
     Backward,
     Clip,
+    EndJoin,
     Finish,
     Hyperparameters,
+    Join,
     Raise,
     SaveAndLoad,
     Scenario,
@@ -37,6 +39,8 @@ class OneProcess:
         self.seen: dict[str, dict[int, Any]] = {
             kind: {} for kind in ("gradients", "parameters", "norms", "states", "loss_scales")
         }
+        self.divisor: int | None = None  # of the next mean; None: the number of all ranks
+        self.by_those_that_remain = False
         self.begin()
 
     def begin(self) -> None:
@@ -67,7 +71,11 @@ class OneProcess:
         for place, event in enumerate(self.scenario.program):
             match event:
                 case Backward():
-                    for rank in range(self.scenario.world_size):
+                    remaining = [rank for rank in range(self.scenario.world_size) if rank not in event.gone]
+                    self.divisor = len(remaining) if self.by_those_that_remain else None
+                    for rank in event.gone:
+                        self.local[rank].clear()
+                    for rank in remaining:
                         self.backward(batch, rank, rank in event.overflow)
                     batch += 1
                 case Finish():
@@ -92,13 +100,18 @@ class OneProcess:
                     self.zero(True)
                     if not event.optimizer:
                         self.begin()
+                case Join():
+                    self.by_those_that_remain = event.divide_by == "remaining ranks"
+                case EndJoin():
+                    self.zero(True)
+                    self.divisor, self.by_those_that_remain = None, False
                 case Raise() if event.where in ("backward", "hook"):
                     self.zero(True)
             if isinstance(event, (Finish, Unscale, Clip)):
                 self.seen["gradients"][place] = [to_numpy(tensor.grad) for tensor in self.tensors]
                 for mine in self.local:
                     mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
-            elif isinstance(event, (Step, SaveAndLoad)):
+            elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
                 self.seen["parameters"][place] = [to_numpy(tensor) for tensor in self.tensors]
         return self.seen
 
@@ -125,7 +138,7 @@ class OneProcess:
                     mine[index] = mine[index] + gradient if index in mine else gradient
 
     def finish(self) -> None:
-        ranks = self.scenario.world_size
+        ranks = self.divisor or self.scenario.world_size
         for index, tensor in enumerate(self.tensors):
             if any(index in mine for mine in self.local):
                 terms = [self.local[rank].get(index, torch.zeros_like(tensor)) for rank in self.order]

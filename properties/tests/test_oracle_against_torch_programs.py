@@ -6,6 +6,7 @@ Where an expectation is an array, bits are compared; where it is an interval, me
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from oracle.intervals import Interval
 from oracle.lattice import Inexact
 from oracle.program import (
     AVERAGINGS,
+    DIVISORS,
     NAMES,
     Backward,
     Buffer,
@@ -26,6 +28,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Hyperparameters,
+    Join,
     LossScale,
     Parameter,
     Raise,
@@ -34,7 +37,9 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
+from properties.claims import Claims
 from properties.judge import holds, pairs
+from properties.strategies import exact_scenarios
 from properties.tests.drawn_programs import programs
 from properties.tests.one_process import OneProcess
 from worlds.contract import Job, World
@@ -88,7 +93,30 @@ def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario,
     assert disagreements(OneProcess(scenario, averaging, order).run(), expected) == []
 
 
-@given(programs())
+JOINING = Claims(joins=DIVISORS, unused="untouched", tied=True, several_dtypes=True)
+
+
+@pytest.mark.parametrize("averaging", AVERAGINGS)
+def test_torch_in_one_process_agrees_where_ranks_run_out_of_micro_batches(averaging: str) -> None:
+    divided_by: set[str] = set()
+    left_something = 0
+
+    @given(exact_scenarios(replace(JOINING, averaging=averaging), has=("joins",)), st.randoms(use_true_random=False))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(scenario: Scenario, random: Any) -> None:
+        nonlocal left_something
+        order = list(range(scenario.world_size))
+        random.shuffle(order)
+        assert disagreements(OneProcess(scenario, averaging, order).run(), interpret(scenario, averaging)) == []
+        divided_by.update(event.divide_by for event in scenario.program if isinstance(event, Join))
+        left_something += any(set(then.gone) - set(first.gone) for first, then in pairwise(scenario.microbatches))
+
+    check()
+    assert divided_by == {*DIVISORS}
+    assert left_something
+
+
+@given(programs() | exact_scenarios(JOINING, has=("joins",)))
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_repr_and_json_of_every_event_come_back(scenario: Scenario) -> None:
     assert eval(repr(scenario), NAMES | {"inf": INF}) == scenario

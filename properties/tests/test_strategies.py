@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -15,6 +16,7 @@ from oracle.program import (
     Clip,
     Event,
     Freeze,
+    Join,
     Parameter,
     Raise,
     Replace,
@@ -67,12 +69,12 @@ def present_differs(batch: Backward) -> bool:
 
 
 @cache
-def drawn(claims: Claims, count: int, number: int = 0) -> list[Scenario]:
+def drawn(claims: Claims, count: int, number: int = 0, has: tuple[str, ...] = ()) -> list[Scenario]:
     """So many scenarios of those claims, always the same; another ``number`` gives others."""
     found: list[Scenario] = []
 
     @seed(number)
-    @given(exact_scenarios(claims))
+    @given(exact_scenarios(claims, has=has))
     @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
     def draw(scenario: Scenario) -> None:
         found.append(scenario)
@@ -86,6 +88,15 @@ def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
 
     def test() -> None:
         assert any(any(map(holds, drawn(claims, 100, portion))) for portion in range(15))
+
+    return test
+
+
+def can_produce_where_ranks_run_out(holds: Holds) -> Callable[[], None]:
+    """The same of scenarios in which ranks run out of micro-batches."""
+
+    def test() -> None:
+        assert any(map(holds, drawn(ALL, 300, has=("joins",))))
 
     return test
 
@@ -264,6 +275,35 @@ test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
     lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
 )
 test_can_produce_four_steps = can_produce(lambda s: s.program.count(Step()) == 4)
+
+test_can_produce_a_rank_without_any_micro_batch = can_produce_where_ranks_run_out(
+    lambda s: any(isinstance(first, Join) and s.gone(place) for place, first in enumerate(s.program[:-1], 1))
+)
+test_can_produce_a_rank_that_runs_out_after_some_micro_batches = can_produce_where_ranks_run_out(
+    lambda s: any(set(then.gone) - set(first.gone) and then.gone for first, then in pairwise(s.microbatches))
+)
+test_can_produce_ranks_that_run_out_one_after_the_other = can_produce_where_ranks_run_out(
+    lambda s: any(first.gone and set(then.gone) - set(first.gone) for first, then in pairwise(s.microbatches))
+)
+test_can_produce_one_rank_that_is_left_of_many = can_produce_where_ranks_run_out(
+    lambda s: any(s.world_size > 2 and len(batch.gone) == s.world_size - 1 for batch in s.microbatches)
+)
+test_can_produce_rank_0_as_the_first_to_run_out = can_produce_where_ranks_run_out(
+    lambda s: any(batch.gone == (0,) and s.world_size > 2 for batch in s.microbatches)
+)
+test_can_produce_a_rank_that_runs_out_inside_no_sync = can_produce_where_ranks_run_out(
+    lambda s: any(not one.synchronize and set(two.gone) - set(one.gone) for one, two in pairwise(s.microbatches))
+)
+test_can_produce_a_micro_batch_inside_no_sync_without_all_ranks = can_produce_where_ranks_run_out(
+    lambda s: any(batch.gone and not batch.synchronize for batch in s.microbatches)
+)
+test_can_produce_a_mean_over_the_remaining_ranks = can_produce_where_ranks_run_out(has(Join, divide_by=DIVISORS[1]))
+test_can_produce_a_step_without_all_ranks = can_produce_where_ranks_run_out(
+    lambda s: any(isinstance(event, Step) and s.gone(place) for place, event in enumerate(s.program))
+)
+test_can_produce_a_micro_batch_of_all_after_ranks_ran_out = can_produce_where_ranks_run_out(
+    lambda s: bool(s.microbatches) and isinstance(s.program[-2], Backward) and not s.microbatches[-1].gone
+)
 
 
 def test_permutations_are_all_there_and_the_first_is_the_identity() -> None:

@@ -1,0 +1,38 @@
+"""What only a real backend can show of joins: torch's DDP, asked to divide by the ranks that remain."""
+
+from dataclasses import replace
+
+import pytest
+
+from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
+from properties import judge
+from properties.implementations import look_up
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+from worlds.contract import World
+
+LEAVING = ((0,), (0, 2))  # rank 0 has no micro-batch at all, rank 2 has one, rank 1 two with one inside no_sync
+
+
+def windows(divide_by: str) -> Scenario:
+    """Two windows, with a step of all ranks in between and at the end."""
+    one, two = (tuple(() if rank in gone else (0, 1) for rank in range(3)) for gone in LEAVING)
+    step = (Finish(), Step(), ZeroGrad())
+    window = (Join(divide_by), Backward(one, gone=LEAVING[0]), *step, Backward(two, False, gone=LEAVING[1]))
+    window = (*window, Backward(two, gone=LEAVING[1]), *step, EndJoin())
+    together = (Backward(((0, 1),) * 3), *step)
+    return Scenario(3, (Parameter((2,)), Parameter((3,))), (*window, *together, *window, *together), "quadratic")
+
+
+@pytest.mark.parametrize("divide_by", DIVISORS)
+@pytest.mark.parametrize("name", ["impls.frameworks.torch_ddp:TorchDDP", "impls.joined:Joined"])
+def test_either_mean_is_right_on_gloo(gloo: World, name: str, divide_by: str) -> None:
+    (implementation,) = look_up([name], gloo)
+    implementation = replace(implementation, claims=replace(implementation.claims, joins=(divide_by,)))
+    judge.by_the_oracle(Trial(implementation, gloo), windows(divide_by), "Wrong.")
+
+
+def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:
+    (implementation,) = look_up(["impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
+    with pytest.raises(SilentlyWrong):
+        judge.by_the_oracle(Trial(implementation, gloo), windows("remaining ranks"), "Wrong.")
