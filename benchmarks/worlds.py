@@ -25,7 +25,7 @@ from worlds.sim.world import SimWorld
 IMPLEMENTATIONS = ("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP")
 ON_FAKE = {IMPLEMENTATIONS[1]: "benchmarks.contestants:DDPOnFake"}
 WORLD_SIZES = (2, 4, 8)
-ROUNDS, FRESH_ROUNDS, WARM_UP = 60, 2, 5
+ROUNDS, FRESH_ROUNDS, WARM_UP = 30, 2, 5
 FRESH_SIZE = 2
 # Both of a ratio are timed alike: by the processor time inside a warm process, or by the whole way to it and back.
 RATIOS = (("inside", "fake"), ("threaded", "inside"), ("gloo", "sim"), ("gloo", "standing"), ("fresh", "sim"))
