@@ -69,7 +69,7 @@ def run_standing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def in_child(child: process.Child) -> Contestant:
-    """What an example takes inside a child process that runs `serve`; the way there and back is left out."""
+    """What an example takes of the processor inside a child that runs `serve`; the way there and back is left out."""
 
     def timed(job: Job) -> float:
         child.send(job)
@@ -83,13 +83,13 @@ def in_child(child: process.Child) -> Contestant:
 
 
 def serve(connection: Connection, run: Callable[[Job], None]) -> None:
-    """The loop of such a child."""
+    """The loop of such a child. What it runs waits for nothing outside its process, so its processor time is all."""
     torch.set_num_threads(1)
     while True:
         job = connection.recv()
-        start = time.perf_counter()
+        start = time.process_time()
         run(job)
-        connection.send(time.perf_counter() - start)
+        connection.send(time.process_time() - start)
 
 
 @cache
@@ -105,7 +105,12 @@ def run_simulated(job: Job) -> None:
 
 
 def run_fake(job: Job) -> None:
-    """On torch's fake process group, which does nothing: one rank after the other, without any communication."""
+    """On torch's fake process group, which does nothing: one rank after the other, without any communication.
+
+    It runs the same Python of the program, of torch.distributed and of DDP as the simulated ranks do, groups made and
+    destroyed included. What it is spared is all that makes ranks of them: each collective's copies and arithmetic,
+    random numbers and environment of their own, reports of what was called, and what is left behind.
+    """
     function = resolve(job.function)
     for rank in range(job.world_size):
         dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=rank, world_size=job.world_size)
@@ -114,7 +119,11 @@ def run_fake(job: Job) -> None:
 
 
 class DDPOnFake(TorchDDP):
-    """DDP's reducer cannot use what the fake group answers, so a communication hook hands each bucket back as it is."""
+    """DDP's reducer cannot use what the fake group answers, so a communication hook hands each bucket back as it is.
+
+    The reducer then calls Python once for each bucket, and gets a future from it, as on the simulated world; it copies
+    gradients into the bucket where it would divide them on the way.
+    """
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)

@@ -18,7 +18,7 @@ IMPLEMENTATION = "impls.static_buckets:StaticBuckets"
 EXAMPLES = 200
 
 
-def measure() -> tuple[int, dict[str, float]]:
+def measure(examples: int = EXAMPLES) -> tuple[int, dict[str, float]]:
     """How many examples of the law of the mean ran on the simulated world, and the seconds that they took, by part.
 
     "proof" is the oracle's as well: while drawing it proves that nothing rounds. What is in no other part is drawing.
@@ -39,15 +39,15 @@ def measure() -> tuple[int, dict[str, float]]:
     try:
         (implementation,) = look_up([IMPLEMENTATION], world)
         law, trial = law_of(test_mean.test_gradients_equal_the_mean_over_ranks), Trial(implementation, world)
-        search(law, trial, EXAMPLES // 10, seed_value=1)  # warms up
+        search(law, trial, examples // 10, seed_value=1)  # warms up
         with (
             mock.patch("properties.strategies.scenarios.interpret", timed("proof", interpret)),
-            mock.patch("properties.test_mean.interpret", timed("oracle", interpret)),
+            mock.patch("properties.trial.interpret", timed("oracle", interpret)),
             mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
             mock.patch("properties.judge.values_equal", timed("judging", judge.values_equal)),
         ):
             start = time.perf_counter()
-            found = search(law, trial, EXAMPLES, seed_value=0)
+            found = search(law, trial, examples, seed_value=0)
             total = time.perf_counter() - start
     finally:
         world.close()
@@ -55,9 +55,9 @@ def measure() -> tuple[int, dict[str, float]]:
     return found.examples, seconds
 
 
-def lines() -> Iterator[str]:
+def lines(examples: int = EXAMPLES) -> Iterator[str]:
     """The shares, and what the oracle takes of the world's time."""
-    examples, seconds = measure()
+    examples, seconds = measure(examples)
     total = sum(seconds.values())
     each = f"{examples} examples of {1000 * total / examples:.1f} ms"
     yield f"The law of the mean, {IMPLEMENTATION.rpartition(':')[2]} on the simulated world, {each}:"

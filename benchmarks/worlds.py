@@ -1,7 +1,7 @@
 """What an example costs on the simulated world, against the same example elsewhere."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 
@@ -25,9 +25,9 @@ from worlds.sim.world import SimWorld
 IMPLEMENTATIONS = ("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP")
 ON_FAKE = {IMPLEMENTATIONS[1]: "benchmarks.contestants:DDPOnFake"}
 WORLD_SIZES = (2, 4, 8)
-ROUNDS, FRESH_ROUNDS, WARM_UP = 20, 2, 3
+ROUNDS, FRESH_ROUNDS, WARM_UP = 30, 2, 5
 FRESH_SIZE = 2
-# Both of a ratio are timed alike: inside a warm process, or the whole way to it and back.
+# Both of a ratio are timed alike: by the processor time inside a warm process, or by the whole way to it and back.
 RATIOS = (("inside", "fake"), ("threaded", "inside"), ("gloo", "sim"), ("gloo", "standing"), ("fresh", "sim"))
 
 
@@ -68,7 +68,9 @@ def contestants() -> Iterator[dict[str, Contestant]]:
             child.kill()
 
 
-def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]) -> dict[str, float]:
+def compare(
+    implementation: str, world_size: int, warm: Mapping[str, Contestant], rounds_of_each: int = ROUNDS
+) -> dict[str, float]:
     """Medians: of the seconds of an example on each contestant, and of the ratios of two that the table shows.
 
     The contestants take turns, and a ratio is taken within a round, so that what disturbs one disturbs all.
@@ -76,7 +78,7 @@ def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]
     here = job(implementation, scenario(world_size))
     on_fake = job(ON_FAKE.get(implementation, implementation), scenario(world_size))
     rounds: dict[str, list[float]] = defaultdict(list)
-    for number in range(-WARM_UP, ROUNDS):
+    for number in range(-min(WARM_UP, rounds_of_each), rounds_of_each):
         took = {name: run(on_fake if name == "fake" else here) for name, run in warm.items()}
         if world_size == FRESH_SIZE and 0 <= number < FRESH_ROUNDS:
             took["fresh"] = fresh(here)
@@ -89,19 +91,19 @@ def compare(implementation: str, world_size: int, warm: Mapping[str, Contestant]
     return {name: median(values) for name, values in rounds.items()}
 
 
-def lines() -> Iterator[str]:
+def lines(rounds: int = ROUNDS, world_sizes: Sequence[int] = WORLD_SIZES) -> Iterator[str]:
     """The table, a line for each implementation and number of ranks."""
-    yield f"An example on the simulated world and elsewhere, medians of {ROUNDS} rounds (fresh: {FRESH_ROUNDS}):"
+    yield f"An example on the simulated world and elsewhere, medians of {rounds} rounds (fresh: {FRESH_ROUNDS}):"
     ratios = [f"{one}/{other}" for one, other in RATIOS]
     yield f"{'':13}ranks       sim    inside" + "".join(f"{ratio:>{len(ratio) + 2}}" for ratio in ratios)
     with contestants() as warm:
         for implementation in IMPLEMENTATIONS:
-            for world_size in WORLD_SIZES:
-                name, found = implementation.rpartition(":")[2], compare(implementation, world_size, warm)
+            for world_size in world_sizes:
+                name, found = implementation.rpartition(":")[2], compare(implementation, world_size, warm, rounds)
                 line = f"{name:13}{world_size:5}{1000 * found['sim']:7.1f} ms{1000 * found['inside']:7.1f} ms"
                 yield line + "".join(f"{found[ratio]:{len(ratio) + 2}.2f}" for ratio in ratios if ratio in found)
     yield "sim: from a job handed over to its reports received; inside: without that way, in the process of the ranks;"
-    yield "fake: the same program, rank by rank, without communication; threaded: torch's own threaded test world; both"
-    yield "timed inside their processes as well;"
+    yield "fake: the same program, rank by rank, without communication; threaded: torch's own threaded test world;"
+    yield "those three by the processor time of their process, which who else is at work does not lengthen;"
     yield "standing: gloo ranks that run the example again and again by themselves, in one group, without dispatch;"
     yield "gloo: warm processes; fresh: a new process for each rank and example."

@@ -3,6 +3,9 @@
 It multiplies by the rounded 1/N while copying into the bucket, then sums; gradients are final when backward returns.
 """
 
+import inspect
+from typing import Any
+
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +28,15 @@ _CLAIMS = {
     "averaging": "multiply by reciprocal then sum",
 }
 
+# torch 2.13 renames the option, warns of the old name, and no longer lets it turn off the broadcast at construction.
+_RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
+
+
+def _options(bucket_cap_mb: float, broadcast_buffers: bool) -> dict[str, Any]:
+    """What DDP is given, by the names that the installed torch has for it."""
+    name = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
+    return {"bucket_cap_mb": bucket_cap_mb, name: broadcast_buffers}
+
 
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
@@ -32,7 +44,7 @@ class TorchDDP(DistributedDataParallel):
     claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
+        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers))
 
 
 class TorchDDPFindUnused(DistributedDataParallel):
@@ -41,9 +53,7 @@ class TorchDDPFindUnused(DistributedDataParallel):
     claims = {**_CLAIMS, "unused": "untouched", "joins": ()}  # its documentation rules out re-entrant checkpointing
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(
-            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, find_unused_parameters=True
-        )
+        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), find_unused_parameters=True)
 
 
 class TorchDDPBucketView(DistributedDataParallel):
@@ -52,9 +62,7 @@ class TorchDDPBucketView(DistributedDataParallel):
     claims = {**_CLAIMS, "reentrant": "each once"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(
-            module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, gradient_as_bucket_view=True
-        )
+        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), gradient_as_bucket_view=True)
 
 
 class TorchDDPStaticGraph(DistributedDataParallel):
@@ -64,7 +72,7 @@ class TorchDDPStaticGraph(DistributedDataParallel):
     claims = {**_CLAIMS, "accumulation": False, "joins": ()}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers, static_graph=True)
+        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), static_graph=True)
 
 
 class TorchDDPHook(DistributedDataParallel):
@@ -73,5 +81,5 @@ class TorchDDPHook(DistributedDataParallel):
     claims = {**_CLAIMS, "averaging": "divide then sum"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, bucket_cap_mb=bucket_cap_mb, broadcast_buffers=broadcast_buffers)
+        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers))
         self.register_comm_hook(None, default_hooks.allreduce_hook)

@@ -135,6 +135,7 @@ class SimGroup(DescribedGroup):
                 )
         meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
+            del self.run.meetings[self.label, place]  # nobody else comes; those who wait have it
             self._carry_out(meeting)
         if meeting.over:
             self.run.baton.wake(meeting.waiting)

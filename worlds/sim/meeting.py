@@ -26,7 +26,7 @@ class NotRunnable(RuntimeError):
     """The implementation does what this world cannot run, through no fault of its own."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Meeting:
     """One collective, as far as its members have arrived."""
 
