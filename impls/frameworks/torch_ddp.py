@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-# Joins: to divide by the ranks that remain, DDP asks for the result of a handle in C++, which a process group written in
+# Joins: to divide by the ranks that remain, DDP asks a handle for its result in C++, which a process group written in
 # Python, as the simulated world's, cannot give: gloo shows that it is right (properties/tests/test_joins_on_gloo.py).
 # With unused parameters or a static graph, join is wrong in torch 2.13 (properties/FINDINGS.md).
 # Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters

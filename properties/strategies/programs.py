@@ -232,15 +232,26 @@ class Loop:
         self.trained = tuple(sorted({*self.trained, *names})) if thaws else left
 
     def join(self, phase: Phase) -> None:
-        """Ranks run out of micro-batches: the last that is there, all but the first, or the first."""
+        """Ranks run out of micro-batches, perhaps before they are synchronized: the last that is there, and perhaps
+        another after one more micro-batch; all but the first; or the first.
+        """
         if self.gone is None:
             self.settled(phase)
             divisors = self.claims.joins
             self.events.append(Join(divisors[phase.shift // 2 % len(divisors)]))
             self.gone = ()
-        there = [rank for rank in range(len(self.ranks)) if rank not in self.gone]
-        leaving = {0: there[-1:], 1: there[1:], 2: there[:1]}[phase.twist % 3] if len(there) > 1 else []
-        self.gone = tuple(sorted({*self.gone, *leaving}))
+        if phase.shift % 3 == 2 and self.claims.accumulation:
+            self.backward(phase, False)
+        form = phase.twist % 4
+        self.gone = self.without((slice(-1, None), slice(1, None), slice(1), slice(-1, None))[form])
+        if form == 3:
+            self.backward(phase)
+            self.gone = self.without(slice(-1, None))
+
+    def without(self, leaving: slice) -> tuple[int, ...]:
+        """The ranks that are gone, and those of the others; one stays."""
+        there = [rank for rank in range(len(self.ranks)) if rank not in (self.gone or ())]
+        return tuple(sorted({*(self.gone or ()), *(there[leaving] if len(there) > 1 else ())}))
 
     def end_join(self) -> None:
         """Every rank has run out, the last ones after a micro-batch without the others."""

@@ -18,10 +18,14 @@ def windows(divide_by: str) -> Scenario:
     """Two windows, with a step of all ranks in between and at the end."""
     one, two = (tuple(() if rank in gone else (0, 1) for rank in range(3)) for gone in LEAVING)
     step = (Finish(), Step(), ZeroGrad())
-    window = (Join(divide_by), Backward(one, gone=LEAVING[0]), *step, Backward(two, False, gone=LEAVING[1]))
-    window = (*window, Backward(two, gone=LEAVING[1]), *step, EndJoin())
+    accumulated = (Backward(two, False, gone=LEAVING[1]), Backward(two, gone=LEAVING[1]))
+    window = (Join(divide_by), Backward(one, gone=LEAVING[0]), *step, *accumulated, *step, EndJoin())
     together = (Backward(((0, 1),) * 3), *step)
-    return Scenario(3, (Parameter((2,)), Parameter((3,))), (*window, *together, *window, *together), "quadratic")
+    return Scenario(
+        3,
+        (Parameter((2,)), Parameter((3,))),
+        (*window, *together, *window, *together),
+    )
 
 
 @pytest.mark.parametrize("divide_by", DIVISORS)
