@@ -18,6 +18,7 @@ from properties.verdict import Wasteful
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
 LOCAL = Scenario(2, (Parameter((1,)),), _WINDOW)
 ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
+LEARNS = 2  # steps after which buckets are what they will be
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 
 
@@ -119,23 +120,27 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
 
 @law(
     "P18",
-    lambda claims: st.tuples(windows(claims, most_local=0, steps=2), st.integers(16, 64)),
+    lambda claims: st.tuples(windows(claims, most_local=0, steps=LEARNS + 1), st.integers(16, 64)),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
-    witnesses={SENT: (ONCE, 16)},
+    witnesses={SENT: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16)},
 )
 def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int]) -> None:
     """No message of gradients is longer than the cap and the largest parameter together, flags and padding aside.
 
     Why: nothing goes out before its bucket is full, so that a cap which is not honored means no overlap. Practice
-    differs in whether the last parameter may exceed the cap. Broken by the first bucket: pytorch/pytorch#48880.
+    differs in whether the last parameter may exceed the cap, and in the first steps, in which torch's DDP sends one
+    bucket while it learns the order: so the step after those counts. Broken by the first bucket: pytorch/pytorch#48880.
     """
     scenario, cap = drawn
     size = FORMATS["float32"].bytes
     wide = (Parameter((each.count * 64,)) for each in scenario.parameters)
     scenario = replace(scenario, parameters=tuple(wide), bucket_cap=cap * 64 * size)
     most = cap * 64 + max(each.count for each in scenario.parameters) + len(scenario.parameters) + scenario.world_size
-    run = trial.run(scenario)
-    for rank, calls in enumerate(run.collectives):
-        if (longest := max(map(elements, reductions(calls)), default=0)) > most:
-            words = f"A bucket cap of {cap * 64} elements: rank {rank} sends a message of {longest}"
+    learned = replace(scenario, program=scenario.program[: LEARNS * len(scenario.program) // (LEARNS + 1)])
+    run, before = trial.run(scenario), trial.run(learned)
+    for rank, (calls, earlier) in enumerate(zip(run.collectives, before.collectives, strict=True)):
+        if (longest := max(map(elements, reductions(calls[len(earlier) :])), default=0)) > most:
+            words = (
+                f"A bucket cap of {cap * 64} elements: in step {LEARNS + 1} rank {rank} sends a message of {longest}"
+            )
             raise Wasteful(f"{words}, which is more than the cap and a parameter.", scenario, run.outcome)

@@ -180,12 +180,16 @@ class FSDP1ShardsNothing(FSDP1):
 
 
 class FSDP1Hybrid(FSDP1):
-    """HYBRID_SHARD: sharded among neighbors, replicated across such groups."""
+    """HYBRID_SHARD: sharded among neighbors, replicated across such groups; of at least two ranks each, for else torch
+    reduces nothing (properties/FINDINGS.md).
+    """
 
     claims = {**FSDP1.claims, "replicas": True, "moves": None}  # an all-reduce among replicas comes on top
     strategy = ShardingStrategy.HYBRID_SHARD
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        if replicas == dist.get_world_size() > 1:
+            raise ValueError(f"{replicas} replicas of one rank: HYBRID_SHARD averages only if more ranks share one")
         self.replicas = replicas
         super().__init__(module)
 
