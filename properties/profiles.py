@@ -23,7 +23,7 @@ from properties.record import Record
 # What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
-FULLY, SHARED = 3, {"dev": 60, "ci": 150}
+FULLY, SHARED = 3, {"dev": 45, "ci": 150}
 LONG = ("release", "nightly")
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
