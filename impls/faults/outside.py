@@ -17,7 +17,7 @@ class GathersWhatIsCalled(Zero3):
 
     known_fault = "a parameter that another module reads is still sharded, or freed, when it is read"
     source = "recipe, as in https://github.com/NVIDIA/Megatron-LM/pull/4467"
-    claims = {**Zero3.claims, "outside": True, "lean": False}
+    claims = {**Zero3.claims, "outside": True, "lean": False, "slices": None, "moves": None}
     killed_by = (OUTSIDE,)
 
 
