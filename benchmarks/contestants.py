@@ -68,13 +68,17 @@ def run_standing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     return {"seconds": (time.perf_counter() - start) / STANDING_EXAMPLES}
 
 
-def in_child(child: process.Child) -> Contestant:
-    """What an example takes of the processor inside a child that runs `serve`; the way there and back is left out."""
+def in_child(child: process.Child, clock: str) -> Contestant:
+    """What an example takes inside a child that runs `serve`; the way there and back is left out.
+
+    ``clock``: "wall", or "processor", the processor's time for the child, which is all that an example takes that waits
+    for nothing and runs one thread at a time; others at work do not lengthen it.
+    """
 
     def timed(job: Job) -> float:
         child.send(job)
         try:
-            seconds: float = child.receive()
+            seconds: float = child.receive()[clock]
         except process.Died as died:
             raise RuntimeError(f"a contestant's process {died}:\n{child.output()}") from None
         return seconds
@@ -83,13 +87,13 @@ def in_child(child: process.Child) -> Contestant:
 
 
 def serve(connection: Connection, run: Callable[[Job], None]) -> None:
-    """The loop of such a child. What it runs waits for nothing outside its process, so its processor time is all."""
+    """The loop of such a child."""
     torch.set_num_threads(1)
     while True:
         job = connection.recv()
-        start = time.process_time()
+        start, began = time.perf_counter(), time.process_time()
         run(job)
-        connection.send(time.process_time() - start)
+        connection.send({"wall": time.perf_counter() - start, "processor": time.process_time() - began})
 
 
 @cache

@@ -18,6 +18,14 @@ from worlds.tests.exchanges import data
 __all__ = ["calls"]  # handed over by name, like what is defined here
 
 
+def going_past_the_group(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Asks for a collective what C++ code finds as the group's backend."""
+    group: Any = dist.group.WORLD
+    backend = dist.ProcessGroup._get_backend(group, torch.device("cpu"))
+    backend.allreduce([data(rank, 2)], dist.AllreduceOptions())
+    return {}
+
+
 def reading_early(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Starts collectives, overwrites their inputs, and looks at their outputs before wait, after it, and without it."""
     reduced, gathered, scattered = data(rank, 2), torch.zeros(2 * world_size).double(), torch.zeros(1).double()

@@ -54,6 +54,11 @@ def test_what_ranks_issued_and_sent_is_reported_in_order(sim: World) -> None:
     assert all(collective.sent is None for report in run_calls(sim, by_rank) for collective in report.collectives)
 
 
+def test_a_collective_that_goes_past_the_group_is_refused_and_not_lost(sim: World) -> None:
+    for message in messages(program(sim, "going_past_the_group", 2)):
+        assert "collective operation error" in message
+
+
 def test_results_are_seen_after_wait_and_only_then(sim: World) -> None:
     for rank, result in enumerate(results(program(sim, "reading_early", 2))):
         own = [1 + 10 * rank, 2 + 10 * rank]
