@@ -10,13 +10,16 @@ from hypothesis import HealthCheck, given, settings
 
 from oracle.interpreter import interpret
 from oracle.program import (
+    DIVISORS,
     Backward,
     Buffer,
     Clip,
+    EndJoin,
     Finish,
     Freeze,
     Group,
     Hyperparameters,
+    Join,
     LossScale,
     Parameter,
     Raise,
@@ -128,13 +131,35 @@ EVERYTHING = Scenario(
 )
 
 
+_GONE = (Backward(((0,), (), (0,)), False, gone=(1,)), Backward(((0,), (), ()), gone=(1, 2)), Finish(), Step())
+RUNS_OUT = Scenario(
+    3,
+    (Parameter((2,)),),
+    (Join(DIVISORS[1]), Backward(((0,),) * 3), Finish(), Step(), ZeroGrad(), *_GONE, EndJoin()),
+)
+
+
+def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
+    (implementation,) = look_up(["impls.joined:Joined"], sim)
+
+    @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(implementation.claims, has=("joins",)))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, implementation.name, scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+
+    check()
+
+
 @pytest.mark.parametrize(
     ("name", "scenario", "right"),
     [
         ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
         ("impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER, False),
+        ("impls.frameworks.torch_ddp:TorchDDP", RUNS_OUT, True),
+        ("impls.faults.joined:DividesByAll", RUNS_OUT, False),
     ],
-    ids=["everything, right", "hook order, wrong"],
+    ids=["everything, right", "hook order, wrong", "ranks that run out, right", "ranks that run out, wrong"],
 )
 def test_scripts_run_under_torchrun(sim: World, tmp_path: Path, name: str, scenario: Scenario, right: bool) -> None:
     (implementation,) = look_up([name], sim)
