@@ -67,11 +67,11 @@ def _hypotheses(
         return
     expected = np.asarray(wanted, dtype=np.float64)
     yield "the gradient is missing on this rank", None
+    if gone := scenario.gone(difference.place):
+        yield "divided by the number of all ranks, not of those that remain", expected * divisor / ranks
+        yield "divided by the number of ranks that remain, not of all", expected * divisor / (ranks - len(gone))
     yield "the sum over ranks where the mean is due", expected * divisor
     yield "divided by the number of ranks twice", expected / divisor
-    if remaining := ranks - len(scenario.gone(difference.place)):
-        yield "divided by the number of all ranks, not of those that remain", expected * divisor / ranks
-        yield "divided by the number of the ranks that remain, not of all", expected * divisor / remaining
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
     yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
     for rank, values in enumerate(local):

@@ -15,7 +15,9 @@ from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
 
 _PROMISES: dict[str, Any] = {
-    field.name: True for field in fields(Claims) if field.default is False and field.name != "kernels"
+    field.name: True
+    for field in fields(Claims)
+    if field.default is False and field.name not in ("kernels", "differentiable")
 }
 EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", joins=DIVISORS)
 
