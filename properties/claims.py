@@ -104,7 +104,7 @@ def read_claims(
             raise ValueError(f"claims: there is no claim {name!r}; there are {', '.join(known)}")
     if (declared or {}).get("accumulation") and not has_no_sync:
         raise ValueError("claims: accumulation needs a method no_sync")
-    if (declared or {}).get("joins") and not has_join:
+    if set((declared or {}).get("joins", ())) & set(DIVISORS) and not has_join:
         raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
     if (declared or {}).get("bucket_cap") and not takes_cap:
         raise ValueError(

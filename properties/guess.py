@@ -8,7 +8,7 @@ import numpy as np
 
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
-from oracle.program import Backward, Event, Raise, Scenario
+from oracle.program import DIVISORS, Backward, Event, Join, Raise, Scenario
 from oracle.state import Inside
 from properties.judge import same_bits
 from properties.verdict import Difference, LawBroken
@@ -26,6 +26,8 @@ def guess(broken: LawBroken, expected: Expectation) -> str | None:
     for rank, report in enumerate(broken.outcome):
         result = report.result
         if result is None or (difference.place < 0 and rank != difference.rank):
+            continue
+        if rank in scenario.gone(difference.place):
             continue
         if difference.quantity == "gradient":
             pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
@@ -54,7 +56,7 @@ def _hypotheses(
     scenario: Scenario, difference: Difference, observer: int, parameter: int, wanted: Any
 ) -> Iterator[tuple[str, Any]]:
     """In words that speak of the rank where the difference was seen first, and what it means for the observer."""
-    ranks = scenario.world_size
+    ranks, divisor = scenario.world_size, _divisor(scenario, difference.place)
     shape = scenario.parameters[parameter].shape
     if difference.quantity == "parameter":
         own = initial_parameters(scenario, difference.rank)[parameter]
@@ -65,26 +67,41 @@ def _hypotheses(
         return
     expected = np.asarray(wanted, dtype=np.float64)
     yield "the gradient is missing on this rank", None
-    yield "the sum over ranks where the mean is due", expected * ranks
-    yield "divided by the number of ranks twice", expected / ranks
+    if gone := scenario.gone(difference.place):
+        yield "divided by the number of all ranks, not of those that remain", expected * divisor / ranks
+        yield "divided by the number of ranks that remain, not of all", expected * divisor / (ranks - len(gone))
+    yield "the sum over ranks where the mean is due", expected * divisor
+    yield "divided by the number of ranks twice", expected / divisor
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
     yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
     for rank, values in enumerate(local):
         if values is not None:
             yield f"rank {rank}'s gradient alone", values
-            yield f"rank {rank}'s contribution is missing", expected - values / ranks
-            yield f"rank {rank}'s contribution counts twice", expected + values / ranks
+            yield f"rank {rank}'s contribution is missing", expected - values / divisor
+            yield f"rank {rank}'s contribution counts twice", expected + values / divisor
     yield "zeros", np.zeros(shape)
 
 
+def _divisor(scenario: Scenario, place: int) -> int:
+    """What a mean divides by that is due at an event."""
+    gone = scenario.gone(place)
+    joins = [event for event in scenario.program[:place] if isinstance(event, Join)]
+    return scenario.world_size - (len(gone) if gone and joins[-1].divide_by == DIVISORS[1] else 0)
+
+
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
-    """What one rank would have without the others: the same program on a world of its samples alone."""
+    """What one rank would have without the others: the same program on a world of its samples alone.
+
+    None where it has no gradient, and where it has run out of micro-batches before: it has no such program.
+    """
+    if any(rank in scenario.gone(number) for number in range(place + 1)):
+        return None
     per_rank = scenario.samples // scenario.world_size
     mine = range(rank * per_rank, (rank + 1) * per_rank)
 
     def silenced(event: Backward) -> Backward:
         orders = tuple(order if s in mine else () for s, order in enumerate(event.orders))
-        return replace(event, orders=orders, overflow=())
+        return replace(event, orders=orders, overflow=(), gone=())
 
     def alone_with(event: Event) -> Event:
         if isinstance(event, Raise):

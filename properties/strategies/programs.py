@@ -240,7 +240,7 @@ class Loop:
             divisors = self.claims.joins
             self.events.append(Join(divisors[phase.shift // 2 % len(divisors)]))
             self.gone = ()
-        if phase.shift % 3 == 2 and self.claims.accumulation:
+        if phase.shift % 3 == 1 and self.claims.accumulation:
             self.backward(phase, False)
         form = phase.twist % 4
         self.gone = self.without((slice(-1, None), slice(1, None), slice(1), slice(-1, None))[form])

@@ -10,13 +10,16 @@ from hypothesis import HealthCheck, given, settings
 
 from oracle.interpreter import interpret
 from oracle.program import (
+    DIVISORS,
     Backward,
     Buffer,
     Clip,
+    EndJoin,
     Finish,
     Freeze,
     Group,
     Hyperparameters,
+    Join,
     LossScale,
     Parameter,
     Raise,
@@ -128,10 +131,41 @@ EVERYTHING = Scenario(
 )
 
 
-def test_a_script_with_everything_in_it_prints_on_real_processes_that_everything_is_right(gloo: World) -> None:
-    printed = lines(gloo, "impls.static_buckets:StaticBuckets", EVERYTHING)
+_GONE = (Backward(((0,), (), (0,)), False, gone=(1,)), Backward(((0,), (), ()), gone=(1, 2)), Finish(), Step())
+RUNS_OUT = Scenario(
+    3,
+    (Parameter((2,)),),
+    (Join(DIVISORS[1]), Backward(((0,),) * 3), Finish(), Step(), ZeroGrad(), *_GONE, EndJoin()),
+)
+
+
+def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
+    (implementation,) = look_up(["impls.joined:Joined"], sim)
+
+    @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(implementation.claims, has=("joins",)))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, implementation.name, scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "right"),
+    [
+        ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
+        ("impls.frameworks.torch_ddp:TorchDDP", RUNS_OUT, True),
+        ("impls.faults.joined:DividesByAll", RUNS_OUT, False),
+    ],
+    ids=["everything, right", "ranks that run out, right", "ranks that run out, wrong"],
+)
+def test_scripts_say_on_real_processes_whether_all_is_right(
+    gloo: World, name: str, scenario: Scenario, right: bool
+) -> None:
+    printed = lines(gloo, name, scenario)
     assert printed
-    assert [line for line in printed if not line.endswith(": right")] == []
+    assert all(line.endswith(": right") for line in printed) == right
 
 
 def test_a_script_runs_under_torchrun(sim: World, tmp_path: Path) -> None:
