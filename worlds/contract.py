@@ -1,5 +1,6 @@
 """The contract of every world: hand over the name of a function and JSON, get back one report per rank."""
 
+import dis
 import importlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -65,12 +66,14 @@ class RankError:
     """Why a rank has no result: a word of ``FAILURES``, one line for people, and what else is known.
 
     ``details``: a traceback, stacks, or the end of what was printed; ``notes``: those that an exception carried.
+    ``deliberate``: a ``raise`` statement raised it, and no operation that went wrong.
     """
 
     kind: str
     message: str
     details: str = ""
     notes: tuple[str, ...] = ()
+    deliberate: bool = False
 
 
 # How a rank can misuse a collective in flight, which a real backend punishes only now and then.
@@ -212,7 +215,15 @@ def raised(exception: BaseException) -> RankError:
     """The report of an exception, SystemExit too, that the function raised on a rank."""
     text = "".join(traceback.format_exception(exception))
     message = f"{type(exception).__name__}: {exception}"
-    return RankError("raised", message, text, tuple(getattr(exception, "__notes__", ())))
+    return RankError("raised", message, text, tuple(getattr(exception, "__notes__", ())), _by_a_statement(exception))
+
+
+def _by_a_statement(exception: BaseException) -> bool:
+    """Whether it comes from a ``raise`` (or ``assert``) in Python code, and not out of a call or another operation."""
+    place = exception.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
 
 
 RankFunction = Callable[[str, int, int], Mapping[str, Any]]

@@ -148,7 +148,8 @@ class FSDP2KeepsParameters(FSDP2):
 class FSDP2ReducesInDouble(FSDP2):
     """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
 
-    claims = {**FSDP2.claims, "wire": "float64"}
+    # torch 2.13: inside no_sync a unit that forward does not call ends in an AttributeError (properties/FINDINGS.md).
+    claims = {**FSDP2.claims, "wire": "float64", "accumulation": False}
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 
 

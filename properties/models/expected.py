@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from oracle import enclosures, lattice
-from oracle.intervals import Interval
+from oracle.intervals import Interval, hull
 from oracle.state import Inside
 from properties.models import exact
 from properties.models.scenario import ModelScenario
 from properties.trial import Trial
+from properties.wire import on_the_wire
 from worlds.contract import Job
 
 Told = list[Any]  # by parameter or buffer: an array, an interval, or None
@@ -86,7 +87,9 @@ def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> 
 
 
 def _means(terms: list[Interval], batches: Sequence[Sequence[Told]], like: Told, trial: Trial, form: str) -> list[Any]:
-    mean, place = enclosures.mean(terms, trial.claims.averaging, form), 0
+    wire, place = on_the_wire(form, trial.claims.wire or form), 0
+    ways = [terms] if wire == form else [terms, _contributions(batches, like, wire)]  # accumulated in either
+    mean = hull(*(enclosures.mean(way, trial.claims.averaging, wire).round(form) for way in ways))
     found: Told = []
     for index, parameter in enumerate(like):
         mine = slice(place, place := place + parameter.size)

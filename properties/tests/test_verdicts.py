@@ -31,14 +31,14 @@ from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.trial import Run, Trial, job, judge_errors
 from properties.verdict import Crashes, Refused, SilentlyWrong
-from worlds.contract import Outcome, RankError, RankReport, World
+from worlds.contract import Outcome, RankError, RankReport, World, raised
 
 WINDOW = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad())
 PAIR = (Parameter((1,)), Parameter((1,)))
 
 
-def every_rank_raises(place: int, message: str = "ValueError: no third batch") -> Outcome:
-    return (RankReport(None, RankError("raised", message, notes=(f"in event {place}, ...",))),) * 2
+def every_rank_raises(place: int, message: str = "ValueError: no third batch", deliberate: bool = True) -> Outcome:
+    return (RankReport(None, RankError("raised", message, "", (f"in event {place}, ...",), deliberate)),) * 2
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -57,6 +57,26 @@ def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash(
     for message in ("ValueError: ", "KeyError: 3"):
         with pytest.raises(Crashes):
             judge_errors(Scenario(2, PAIR, WINDOW), every_rank_raises(0, message))
+
+
+def refuses_on_purpose() -> None:
+    raise ValueError("too many values to unpack (expected 2)")
+
+
+def slips() -> None:
+    _, _ = range(3)
+
+
+@pytest.mark.parametrize(("runs", "verdict"), [(refuses_on_purpose, Refused), (slips, Crashes)])
+@pytest.mark.parametrize("where", ["in event 0, ...", "while it was constructed"])
+def test_an_operation_that_goes_wrong_on_every_rank_is_no_refusal(
+    runs: Callable[[], None], verdict: type[Exception], where: str
+) -> None:
+    with pytest.raises(ValueError, match="too many values to unpack") as caught:
+        runs()
+    caught.value.add_note(where)
+    with pytest.raises(verdict, match="too many values to unpack"):
+        judge_errors(Scenario(2, PAIR, WINDOW), (RankReport(None, raised(caught.value)),) * 2)
 
 
 class Threaded:
