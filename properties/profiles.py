@@ -6,9 +6,9 @@ Which there are:
     ci       more, the same each time
     nightly  many, from a seed that is printed, in portions, so that a run that was stopped can go on
 
-In dev and ci implementations share a law's examples where many are under test, as without --impl: so the laws on all
-that ships take three minutes in dev, and the whole suite a quarter of an hour in ci, on two cores. What ships is held to
-the full number in nightly runs.
+In dev and ci implementations share a law's examples where many are under test, as without --impl: so the laws on what
+ships take less than three minutes in dev on two cores, and the whole suite well under half an hour in ci. What ships is
+held to the full number in nightly runs.
 """
 
 import os
