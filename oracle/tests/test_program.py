@@ -14,10 +14,12 @@ from oracle.program import (
     NAMES,
     Backward,
     Clip,
+    EndJoin,
     Finish,
     Freeze,
     Group,
     Hyperparameters,
+    Join,
     LossScale,
     Parameter,
     SaveAndLoad,
@@ -33,6 +35,7 @@ ONE = Parameter((1,))
 FROZEN = Parameter((1,), trainable=False)
 BATCH = (Backward(((0,), (0,))), Finish())
 LOCAL = Backward(((0,), (0,)), False)
+GONE = Backward(((0,), ()), gone=(1,))
 
 # What is wrong, its construction, and words that the error must have: the value, or the rule.
 MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
@@ -138,6 +141,18 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"groups": (Group((0,), Hyperparameters(nesterov=True, dampening=0.5, momentum=0.5)),)}, "no dampening"),
         ({"program": (SetHyperparameters(Hyperparameters(nesterov=True)), *BATCH)}, "nesterov needs a momentum"),
         ({"only": (0, 0, 0, 0), "probe": "quadratic"}, "only (0, 0, 0, 0) takes the linear probe"),
+        ({"program": (Join(), *BATCH)}, "ends before EndJoin"),
+        ({"program": (*BATCH, EndJoin())}, "EndJoin ends one"),
+        ({"program": (Join(), Join(), *BATCH, EndJoin())}, "a Join is not inside another"),
+        ({"program": (Join(), SaveAndLoad(), *BATCH, EndJoin())}, "SaveAndLoad() comes before EndJoin"),
+        ({"program": (GONE, Finish())}, "ranks (1,) of 2 cannot be gone after no Join"),
+        (
+            {"program": (Join(), GONE, Finish(), *BATCH, EndJoin())},
+            "ranks () of 2 cannot be gone after [1] gone before",
+        ),
+        ({"program": (Join(), Backward(((), ()), gone=(0, 1)), Finish(), EndJoin())}, "ranks (0, 1) of 2"),
+        ({"program": (Join(), replace(GONE, gone=(0,)), Finish(), EndJoin())}, "rank 1 uses no parameter"),
+        ({"program": (Join(), *BATCH, EndJoin()), "optimizer": "Adam"}, "Join takes SGD without momentum"),
         ({"loss_scale": LossScale(3.0)}, "3.0"),
         ({"outside": (0,)}, "outside (0,) does not name parameters of units"),
         ({"units": ((0,),), "outside": (0, 0)}, "outside (0, 0) does not name parameters of units once each"),
