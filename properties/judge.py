@@ -149,7 +149,8 @@ def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], h
         when = f"when {parameter_name(which)}.grad becomes final"
         if kind == "forward":
             when = f"when {'the forward' if which < 0 else f'forward of unit{which}'} begins"
-        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, "beside them")):
+        rest = "beside whole gradients and what autograd keeps"
+        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, rest)):
             if must is not None and seen != must:
                 words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
                 raise Wasteful(f"{words} where it must be {must}.", run.scenario, run.outcome)

@@ -135,9 +135,15 @@ def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenar
     wide_enough(trial.run(scenario), "Gradients travel in too narrow a dtype.")
 
 
+def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios, half of them in 16 bits where those are claimed."""
+    kinds = [(), ("16 bits",)] if claims.sixteen_bits else [()]
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in kinds))
+
+
 @law(
     "P13",
-    exact_scenarios,
+    wide_and_narrow,
     needs=lambda claims: claims.wire is not None and claims.most_ranks > 1,
     witnesses={"a gradient traveled in another dtype than its own": IN_SIXTEEN},
 )

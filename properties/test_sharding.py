@@ -120,9 +120,15 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     judge.bytes_held(run, shares, "What is held is not what the stage needs.")
 
 
+def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same, and in half of them the optimizer keeps state."""
+    kept = st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in ("momentum", "adam")))
+    return st.one_of(between_constructions(claims), kept.filter(in_one_go))
+
+
 @law(
     "P10",
-    between_constructions,
+    with_and_without_state,
     needs=lambda claims: claims.slices is not None,
     witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
     only_on=("sim",),
