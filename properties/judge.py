@@ -166,10 +166,12 @@ def same_collectives(run: Run, headline: str) -> None:
 
 
 def runs_communicate_alike(run: Run, reference: Run, headline: str) -> None:
-    """Both runs issued the same collectives on each rank; stage 3 gathers parameters in every micro-batch besides."""
+    """Both runs issued the same collectives on each rank. Of stage 3 only the reductions count: in every micro-batch it
+    puts parameters together besides, by gathering or broadcasting.
+    """
     for rank, (mine, theirs) in enumerate(zip(run.collectives, reference.collectives, strict=True)):
         if run.stage == 3:
-            mine, theirs = (tuple(call for call in calls if call.operation != "all_gather") for calls in (mine, theirs))
+            mine, theirs = (tuple(call for call in calls if call.reduction) for calls in (mine, theirs))
         _same_sequence(run, headline, ("the reference", theirs), (f"rank {rank}", mine))
 
 

@@ -45,9 +45,14 @@ def _accumulates(scenario: Scenario) -> bool:
 def _leaves_some_unused(scenario: Scenario) -> bool:
     """Whether a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    per_rank = scenario.samples // scenario.world_size
+    used = [
+        {frozenset(order) for sample, order in enumerate(batch.orders) if sample // per_rank not in batch.gone}
+        for batch in scenario.microbatches
+    ]
     if any(isinstance(event, Freeze) for event in scenario.program):
-        return any(len({frozenset(order) for order in batch.orders}) > 1 for batch in scenario.microbatches)
-    return any(set(order) != trained for batch in scenario.microbatches for order in batch.orders)
+        return any(len(orders) > 1 for orders in used)
+    return any(orders != {frozenset(trained)} for orders in used)
 
 
 def _steps_apart(scenario: Scenario) -> bool:
