@@ -21,7 +21,10 @@ from properties.trial import Trial
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios that save and load somewhere: anywhere, or with a state that is there and is used."""
     return st.one_of(
-        *(exact_scenarios(claims, has=has) for has in (("save",), ("go on", "momentum"), ("go on", "adam")))
+        *(
+            exact_scenarios(claims, has=has)
+            for has in (("save",), ("go on", "momentum"), ("go on", "adam"), ("go on", "momentum", "groups"))
+        )
     )
 
 
@@ -107,10 +110,9 @@ def can_be_told(scenario: Scenario, claims: Claims) -> bool:
 
 
 def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
-    """A scenario with a step, and a place in it where nothing is under way."""
-    return exact_scenarios(claims, has=("step",)).flatmap(
-        lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario)))
-    )
+    """A scenario with a step, or with several and a state, and a place in it where nothing is under way."""
+    scenarios = st.one_of(*(exact_scenarios(claims, has=has) for has in (("step",), ("adam", "several steps"))))
+    return scenarios.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario))))
 
 
 def quiet_places(scenario: Scenario) -> list[int]:
