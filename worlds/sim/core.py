@@ -1,10 +1,9 @@
-"""Keeps the threads of simulated ranks on one core of the machine, and lets none of them interrupt another.
+"""Keeps the threads of simulated ranks on one core of the machine.
 
 Only one of them runs at a time, and passing the baton to a thread on another core takes several times as long as the
 switch itself: 55 to 70 microseconds against 16 to 19 on two virtual cores.
 """
 
-import contextlib
 import ctypes
 import os
 import threading
@@ -33,14 +32,3 @@ class Core:
             self._current = core
         except OSError:  # not permitted
             self._ask = None
-
-
-def wait_patiently() -> None:
-    """The thread that calls no longer interrupts the one that wakes it, which holds Python's lock a moment longer.
-
-    Each that passes the baton wakes the next and then goes to sleep itself: without this there are three switches
-    between threads where one would do. See SCHED_BATCH in sched(7).
-    """
-    if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):  # not permitted
-            os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))

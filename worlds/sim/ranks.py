@@ -16,7 +16,7 @@ from worlds.family import Leftovers
 from worlds.fresh import fresh_state
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.core import Core, wait_patiently
+from worlds.sim.core import Core
 from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run
@@ -82,7 +82,6 @@ class Ranks:
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)
-        wait_patiently()
         with torch.autograd.set_multithreading_enabled(False):
             while True:
                 self._baton.await_turn(rank)
