@@ -4,7 +4,7 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 
 from itertools import combinations, pairwise
 
-from oracle.program import Backward, Freeze, Join, SaveAndLoad, Scenario
+from oracle.program import Backward, Freeze, Join, Raise, SaveAndLoad, Scenario
 from properties.claims import Claims
 from properties.strategies.features import FEATURES
 
@@ -26,6 +26,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
     if scenario.masters and claims.stage is not None and not claims.masters:
         return "masters of a sharded optimizer"
     for event in scenario.program:
+        if isinstance(event, Raise) and not event.synchronize and not claims.accumulation:
+            return "an error inside no_sync"
         if isinstance(event, Join) and event.divide_by not in claims.joins:
             return f"joins that divide by the {event.divide_by}"
     if not claims.hook_order and any(_reached_apart(batch) for batch in scenario.microbatches):

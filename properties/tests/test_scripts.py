@@ -67,6 +67,12 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
     check()
 
 
+def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World) -> None:
+    both = Scenario(2, (Parameter((0, 3)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
+    printed = lines(sim, "impls.frameworks.torch_ddp:TorchDDP", both)
+    assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
+
+
 def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: World) -> None:
     """On one rank, where the module alone is right: nothing that ships claims to survive it."""
     claims = Claims(accumulation=False, replaces=True, sixteen_bits=True, tied=True, most_ranks=1)
