@@ -84,7 +84,12 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     judge.by_the_oracle(trial, scenario, "A tensor of two names is not treated as one.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("outside",)), needs=lambda claims: claims.outside)
+def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with a parameter that is read outside its module, once or before and after it has changed."""
+    return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))
+
+
+@law("P15", reading_outside, needs=lambda claims: claims.outside)
 def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, scenario: Scenario) -> None:
     """A parameter that another module's forward reads, where its own is not called for it, is synchronized like others.
 

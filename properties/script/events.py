@@ -248,8 +248,12 @@ class Writer:
 
 
 def _named(values: Sequence[Any]) -> dict[str, Any]:
-    """Coefficients by the names of parameters."""
-    return {parameter_name(index): np.asarray(value, dtype=np.float64).tolist() for index, value in enumerate(values)}
+    """Coefficients by the names of parameters. One number where there are no elements, as a list would not tell in how
+    many dimensions.
+    """
+    return {
+        parameter_name(index): np.asarray(value, dtype=np.float64).tolist() or 0.0 for index, value in enumerate(values)
+    }
 
 
 def _keywords(settings: SGD | Adam, between: str, quoted: bool = False) -> str:

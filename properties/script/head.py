@@ -118,9 +118,7 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     lines = ["", "", "def products(module, coefficients, order, fails_at=None):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
     lines += ["        if name == fails_at:", "            p = Fails.apply(p)"] if raises else []
-    # A list of no elements does not tell its shape.
-    shaped = ".reshape(p.shape)" if any(parameter.count == 0 for parameter in scenario.parameters) else ""
-    lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype){shaped} * {product}).sum()"]
+    lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
     lines += ["    return loss"]
     if scenario.units:
         lines += ["", "", "class Unit(nn.Module):"]

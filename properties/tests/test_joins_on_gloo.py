@@ -38,5 +38,6 @@ def test_either_mean_is_right_on_gloo(gloo: World, name: str, divide_by: str) ->
 
 def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:
     (implementation,) = look_up(["impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
+    implementation = replace(implementation, claims=replace(implementation.claims, joins=DIVISORS))
     with pytest.raises(SilentlyWrong):
         judge.by_the_oracle(Trial(implementation, gloo), windows("remaining ranks"), "Wrong.")
