@@ -5,11 +5,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.interpreter import is_exact
-from oracle.program import Backward, Finish, Freeze, SaveAndLoad, Scenario, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.within import trained_parameters
 from properties.trial import Trial
 
 
@@ -38,14 +39,7 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def trained_again(scenario: Scenario) -> Scenario:
     """The same, and in the end everything that was trained when it was last wrapped is trained once more."""
-    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    when_wrapped = set(trained)
-    for event in scenario.program:
-        if isinstance(event, Freeze):
-            names = {i for i in range(len(scenario.parameters)) if scenario.tensor(i) in event.parameters}
-            trained = trained - names if event.frozen else trained | names
-        elif isinstance(event, SaveAndLoad):
-            when_wrapped = set(trained)
+    *_, (trained, when_wrapped) = trained_parameters(scenario)
     thaw = sorted({scenario.tensor(index) for index in when_wrapped - trained})
     if not thaw:
         return scenario

@@ -2,6 +2,7 @@
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from oracle.program import Backward, Freeze, Join, Raise, SaveAndLoad, Scenario
@@ -46,14 +47,21 @@ def _reached_apart(batch: Backward) -> bool:
 
 def _trains_what_was_frozen(scenario: Scenario) -> bool:
     """Whether a parameter is trained that was frozen when the model was wrapped last, which nobody claims to follow."""
+    return any(not trained <= when_wrapped for trained, when_wrapped in trained_parameters(scenario))
+
+
+def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]]:
+    """At the start and after each event, which parameters are trained, and which were when the model was wrapped last.
+
+    Indices, of every name of a tensor.
+    """
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
     when_wrapped = trained
+    yield trained, when_wrapped
     for event in scenario.program:
         if isinstance(event, Freeze):
             names = {index for index in range(len(scenario.parameters)) if scenario.tensor(index) in event.parameters}
             trained = trained - names if event.frozen else trained | names
         elif isinstance(event, SaveAndLoad):
             when_wrapped = trained
-        if not trained <= when_wrapped:
-            return True
-    return False
+        yield trained, when_wrapped
