@@ -126,10 +126,13 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
     for place, (least, most) in shares.items():
         each = [seen["bytes"][place] for seen in run.observations]
         if not least <= sum(each) <= most:
-            when = "after construction" if place < 0 else f"after event {place}"
             wanted = f"{least}" if least == most else f"between {least} and {most}"
-            words = f"{headline} {when.capitalize()} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
+            words = f"{headline} {_after(place)} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
             raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
+
+
+def _after(place: int) -> str:
+    return "After construction" if place < 0 else f"After event {place}"
 
 
 def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
@@ -138,8 +141,7 @@ def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) 
         each = [seen["bytes"][place] for seen in run.observations]
         for rank, (seen, right) in enumerate(zip(each, wanted, strict=True)):
             if seen != right:
-                when = "after construction" if place < 0 else f"after event {place}"
-                words = f"{headline} {when.capitalize()} rank {rank} holds {seen} bytes where it must be {right}."
+                words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
                 raise Wasteful(words, run.scenario, run.outcome)
 
 
