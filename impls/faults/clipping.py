@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.frameworks.fsdp1 import FSDP1
 from impls.trainer import StaticBucketsTrainer
 
 NORM = ("test_the_reported_norm_is_that_of_the_whole_averaged_gradient",)
@@ -174,3 +175,15 @@ class ClipsEveryMicroBatch(StaticBucketsTrainer):
         if self.limit is not None:
             super().clip_grad_norm_(*self.limit)
         return super().forward(*inputs, **named)
+
+
+class TheZeroIsOverwritten(FSDP1):
+    """Torch's own function, which maximizes into the tensor that a rank without gradients keeps as its zero."""
+
+    known_fault = "the largest norm of all is reported for ever, by infinity norm, once some rank had no gradient"
+    source = "systems: FSDP1 of torch 2.11 to 2.14, properties/FINDINGS.md"
+    killed_by = NORM
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """As it comes."""
+        return self.module.clip_grad_norm_(max_norm, norm_type)

@@ -85,11 +85,15 @@ class FSDP1(nn.Module):
         return self.optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """FSDP's own function; torch's would take this rank's parts for the whole. FSDP's fails in float64."""
+        """FSDP's own function; torch's would take this rank's parts for the whole. FSDP's fails in float64, and writes
+        the largest norm to where a rank without gradients keeps its zero (properties/FINDINGS.md).
+        """
         parts = [part.grad for part in self.module.parameters() if part.grad is not None]
         mine = [part for part in parts if part.numel()]
         if self.strategy is ShardingStrategy.NO_SHARD or next(iter(self.dtypes)) is not torch.float64:
-            return self.module.clip_grad_norm_(max_norm, norm_type)
+            norm = self.module.clip_grad_norm_(max_norm, norm_type).clone()
+            self.module._zero_scalar.zero_()
+            return norm
         norms = torch.stack([torch.linalg.vector_norm(part, norm_type) for part in mine] or [torch.zeros(()).double()])
         largest = norm_type == float("inf")
         norm = norms.max() if largest else (norms**norm_type).sum()
