@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from properties.implementations import COSTLY
+from properties.implementations import SLOW
 from properties.law import Law, sentence
 from properties.profiles import PORTION, seed_of
 from properties.profiles import examples as examples_of_a_law
@@ -74,8 +74,8 @@ class Budget:
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)
 
     def _examples(self, trial: Trial) -> int:
-        costly = trial.world.name != "sim" or trial.implementation.name in COSTLY
-        return examples_of_a_law(costly, self.implementations)
+        slow = trial.implementation.name in SLOW
+        return examples_of_a_law(trial.world.name != "sim", self.implementations, slow=slow)
 
 
 class Told:

@@ -36,8 +36,8 @@ OPTIONS = (
     "impls.frameworks.fsdp2:FSDP2ReducesInDouble",
     "impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
 )
-# An example of these takes ten times as long as others': they get a tenth of the examples.
-COSTLY = tuple(name for name in (*CORRECT, *OPTIONS) if ".fsdp" in name)
+# An example of these takes up to ten times as long as others': in short runs they get a tenth of the examples.
+SLOW = tuple(name for name in (*CORRECT, *OPTIONS) if ".fsdp" in name)
 KERNELS = ("impls.kernels.suite:Kernels",)
 WRONG = (
     "impls.hook:HookDataParallel",

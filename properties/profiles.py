@@ -21,7 +21,7 @@ from hypothesis.errors import InvalidArgument
 from properties.implementations import Unusable
 from properties.record import Record
 
-# What is costly takes about so many times as long: real processes, which confirm more than they find; FSDP on sim.
+# So many times as long takes an example on real processes, which confirm more than they find, or of FSDP on sim.
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
 FULLY, SHARED = 3, {"dev": 30, "ci": 150}
@@ -40,15 +40,18 @@ def register() -> None:
     settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-def examples(costly: bool, implementations: int = 1, profile: str = "") -> int:
-    """How many examples the profile (the chosen one) gives a law on one of so many implementations."""
+def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool = False) -> int:
+    """How many examples the profile (the chosen one) gives a law on one of so many implementations.
+
+    ``real``: on processes of their own. ``slow``: the implementation is, which a long run does not spare.
+    """
     name = profile or settings.get_current_profile_name()
     most = settings.get_profile(name).max_examples
     for short, shared in SHARED.items():
         # By what it begins with, as an option of Hypothesis' makes it "ci-with-verbose-verbosity".
         if name.startswith(short) and implementations > FULLY:
             most = max(1, shared // implementations)
-    return max(1, most // TIMES_AS_LONG) if costly else most
+    return max(1, most // TIMES_AS_LONG) if real or (slow and not name.startswith(LONG)) else most
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:

@@ -15,7 +15,7 @@ from properties import test_mean
 from properties.budget import Budget
 from properties.implementations import Unusable, look_up
 from properties.law import Law, law_of
-from properties.profiles import examples, run_seed
+from properties.profiles import LONG, examples, run_seed
 from properties.record import Record
 from properties.selection import part
 from properties.trial import Trial
@@ -34,7 +34,7 @@ def naive(sim: World, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """An implementation, and a profile of 50 examples in portions of 20."""
     monkeypatch.setattr(budgets, "PORTION", PORTION)
     monkeypatch.setattr(budgets, "settings", lambda: settings(max_examples=50, database=None))
-    monkeypatch.setattr(budgets, "examples_of_a_law", lambda costly, implementations: 50)
+    monkeypatch.setattr(budgets, "examples_of_a_law", lambda real, implementations, slow: 50)
     (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
     return Trial(implementation, sim)
 
@@ -125,9 +125,16 @@ def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> 
 def test_many_implementations_share_the_examples_of_a_short_run() -> None:
     assert [examples(False, count, "dev") for count in (1, 3, 15, 1000)] == [100, 100, 2, 1]
     assert [examples(True, count, "dev") for count in (1, 15, 1000)] == [10, 1, 1]
-    assert [examples(costly, 15, "ci") for costly in (False, True)] == [10, 1]
-    assert [examples(costly, 15, "release") for costly in (False, True)] == [500, 50]
-    assert [examples(costly, 15, "nightly") for costly in (False, True)] == [5000, 500]
+    assert [examples(real, 15, "ci") for real in (False, True)] == [10, 1]
+    assert [examples(real, 15, "release") for real in (False, True)] == [500, 50]
+    assert [examples(real, 15, "nightly") for real in (False, True)] == [5000, 500]
+
+
+def test_what_is_slow_is_spared_in_short_runs_alone() -> None:
+    """On sim; on real processes everything is."""
+    assert [examples(False, 1, short, slow=True) for short in ("dev", "ci")] == [10, 50]
+    assert [examples(False, 1, long, slow=True) for long in LONG] == [500, 5000]
+    assert examples(True, 1, "release", slow=True) == 50
 
 
 def test_a_long_law_says_how_far_it_is(naive: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
