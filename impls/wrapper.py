@@ -20,6 +20,7 @@ ROBUST = {
     "layouts": True,
     "replaces": True,
     "buffers": "initial",
+    "cost": True,
 }
 
 

@@ -1,13 +1,15 @@
 """Clipping by global norm: g <- g * min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does it.
 
-Norms of the parameters, each in its own dtype, then the norm of these in the widest; the order of the sums is open. So
-the norm is enclosed, and it is exact where the enclosure is a point: the largest element (p = inf), a sum that stays
-exact (p = 1), squares that add up to a square (p = 2). What the coefficient leaves exact stays exact: all gradients
-where it is 1 for certain, and those whose product with it their format holds.
+Norms of the parameters, each in its own dtype, then the norm of these in the widest; the order of the sums is open, and
+each rank may take the norm of a part of its own, of which the norm is taken then. So the norm is enclosed, and it is
+exact where the enclosure is a point: the largest element (p = inf), a sum that stays exact (p = 1), squares that add up
+to a square on one rank, or a single element (p = 2). What the coefficient leaves exact stays exact: all gradients where
+it is 1 for certain, and those whose product with it their format holds.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -26,14 +28,19 @@ SQRT_ULPS, POW_ULPS = 1, 4
 
 
 def clip(
-    gradients: Sequence[Lattice | Interval], forms: Sequence[Formats], max_norm: float, p: float
+    gradients: Sequence[Lattice | Interval], forms: Sequence[Formats], max_norm: float, p: float, ranks: int = 1
 ) -> tuple[Enclosure, str, list[Lattice | Interval]]:
-    """The norm, the format that it is in, and the clipped gradients; those of parameters that have one."""
+    """The norm, the format that it is in, and the clipped gradients; those of parameters that have one.
+
+    ``ranks``: over how many a gradient may be spread.
+    """
     names = [form.forms[0].name for form in forms]
     if not gradients:
         return Enclosure(Fraction(0), Fraction(0)), "float32", []
     form = widest(names)
-    total = total_norm([norm(value, name, p) for value, name in zip(gradients, names, strict=True)], form, p)
+    known = ranks == 1 or _is_exact_in_parts(gradients, {*names, form}, p)
+    norms = [norm(value, name, p, known) for value, name in zip(gradients, names, strict=True)]
+    total = across(total_norm(norms, form, p, known), 1 if known else ranks, form, p)
     factor = coefficient(total, form, max_norm)
     return total, form, [times(value, factor, each) for value, each in zip(gradients, forms, strict=True)]
 
@@ -45,9 +52,9 @@ def widest(names: Sequence[str]) -> str:
     return "float64" if "float64" in names else "float32"
 
 
-def norm(value: Lattice | Interval, name: str, p: float) -> Enclosure:
+def norm(value: Lattice | Interval, name: str, p: float, may_be_exact: bool = True) -> Enclosure:
     """The p-norm of one tensor in its format. 16-bit tensors are summed in float32 and rounded once (measured)."""
-    if not isinstance(value, Interval) and (known := _exact_norm(value, name, p)) is not None:
+    if may_be_exact and not isinstance(value, Interval) and (known := _exact_norm(value, name, p)) is not None:
         return Enclosure(known, known)
     inside = as_interval(value)
     straddles = (inside.low <= 0) & (inside.high >= 0)
@@ -56,8 +63,8 @@ def norm(value: Lattice | Interval, name: str, p: float) -> Enclosure:
     if not least:
         return Enclosure(Fraction(0), Fraction(0))
     # A computed norm never falls when an element grows: every rounding is monotone.
-    accumulator = name if FORMATS[name].bytes > 2 else "float32"
-    low, high = (_norm_of_points([Enclosure(exact(x), exact(x)) for x in xs], accumulator, p) for xs in (least, most))
+    points = ([Enclosure(exact(x), exact(x)) for x in xs] for xs in (least, most))
+    low, high = (_norm_of_points(values, _accumulator(name), p) for values in points)
     return _held(Enclosure(low.low, high.high), name)
 
 
@@ -89,14 +96,47 @@ def _adds_exactly(terms: Sequence[Fraction], name: str) -> bool:
     return total <= 2**form.precision * common and unit * common >= form.least_normal and unit * total <= form.largest
 
 
-def total_norm(norms: Sequence[Enclosure], form: str, p: float) -> Enclosure:
+def total_norm(norms: Sequence[Enclosure], form: str, p: float, may_be_exact: bool = True) -> Enclosure:
     """The p-norm of the norms, in the widest format."""
-    if all(each.low == each.high for each in norms):
+    if may_be_exact and all(each.low == each.high for each in norms):
         values = [each.low for each in norms]
         if (known := _exact_norm(_on_lattice(values), form, p) if _fits(values) else None) is not None:
             return Enclosure(known, known)
-    accumulator = form if FORMATS[form].bytes > 2 else "float32"
-    return _held(_norm_of_points(norms, accumulator, p), form)
+    return _held(_norm_of_points(norms, _accumulator(form), p), form)
+
+
+def _is_exact_in_parts(gradients: Sequence[Lattice | Interval], names: Iterable[str], p: float) -> bool:
+    """Whether no norm of some of the elements rounds, nor a norm of such norms: a sum of squares may be a square, and
+    its parts none.
+    """
+    numbers: list[Fraction] = []
+    for value in gradients:
+        if isinstance(value, Interval):
+            return False
+        numbers += [exact(x) for x in np.abs(lattice.to_float(value)).reshape(-1).tolist() if x]
+    if p == 3 or (p == 2 and len(numbers) > 1):
+        return False
+    return all(_adds_exactly([x**2 for x in numbers] if p == 2 else numbers, name) for name in names)
+
+
+def across(total: Enclosure, ranks: int, form: str, p: float) -> Enclosure:
+    """The norm as it comes out where each rank takes that of its own part, and the norm of these is taken then.
+
+    The bounds on rounding go by how many parts there are and what they add up to, and not by how large each is. 16-bit
+    norms may be combined in their own format, unless their powers overflow there.
+    """
+    if p == math.inf or (ranks == 1 and p != 3):  # in one part alone, the root of a square is the number itself
+        return total
+    parts = [total, *[Enclosure(Fraction(0), Fraction(0))] * (ranks - 1)]
+    wide = narrow = _norm_of_points(parts, _accumulator(form), p)
+    if FORMATS[form].bytes == 2:
+        with contextlib.suppress(ValueError):  # Inexact is one
+            narrow = _norm_of_points(parts, form, p)
+    return _held(Enclosure(min(wide.low, narrow.low), max(wide.high, narrow.high)), form)
+
+
+def _accumulator(form: str) -> str:
+    return form if FORMATS[form].bytes > 2 else "float32"
 
 
 def _fits(values: Sequence[Fraction]) -> bool:

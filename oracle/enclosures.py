@@ -40,16 +40,28 @@ def add(terms: Sequence[Interval], form: str) -> Interval:
 def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
     """The mean of values of as many ranks, taken in the given way (one of `oracle.program.AVERAGINGS`), in any order.
 
-    The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU).
+    The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), the product to float32
+    first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA).
     """
-    ranks = Interval.point(np.full(terms[0].low.shape, float(len(terms))))
+    through = "float64" if form == "float64" else "float32"
+
+    def spread(number: float) -> Interval:
+        return Interval.point(np.full(terms[0].low.shape, number))
+
+    def times_reciprocal(value: Interval, rounded_to: str) -> Interval:
+        factor = spread(round_to_nearest(1 / len(terms), rounded_to))
+        return (value * factor).maybe_fused(through).round(form)
+
+    def share(value: Interval) -> Interval:
+        if averaging == "multiply by reciprocal then sum":
+            other = times_reciprocal(value, form)
+        else:
+            other = value.divide_by_positive(spread(float(len(terms)))).maybe_fused(through).round(form)
+        return hull(times_reciprocal(value, through), other)
+
     if averaging == "sum then divide":
-        return add(terms, form).divide_by_positive(ranks).round(form)
-    if averaging == "divide then sum":
-        return add([term.divide_by_positive(ranks).round(form) for term in terms], form)
-    factors = [round_to_nearest(1 / len(terms), name) for name in {form, "float64" if form == "float64" else "float32"}]
-    factor = hull(*(Interval.point(np.full(terms[0].low.shape, each)) for each in factors))
-    return add([(term * factor).round(form) for term in terms], form)
+        return share(add(terms, form))
+    return add([share(term) for term in terms], form)
 
 
 def ranks_apart(value: Interval) -> list[Interval]:

@@ -235,7 +235,7 @@ def _clip(state: State, event: Clip) -> Told:
     values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
     try:
-        norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type)
+        norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type, state.scenario.world_size)
     except ValueError as error:  # bounds that may reach infinity
         raise Inexact(f"clipping: {error}") from error
     ranks = state.scenario.world_size

@@ -128,25 +128,31 @@ def scale(values: Lattice, factor: float, form: Formats) -> Lattice:
 def mean(terms: Lattice, averaging: str, form: Formats) -> Lattice:
     """Mean over the first axis, exact for the given way of taking it. ``terms``: (ranks, elements).
 
-    With N ranks and r = the format's rounding of 1/N, "multiply by reciprocal then sum" needs fl(x * r) = x / N for
-    each term x. For x = N * q that product is q * (1 + delta), delta = N * r - 1, before it is rounded: it rounds to q
-    when sigma * |delta| < u, with sigma in [1, 2) the significand of q, and delta >= -u/2 where sigma = 1
-    (below a power of two floats are twice as dense; -u/2 itself is a tie, which goes to the power of two).
+    Whoever divides may have multiplied by the rounded reciprocal: torch on CUDA does, by a number.
     """
     ranks = len(terms)
     if averaging == "sum then divide":
-        return divide(add(terms, form), ranks, form)
-    quotients = divide(terms, ranks, form)
-    if averaging == "multiply by reciprocal then sum":
-        for each in set(form.forms):
-            if abs(delta := reciprocal_error(ranks, each)) > each.unit_roundoff / 2:
-                sigma = 2 * np.frexp(np.abs(to_float(quotients[:, form.precision == each.precision])))[0]
-                ok = sigma * float(abs(delta)) < float(each.unit_roundoff)
-                if delta < 0:
-                    ok &= sigma != 1
-                if not ok.all():
-                    raise Inexact(f"the rounded 1/{ranks} of {each.name} does not give every quotient exactly")
-    return add(quotients, form)
+        return _share(add(terms, form), ranks, form)
+    return add(_share(terms, ranks, form), form)
+
+
+def _share(values: Lattice, ranks: int, form: Formats) -> Lattice:
+    """x / N, by a division or a product with r, the format's rounding of 1/N: fl(x * r) = x / N is needed as well.
+
+    For x = N * q that product is q * (1 + delta), delta = N * r - 1, before it is rounded: it rounds to q when
+    sigma * |delta| < u, with sigma in [1, 2) the significand of q, and delta >= -u/2 where sigma = 1 (below a power of
+    two floats are twice as dense; -u/2 itself is a tie, which goes to the power of two).
+    """
+    quotients = divide(values, ranks, form)
+    for each in set(form.forms):
+        if abs(delta := reciprocal_error(ranks, each)) > each.unit_roundoff / 2:
+            sigma = 2 * np.frexp(np.abs(to_float(quotients[..., form.precision == each.precision])))[0]
+            ok = sigma * float(abs(delta)) < float(each.unit_roundoff)
+            if delta < 0:
+                ok &= sigma != 1
+            if not ok.all():
+                raise Inexact(f"the rounded 1/{ranks} of {each.name} does not give every quotient exactly")
+    return quotients
 
 
 @cache

@@ -128,8 +128,9 @@ def _any_parameter(settings: Adam, param: Interval, direction: Interval, update:
     if settings.weight_decay == 0 or not settings.decoupled:
         return (param - update).round(form)
     lr, decay = settings.lr, settings.weight_decay
-    shrunk = (param * _scalar(form, True, 1 - lr * decay)).maybe_fused(form)
     in_format = round_to_nearest(lr, form) * round_to_nearest(decay, form)
+    ways = (lr * decay, in_format, round_to_nearest(in_format, form))
+    shrunk = (param * _scalar(form, True, *(1 - way for way in ways))).maybe_fused(form)
     lost = (param * _scalar(form, True, lr * decay, in_format)).maybe_fused(form)
     kept = hull(shrunk, (param - lost).maybe_fused(form))
     at_once = (direction + (param * _scalar(form, True, decay)).maybe_fused(form)).maybe_fused(form)

@@ -113,8 +113,9 @@ def flat(shapes: Shapes, world_size: int) -> Layout:
 
     s = ceil(Psi / N); rank r holds flat elements [r s, (r+1) s), padding at the very end. The last ranks may own only
     padding. Optimizer state covers the padding too, since the flat buffer is what the optimizer sees.
-    Source: Rajbhandari et al., "ZeRO", 2020, section 5.1 (N equal partitions); FSDP1's FlatParameter and DeepSpeed's
-    flat groups pad this way. One call per dtype, parameter group or unit; `join` puts them together.
+    Source: Rajbhandari et al., "ZeRO", 2020, section 5.1 (N equal partitions). FSDP1's FlatParameter is cut this way
+    too, but with ``use_orig_params`` it pads between parameters as well. One call per dtype, parameter group or unit;
+    `join` puts them together.
     """
     check_world(world_size)
     size = -(-sum(numel(shape) for shape in shapes.values()) // world_size)

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -85,6 +86,12 @@ class Sharded(Protocol):
 
 
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
+_LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
+# Names that are usual, whatever is meant by them, and what they are called with here.
+_CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "zero_grad": ((), {"set_to_none": True}),
+    "clip_grad_norm_": ((1.0, 2.0), {}),
+}
 
 
 class NotFound(ValueError):
@@ -207,13 +214,49 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 
 
 def offers(wrapped: Any) -> frozenset[str]:
-    """Which methods of `Sharded` an implementation has."""
+    """Which methods of `Sharded` an implementation has.
+
+    What shards nothing may have one that is called alike and takes less; then the caller does without.
+    """
     from torch import nn
 
     found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
     if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
         found.discard("zero_grad")
+    if "make_optimizer" not in found:
+        found -= {name for name, arguments in _CALLED_WITH.items() if not _accepts(wrapped, name, arguments)}
     return frozenset(found)
+
+
+def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    try:
+        inspect.signature(getattr(wrapped, name, len)).bind(*arguments[0], **arguments[1])
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return True
+    return True
+
+
+def _like_a_finish(implementation: Any) -> tuple[str, ...]:
+    """Public methods, callable without arguments, that by their names may be what ends a synchronization."""
+    if not inspect.isclass(implementation):
+        return ()
+    methods = inspect.getmembers(implementation, inspect.isfunction)
+    return tuple(name for name, method in methods if re.match(_LIKE_A_FINISH, name) and _needs_nothing(method))
+
+
+def _needs_nothing(method: Any) -> bool:
+    try:
+        inspect.signature(method).bind(None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _has(implementation: Any, method: str) -> bool | None:
+    """Whether what is constructed has a method; None where a function makes it, so that only it knows."""
+    return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
 
 
 def describe(name: str) -> Mapping[str, Any]:
@@ -221,9 +264,11 @@ def describe(name: str) -> Mapping[str, Any]:
     implementation = find(name)
     return {
         "claims": getattr(implementation, "claims", None),
-        "has_no_sync": hasattr(implementation, "no_sync") or not inspect.isclass(implementation),
-        "has_join": hasattr(implementation, "join") or not inspect.isclass(implementation),
+        "has_no_sync": _has(implementation, "no_sync"),
+        "has_join": _has(implementation, "join"),
+        "makes_optimizer": _has(implementation, "make_optimizer"),
         "finish": finish_name(implementation),
+        "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
         "known_fault": getattr(implementation, "known_fault", None),

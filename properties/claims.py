@@ -50,6 +50,7 @@ class Claims:
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
     slices: str | None = None  # and cut as one of SLICES says (`properties.slices`), every rank holds that to the byte
     moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
+    cost: bool = False  # a step moves what its stage needs, and all at once what is far smaller than the bucket cap
     wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
@@ -92,9 +93,13 @@ class Claims:
 
 
 def read_claims(
-    declared: Mapping[str, Any] | None, has_no_sync: bool, takes_cap: bool, has_join: bool = False
+    declared: Mapping[str, Any] | None,
+    has_no_sync: bool | None,
+    takes_cap: bool,
+    has_join: bool | None = False,
+    makes_optimizer: bool | None = False,
 ) -> Claims:
-    """The claims of an implementation: what it declares, and what its shape says of the rest.
+    """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
 
     Raises ValueError for a claim that does not exist or cannot be.
     """
@@ -102,12 +107,14 @@ def read_claims(
     for name in declared or {}:
         if name not in known:
             raise ValueError(f"claims: there is no claim {name!r}; there are {', '.join(known)}")
-    if (declared or {}).get("accumulation") and not has_no_sync:
+    if (declared or {}).get("accumulation") and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
-    if set((declared or {}).get("joins", ())) & set(DIVISORS) and not has_join:
+    if set((declared or {}).get("joins", ())) & set(DIVISORS) and has_join is False:
         raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
     if (declared or {}).get("bucket_cap") and not takes_cap:
         raise ValueError(
             "claims: bucket_cap needs a constructor argument bucket_cap_mb, bucket_size_mb or bucket_cap_bytes"
         )
-    return Claims(**{"accumulation": has_no_sync, "bucket_cap": takes_cap, **(declared or {})})
+    if (declared or {}).get("replaces") and makes_optimizer:
+        raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
+    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})

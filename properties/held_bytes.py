@@ -1,7 +1,7 @@
 """Bytes that a rank holds, counted from outside: every storage that any operation of torch has touched and that lives.
 
-What an implementation keeps it cannot hide, as nothing is asked of it. What the world itself keeps is not counted, and
-within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
+What an implementation keeps in tensors it cannot hide, as nothing is asked of it. What the world itself keeps is not
+counted, and within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
 """
 
 import sys

@@ -57,6 +57,7 @@ class Implementation:
     cap: str | None = None  # the constructor argument that takes a bucket cap
     takes: tuple[str, ...] = ()  # other constructor arguments that it has, of `properties.adapter.OPTIONAL_NAMES`
     declares: bool = True  # whether it says itself what it claims
+    perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
 
     @property
     def short(self) -> str:
@@ -89,6 +90,9 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
-    claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, told["has_join"])
+    claims = read_claims(
+        told["claims"], told["has_no_sync"], told["cap"] is not None, told["has_join"], told["makes_optimizer"]
+    )
     declares = told["claims"] is not None
-    return Implementation(name, claims, told["known_fault"], told["finish"], told["cap"], told["takes"], declares)
+    known = (told["known_fault"], told["finish"], told["cap"], tuple(told["takes"]), declares, tuple(told["perhaps"]))
+    return Implementation(name, claims, *known)

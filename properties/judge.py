@@ -17,7 +17,7 @@ from properties.gathered import Moment
 from properties.naming import parameter_name
 from properties.trial import Run, Trial
 from properties.verdict import Crashes, Difference, SilentlyWrong, Wasteful
-from worlds.contract import Collective
+from worlds.contract import MESSAGES, Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
@@ -159,22 +159,37 @@ def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], h
 
 
 def same_collectives(run: Run, headline: str) -> None:
-    """In every group that ranks used, those issued the same collectives in the same order; in the default one, all."""
+    """In every group that ranks used, those issued the same collectives in the same order; in the default one, all.
+
+    Messages between two ranks are left out: the world pairs them.
+    """
     for group in dict.fromkeys(["default", *(call.group for calls in run.collectives for call in calls)]):
-        by_rank = {rank: tuple(c for c in calls if c.group == group) for rank, calls in enumerate(run.collectives)}
+        by_rank = {
+            rank: tuple(call for call in calls if call.group == group and call.operation not in MESSAGES)
+            for rank, calls in enumerate(run.collectives)
+        }
         first, *others = (rank for rank, calls in by_rank.items() if calls or group == "default")
         for rank in others:
             _same_sequence(run, headline, (f"rank {first}", by_rank[first]), (f"rank {rank}", by_rank[rank]))
 
 
-def runs_communicate_alike(run: Run, reference: Run, headline: str) -> None:
-    """Both runs issued the same collectives on each rank. Of stage 3 only the reductions count: in every micro-batch it
-    puts parameters together besides, by gathering or broadcasting.
+def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
+    """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
+
+    Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
+    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting.
     """
     for rank, (mine, theirs) in enumerate(zip(run.collectives, reference.collectives, strict=True)):
-        if run.stage == 3:
-            mine, theirs = (tuple(call for call in calls if call.reduction) for calls in (mine, theirs))
-        _same_sequence(run, headline, ("the reference", theirs), (f"rank {rank}", mine))
+        inside = [call for begin, end in run.observations[rank]["local"] for call in mine[begin:end]]
+        told = [list(filter(_reduces, calls)) if run.stage == 3 else list(calls) for calls in (inside, mine, theirs)]
+        if told[0] and told[1] != told[2]:
+            words = f"{headline} There rank {rank} issues {told[0][0]}"
+            words += f", and {len(told[1])} collectives in all, {len(told[2])} without those micro-batches."
+            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+
+
+def _reduces(call: Collective) -> bool:
+    return bool(call.reduction)
 
 
 def _same_sequence(

@@ -6,7 +6,7 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import torch
@@ -45,19 +45,21 @@ def read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
 def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Runs a program, or a ``part`` of it (`properties.part.Part`). ``payload``: the implementation's name and the
     scenario. ``roles`` may give each rank the part of another one: its samples, errors and overflows, but not the
-    values that it begins with. ``registered`` may give another order in which the model registers its parameters.
+    values that it begins with. ``registered`` may give another order in which the model registers its parameters,
+    ``overflows`` how a micro-batch does.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
     before which the rank has run out of micro-batches; ``initial`` parameters after construction; ``hooks``: for each
     micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
     ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up to, served
-    construction (``built``), or only served to look at what is held in shards (``looks``); and the file that the part
-    ``saved``.
+    construction (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
+    issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
+    ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     place = -1
     try:
         ranks_program.construct()
@@ -75,14 +77,21 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 class Rank:
-    """One rank's model, implementation and training loop, and what is seen of them."""
+    """One rank's model, implementation and training loop, and what is seen of them.
+
+    ``overflows``: what every coefficient of a micro-batch is that does; "one": one alone is infinite, the last of the
+    last parameter that backward reaches.
+    """
+
+    overflows = "inf"
 
     def __init__(
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
     ) -> None:
         self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
-        self.seen: dict[str, Any] = {kind: {} for kind in kinds} | {"hooks": [], "looks": [], "built": []}
+        self.seen: dict[str, Any] = {kind: {} for kind in kinds}
+        self.seen |= {"hooks": [], "looks": [], "built": [], "local": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
@@ -141,6 +150,10 @@ class Rank:
         found = full()
         self.seen["looks"].append((before, _recorded()))
         return found
+
+    def issued(self) -> int:
+        """How many collectives there were, but for those that only serve to look."""
+        return _recorded() - sum(end - begin for begin, end in self.seen["looks"])
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Gradients become None, or zero where there are some."""
@@ -239,18 +252,32 @@ class Rank:
             for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
         ]
         if self.role in event.overflow:
-            inputs = [torch.full_like(values, torch.inf) for values in inputs]
+            inputs = self.overflowing(inputs, self.scenario.order(batch, self.role))
         self.probe.increment = batch * self.scenario.world_size + self.rank + 1
+        begin = self.issued()
         with adapter.synchronizing(self.wrapped, event.synchronize):
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
             self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.role))).backward()
+        if not event.synchronize:
+            self.seen["local"].append((begin, self.issued()))
+
+    def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
+        """The coefficients of a micro-batch that overflows."""
+        if self.overflows == "one":
+            last = [index for index in used if inputs[index].numel()][-1:]
+            for index in last:
+                inputs[index].view(-1)[-1] = torch.inf
+            return inputs
+        return [torch.full_like(values, float(self.overflows)) for values in inputs]
 
     def clip(self, event: Clip) -> torch.Tensor:
         """Clips the gradients; returns their norm."""
         if "clip_grad_norm_" in self.offers:
-            return self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
+            norm = self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
+            dtypes = {parameter.dtype for parameter in self.probe.tensors()}
+            return torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else reduce(torch.promote_types, dtypes))
         tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 

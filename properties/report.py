@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from oracle.lattice import Inexact
-from oracle.program import Scenario
+from oracle.program import Finish, Scenario
+from properties.adapter import FINISH_NAMES
 from properties.calls import Call
 from properties.decode import decode, explain
 from properties.guess import guess
@@ -54,6 +55,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
+    words += _not_finished(trial, scenario)
     words += ["", "What went over the wire:"]
     words += [
         "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
@@ -67,6 +69,17 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words
+
+
+def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
+    """That nothing is called where gradients are to be final, though there is something that sounds like it."""
+    of = trial.implementation
+    if not of.perhaps or not any(isinstance(event, Finish) for event in scenario.program):
+        return []
+    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
+    meant = " or ".join(f"{name}()" for name in of.perhaps)
+    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
+    return ["", *_entry("Note", f"{words}, an adapter or another name for it does that.")]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:

@@ -36,6 +36,8 @@ SKIPPED = Scenario(
     (Backward(((0,), (0,)), overflow=(1,)), Finish(), Step(), ZeroGrad(), *_WINDOW, Step()),
     loss_scale=LossScale(8.0),
 )
+# How a micro-batch overflows (`properties.rank.Rank.overflows`).
+OVERFLOWS = ("inf", "one", "nan", "-inf")
 UNSCALED = Scenario(2, (Parameter((1,)),), (*_WINDOW, Unscale(), Clip(1.0)), loss_scale=LossScale(8.0))
 
 
@@ -58,8 +60,8 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
     return _those_there_are(exact_scenarios(claims, has=("loss scale", "clip")).map(unscaled_first))
 
 
-def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a step follows at once where a micro-batch overflows."""
+def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+    """Scenarios in which a step follows at once where a micro-batch overflows, and how it does."""
 
     def stepped(scenario: Scenario) -> Scenario | None:
         program: list[Event] = []
@@ -71,7 +73,9 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
         other = replace(scenario, program=tuple(program))
         return other if knows(other, claims) else None
 
-    return _those_there_are(exact_scenarios(claims, has=("overflow",)).map(stepped))
+    return st.tuples(
+        _those_there_are(exact_scenarios(claims, has=("overflow",)).map(stepped)), st.sampled_from(OVERFLOWS)
+    )
 
 
 def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -219,16 +223,17 @@ def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: 
 @law(
     "P13",
     stepped_after_an_overflow,
-    witnesses={"a step was skipped": SKIPPED},
+    witnesses={"a step was skipped": (SKIPPED, "inf")},
 )
-def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: Scenario) -> None:
-    """One infinite gradient on one rank, and every rank skips the step, halves the scale, and keeps its state.
+def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+    """One element on one rank that is not finite, and every rank skips the step, halves the scale, keeps its state.
 
-    Why: the mean is infinite for all, so a rank that steps has destroyed its replica, and scales that differ stay
+    Why: the mean is not finite for all, so a rank that steps has destroyed its replica, and scales that differ stay
     different. Broken by ranks that decide by themselves, and by overflows that nobody looks for:
     NVIDIA/Megatron-LM#5331, deepspeedai/DeepSpeed#8035.
     """
-    run = trial.run(scenario)
+    scenario, how = drawn
+    run = trial.run(scenario, overflows=how)
     scales = list(run.observations[0]["loss_scales"].values())
     trial.witnessed["a step was skipped"] += any(after < scenario.loss_scale.initial for after in scales)  # type: ignore[union-attr]
     words = "An overflow is not handled alike everywhere."

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from oracle.program import Scenario
 from properties.trial import Run, Trial
-from worlds.contract import Collective
+from worlds.contract import MESSAGES, Collective
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 # What each of n elements costs a rank, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
@@ -17,7 +18,7 @@ class Cost:
     """A run, and how many elements each rank has moved in it since construction."""
 
     run: Run
-    costs: tuple[int, ...]
+    costs: tuple[Fraction, ...]
 
 
 def reductions(calls: Iterable[Collective]) -> list[Collective]:
@@ -30,12 +31,15 @@ def elements(call: Collective) -> int:
     return sum(call.gives) or call.count
 
 
-def passed(calls: Iterable[Collective], ranks: int) -> int:
-    """Elements times passes."""
-    return sum(
-        PASSES.get(call.operation, 1) * elements(call) * (ranks if call.operation == "all_gather" else 1)
-        for call in calls
-    )
+def passed(calls: Iterable[Collective], ranks: int) -> Fraction:
+    """Elements times passes. A message has the factor (S - 1) / S already, and counts where it is sent."""
+    return sum((_passed(call, ranks) for call in calls), Fraction(0))
+
+
+def _passed(call: Collective, ranks: int) -> Fraction:
+    if call.operation in MESSAGES:
+        return Fraction(call.count * ranks, ranks - 1) if call.operation == "send" else Fraction(0)
+    return Fraction(PASSES.get(call.operation, 1) * elements(call) * (ranks if call.operation == "all_gather" else 1))
 
 
 def cost_of(trial: Trial, scenario: Scenario) -> Cost:

@@ -1,9 +1,15 @@
 """In which dtypes gradients travel."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from oracle.formats import FORMATS
 from oracle.program import Scenario
 from properties.traffic import elements, reductions
 from properties.trial import Run
 from properties.verdict import SilentlyWrong
+from worlds.contract import Collective
 
 # The dtypes that hold every value of a dtype.
 HOLDS = {
@@ -36,10 +42,21 @@ def wide_enough(run: Run, headline: str) -> None:
     for rank, calls in enumerate(run.collectives):
         for wider in HOLDS.values():
             least = sum(count for dtype, count in counts.items() if dtype in wider)
-            sent = sum(each.count for each in calls if each.dtype in wider and each.operation != "broadcast")
+            sent = sum(room(each, wider) for each in calls if each.operation != "broadcast")
             if sent < least:
                 words = f"At least {least} elements must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+
+
+def room(call: Collective, dtypes: Sequence[str]) -> int:
+    """How many elements of the dtypes a collective may carry: in one of them, or as bytes, which say nothing of what
+    they are.
+    """
+    if call.dtype in dtypes:
+        return call.count
+    if call.dtype in FORMATS:
+        return 0
+    return call.count * np.dtype(call.dtype).itemsize // min(FORMATS[dtype].bytes for dtype in dtypes)
 
 
 def on_the_wire(dtype: str, wire: str) -> str:

@@ -243,9 +243,12 @@ def most_ranks(world: "World") -> int | None:
 
 
 class World(Protocol):
-    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``limit``: seconds that one example may take."""
+    """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``device``, "cpu" or "cuda": where ranks put
+    tensors; ``limit``: seconds that one example may take.
+    """
 
     name: str
+    device: str
     limit: float  # a world that cannot have as many ranks as it is asked for says so in ``ranks`` (see `most_ranks`)
 
     def run(self, job: Job) -> Outcome:

@@ -11,7 +11,7 @@ from worlds.contract import Job, Outcome
 class InProcessSim:
     """See `worlds.contract.World`."""
 
-    name = "sim"
+    name, device = "sim", "cpu"
 
     def __init__(self, limit: float = float("inf")) -> None:
         self.limit = limit

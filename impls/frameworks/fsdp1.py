@@ -48,6 +48,7 @@ class FSDP1(nn.Module):
         "stage": 3,
         "scalars": False,
         "moves": "gather once",
+        "cost": True,
     }
     strategy = ShardingStrategy.FULL_SHARD
 

@@ -33,6 +33,7 @@ class FSDP2(nn.Module):
         "replicas": True,
         "scalars": False,
         "moves": "gather once",
+        "cost": True,
     }
     options: dict[str, Any] = {}
 

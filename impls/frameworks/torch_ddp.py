@@ -25,6 +25,7 @@ _CLAIMS = {
     "layouts": True,
     "buffers": "each",
     "joins": ("world size",),
+    "cost": True,
     "averaging": "multiply by reciprocal then sum",
 }
 

@@ -22,6 +22,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "moves": "all-reduce",
+        "cost": True,
     }
     options: dict[str, Any] = {}
 

@@ -189,29 +189,30 @@ def held(number: int, form: Format) -> bool:
     return (number // (number & -number)).bit_length() <= form.precision and number <= form.largest
 
 
+@pytest.mark.parametrize("averaging", AVERAGINGS)
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_rounded_reciprocal_is_used_just_where_it_gives_every_quotient(name: str) -> None:
-    """x = N q, each product fl(x * fl(1 / N)) computed in the format itself, for N = 1 .. 64."""
+def test_ranks_are_divided_by_just_where_the_rounded_reciprocal_gives_every_quotient(name: str, averaging: str) -> None:
+    """x = N q, each product fl(x * fl(1 / N)) computed in the format itself, for N = 1 .. 64 (torch on CUDA)."""
     form = FORMATS[name]
     traps = 0
     for ranks in range(1, 65):
         quotients = np.array([q for q in significands(name) if held(q * ranks, form)], dtype=np.int64)
         reciprocal = in_format(rounded_reciprocal(ranks, name), name)
         exact = ((quotients * ranks).astype(form.numpy) * reciprocal).astype(np.float64) == quotients
-        assert averages(ranks, quotients[exact], name)
+        assert averages(ranks, quotients[exact], name, averaging)
         for q in quotients[~exact]:
-            assert not averages(ranks, np.array([q]), name), (ranks, q)
+            assert not averages(ranks, np.array([q]), name, averaging), (ranks, q)
         traps += not exact.all()
     assert traps >= (name != "float64")  # 49 is float64's only one, and seldom strikes
 
 
-def averages(ranks: int, quotients: Lattice, name: str) -> bool:
-    """Whether the lattice lets one rank's N q, beside zeros, be averaged by the rounded reciprocal."""
+def averages(ranks: int, quotients: Lattice, name: str, averaging: str) -> bool:
+    """Whether the lattice lets one rank's N q, beside zeros, be averaged."""
     terms: Lattice = np.zeros((ranks, len(quotients)), dtype=np.int64)
     scaled = quotients if name == "float64" else lattice.from_integers(quotients)  # 2**-24 of it changes no rounding
     terms[0] = scaled * ranks
     try:
-        result = lattice.mean(terms, RECIPROCAL, one(name, len(quotients)))
+        result = lattice.mean(terms, averaging, one(name, len(quotients)))
     except Inexact:
         return False
     assert (result == scaled).all()
@@ -262,11 +263,10 @@ def test_a_certified_mean_is_exact_in_every_order_and_bracketing(
     numbers = [in_format(term, name) for term in terms]
     count, reciprocal = in_format(Fraction(ranks), name), in_format(rounded_reciprocal(ranks, name), name)
     if averaging == "sum then divide":
-        results = [total / count for total in all_sums(numbers)]
-    elif averaging == "divide then sum":
-        results = list(all_sums([number / count for number in numbers]))
+        results = [share for total in all_sums(numbers) for share in (total / count, total * reciprocal)]
     else:
         results = list(all_sums([number * reciprocal for number in numbers]))
+        results += all_sums([number / count for number in numbers])
     assert {Fraction(float(result)) for result in results} == {exactly(int(mean))}
 
 

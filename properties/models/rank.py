@@ -102,7 +102,7 @@ class ModelTraining:
                 self.optimizer.step()
                 self.seen["parameters"].append(self.parameters())
             case ZeroGrad():
-                own = getattr(type(self.wrapped), "zero_grad", nn.Module.zero_grad) is not nn.Module.zero_grad
+                own = "zero_grad" in adapter.offers(self.wrapped)
                 (self.wrapped if own else self.model).zero_grad(set_to_none=event.set_to_none)
 
 

@@ -118,6 +118,7 @@ FEATURES: dict[str, Feature] = {
         ("step",),
         ("16 bits", "masters"),
     ),
+    "zeros": Feature(lambda s: s.sparse[1] > 1, options=("zeros",)),
     "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
 from oracle.lattice import reciprocal_error
-from oracle.program import AVERAGINGS, Buffer, Parameter, Scenario
+from oracle.program import Buffer, Parameter, Scenario
 from properties.claims import Claims
 
 # Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
@@ -45,7 +45,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, claims.averaging, options.get("16 bits"))
+    names = dtypes(ranks, options.get("16 bits"))
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
@@ -131,17 +131,16 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 
 @lru_cache
-def dtypes(world_size: int, averaging: str, sixteen: int | None = None) -> tuple[str, ...]:
+def dtypes(world_size: int, sixteen: int | None = None) -> tuple[str, ...]:
     """The dtypes in which the mean over so many ranks can be exact on every lattice. ``sixteen``: which of those of 16
     bits is the usual one, if one is to be.
 
-    Only the rounded reciprocal excludes any, among 1 to 8 ranks float32 with 7: |N * fl(1/N) - 1| > u/2.
+    Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
+    with 7: |N * fl(1/N) - 1| > u/2.
     """
     names = ("float32", "float64")
     if sixteen is not None:
         names = (("bfloat16", "float16")[sixteen % 2], "float32")
-    if averaging != AVERAGINGS[2]:
-        return names
     return tuple(
         name for name in names if abs(reciprocal_error(world_size, FORMATS[name])) <= FORMATS[name].unit_roundoff / 2
     )

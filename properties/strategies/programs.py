@@ -22,7 +22,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import Claims
-from properties.strategies.training import SET, TrainingOptions, choose
+from properties.strategies.training import TrainingOptions, changes, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace", "join")
@@ -142,6 +142,8 @@ class Loop:
                 self.averaged(phase)
                 self.events.append(Step())
                 self.unscaled = False
+                if self.caller.hyperparameters.nesterov:
+                    self.zero()  # torch's foreach step, the usual one on a GPU, has added to the gradients
             case "clip":
                 self.clip(phase)
             case "unscale":
@@ -155,7 +157,9 @@ class Loop:
             case "set":
                 self.settled(phase)
                 group = None if phase.shift == 0 else (phase.shift - 1) % (len(self.caller.groups) + 1)
-                self.events.append(SetHyperparameters(choose(SET, phase.twist, self.exact), group))
+                self.events.append(
+                    SetHyperparameters(choose(changes(self.caller.optimizer), phase.twist, self.exact), group)
+                )
             case "freeze":
                 self.freeze(phase)
             case "replace":

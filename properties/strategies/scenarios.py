@@ -7,7 +7,7 @@ from math import factorial
 
 from hypothesis import strategies as st
 
-from oracle.fingerprint import runs_needed
+from oracle.fingerprint import runs_needed, terms
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
 from oracle.program import Clip, Finish, Raise, SaveAndLoad, Scenario, ZeroGrad
@@ -80,7 +80,7 @@ def exact_scenarios(
             expected = interpret(scenario, claims.averaging, unused)
         except Inexact:
             return False
-        if claims.stage and adds_up_rounded_means(scenario, expected):
+        if adds_up_rounded_means(scenario, expected):
             return False
         return enclosed or expected.exact
 
@@ -90,7 +90,7 @@ def exact_scenarios(
 def adds_up_rounded_means(scenario: Scenario, expected: Expectation) -> bool:
     """Whether a rounded gradient is averaged while an earlier average is still there.
 
-    The oracle adds to the average and then takes the mean; shards have the new mean added to theirs. Either is right,
+    The oracle adds to the average and then takes the mean; others add the mean of what is new. Either is right,
     and only where nothing rounds are they the same.
     """
     averaged = False
@@ -159,6 +159,8 @@ def scenarios(
         scenario = replace(scenario, units=(), outside=())
     if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
         scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
+    elif "zeros" in options and (runs := terms(scenario)) > 1:
+        scenario = replace(scenario, sparse=(options["zeros"] % runs, runs))
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 

@@ -32,6 +32,11 @@ SET = (
     Hyperparameters(learning_rate=1.0, weight_decay=0.0),
     Hyperparameters(learning_rate=0.1),
 )
+# Beside these, what only the one or the other has.
+OWN = {
+    "SGD": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25)),
+    "Adam": (Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.5)),
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ def choose(among: tuple[Hyperparameters, ...], form: int, short: bool) -> Hyperp
     return ones[form % len(ones)]
 
 
+def changes(optimizer: str) -> tuple[Hyperparameters, ...]:
+    """What may change between steps."""
+    return (*SET, *OWN[optimizer.rstrip("W")])
+
+
 def training(options: Options, model: tuple[Parameter, ...], short: bool, may_keep_masters: bool) -> TrainingOptions:
     """The options of the caller, for a model."""
     sixteen = any(FORMATS[parameter.dtype].bytes == 2 for parameter in model)
@@ -77,18 +87,19 @@ def training(options: Options, model: tuple[Parameter, ...], short: bool, may_ke
     return TrainingOptions(
         ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
         values,
-        groups(options["groups"], model, short) if "groups" in options else (),
+        groups(options["groups"], model, short, "Adam" if adam else "SGD") if "groups" in options else (),
         masters,
         scale,
     )
 
 
-def groups(form: int, model: tuple[Parameter, ...], short: bool) -> tuple[Group, ...]:
+def groups(form: int, model: tuple[Parameter, ...], short: bool, optimizer: str) -> tuple[Group, ...]:
     """One tensor in a group of its own, or all after the first, or each of the last two."""
     tensors = [index for index, parameter in enumerate(model) if parameter.tied is None]
     kind, which = form % 3, form // 3
+    among = (*IN_GROUPS, *OWN[optimizer])
     if kind == 0 or len(tensors) < 2:
-        return (Group((tensors[-1 - which % len(tensors)],), choose(IN_GROUPS, which, short)),)
+        return (Group((tensors[-1 - which % len(tensors)],), choose(among, which, short)),)
     if kind == 1:
-        return (Group(tuple(tensors[1:]), choose(IN_GROUPS, which, short)),)
-    return tuple(Group((index,), choose(IN_GROUPS, which + index, short)) for index in tensors[-2:])
+        return (Group(tuple(tensors[1:]), choose(among, which, short)),)
+    return tuple(Group((index,), choose(among, which + index, short)) for index in tensors[-2:])

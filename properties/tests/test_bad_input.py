@@ -96,6 +96,18 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims({"bucket_cap": False}, has_no_sync=True, takes_cap=True) == Claims(bucket_cap=False)
 
 
+def test_what_a_function_makes_has_what_the_function_says_and_nothing_else() -> None:
+    assert read_claims(None, has_no_sync=None, takes_cap=False, has_join=None) == Claims(accumulation=False)
+    declared = {"accumulation": True, "joins": ("world size",)}
+    assert read_claims(declared, None, False, None) == Claims(accumulation=True, joins=("world size",))
+
+
+def test_only_a_caller_who_makes_the_optimizer_can_replace_its_parameters() -> None:
+    assert read_claims({"replaces": True}, False, False).replaces
+    with pytest.raises(ValueError, match="replaces is for optimizers that the caller makes"):
+        read_claims({"replaces": True}, False, False, makes_optimizer=True)
+
+
 def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and output of the law of the mean, run from a folder of its own. No process of it is left."""
     environment = {**os.environ, "PYTHONPATH": "", "CI": "", "TMPDIR": str(folder), "LOCKSTEP_TEST": str(folder)}

@@ -31,7 +31,8 @@ class Counted:
     """A world, and how many examples it has run."""
 
     def __init__(self, world: World) -> None:
-        self._world, self.name, self.limit, self.runs = world, world.name, world.limit, 0
+        self._world, self.name, self.device, self.limit = world, world.name, world.device, world.limit
+        self.runs = 0
 
     def run(self, job: Job) -> Outcome:
         self.runs += 1

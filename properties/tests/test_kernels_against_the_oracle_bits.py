@@ -22,7 +22,7 @@ def predicted(shard: steps.Shard, function: str) -> tuple[Array, Any]:
     state: Any = SGDState() if isinstance(optimizer, SGD) else AdamState(zero, zero)
     step: Any = sgd_step_bits if isinstance(optimizer, SGD) else adam_step_bits
     for t in range(1, shard.steps + 1):
-        value, state = step(optimizer, value, steps.gradient(shard, t), state, fma=False)
+        value, state = step(optimizer, value, steps.gradient(shard, t).astype(np.float32), state, fma=False)
     return value, state
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from oracle import lattice
@@ -39,3 +39,48 @@ def test_clip_grad_norm_does_what_clipping_says(
         told = told_value(value, dtype, (len(tensor),))
         seen = to_numpy(tensor.grad)
         assert holds(seen, told)
+
+
+def of_parts(tensors: list[list[torch.Tensor]], p: float, tensor_by_tensor: bool) -> torch.Tensor:
+    """The norm of tensors that are cut over ranks: FSDP2 takes it over the ranks tensor by tensor, FSDP1 at the end."""
+
+    def over_ranks(parts: list[torch.Tensor]) -> torch.Tensor:
+        if p == INF:
+            return torch.stack(parts).max()
+        total = parts[0] ** p
+        for part in parts[1:]:
+            total = total + part**p
+        return total ** (1.0 / p)
+
+    norms = [[torch.linalg.vector_norm(part, p) for part in parts if part.numel() or p != INF] for parts in tensors]
+    if tensor_by_tensor:
+        return torch.linalg.vector_norm(torch.stack([over_ranks(parts) for parts in norms]), p)
+    ranks = [[parts[rank] for parts in norms if rank < len(parts)] for rank in range(max(map(len, norms)))]
+    return over_ranks([torch.linalg.vector_norm(torch.stack(of_rank), p) for of_rank in ranks if of_rank])
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, INF])
+@pytest.mark.parametrize("dtype", FORMATS)
+@given(gradients=GRADIENTS | SQUARES, ranks=st.integers(1, 8), tensor_by_tensor=st.booleans())
+@example([[41, 12, 3, 39, 3]], 3, True)  # 58, of whose parts the norms are no integers
+@example([[1, 25, 25, 25, 25, 1, 25, 3]], 3, False)  # 56
+@settings(max_examples=60, deadline=None)
+def test_the_norm_of_what_is_cut_over_ranks_is_enclosed(
+    p: float, dtype: str, gradients: list[list[int]], ranks: int, tensor_by_tensor: bool
+) -> None:
+    forms = [lattice.formats((dtype,), (len(values),)) for values in gradients]
+    whole = [lattice.from_integers(values) for values in gradients]
+    norm, _, _ = clip(whole, forms, 1.0, p, ranks)
+    cut = [list(torch.tensor(values, dtype=getattr(torch, dtype)).tensor_split(ranks)) for values in gradients]
+    seen = float(of_parts(cut, p, tensor_by_tensor))
+    overflows = dtype == "float16" and p in (2.0, 3.0) and seen == INF  # the powers of the parts' norms
+    assert overflows or norm.contains(seen)
+
+
+def test_one_rank_has_the_norm_of_a_square_exactly_and_more_ranks_may_not() -> None:
+    values = [41, 12, 3, 39, 3]
+    whole, forms = [lattice.from_integers(values)], [lattice.formats(("float32",), (5,))]
+    (alone, *_), (cut, *_) = clip(whole, forms, 1.0, 2.0), clip(whole, forms, 1.0, 2.0, 3)
+    assert alone.low == alone.high == 58
+    assert cut.low < 58 < cut.high
+    assert cut.high - cut.low < 58 * 2**-20

@@ -21,7 +21,7 @@ def _serve(connection: Connection) -> None:
 class SimWorld:
     """See `worlds.contract.World`."""
 
-    name = "sim"
+    name, device = "sim", "cpu"
 
     def __init__(self, limit: float = 10.0) -> None:
         self.limit = limit

@@ -1,0 +1,57 @@
+"""Code that declares nothing is held to what its shape says, however odd: no false alarm, and a hint where due."""
+
+import pytest
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import adapter
+from properties.catalogue import every_law
+from properties.hold import unwitnessed
+from properties.implementations import described
+from properties.law import concerns
+from properties.report import story
+from properties.search import search
+from properties.trial import Trial
+from worlds.contract import World
+
+LAWS = every_law()
+ODD = ("Averaging", "Bytes", "Ring", "OwnNames", "made_by_a_function", "Learns")
+
+
+def trial(name: str, world: World) -> Trial:
+    full = f"properties.tests.undeclared:{name}"
+    return Trial(described(full, adapter.describe(full)), world)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World, name: str) -> None:
+    held = 0
+    for law in LAWS.values():
+        under_test = trial(name, sim)
+        if concerns(law, under_test.claims):
+            found = search(law, under_test, 8, seed_value=0)
+            assert found.failures == [], law.name
+            assert unwitnessed(law, under_test) == []
+            held += under_test.witnessed["ran to its end"] > 0
+    assert held > 10
+
+
+def test_seven_ranks_that_multiply_by_the_reciprocal_are_right(sim: World) -> None:
+    """float32, where the product is another number than the quotient: such data is not drawn."""
+    program = (Backward(((0,),) * 7), Finish())
+    under_test = trial("Averaging", sim)
+    run = under_test.run(Scenario(7, (Parameter((2,)),), program))
+    quotients = [713.0, 917.0]
+    assert run.observations[0]["gradients"][1][0].tolist() != quotients
+    with pytest.raises(ValueError, match="the rounded 1/7 of float32 does not give every quotient"):
+        under_test.expected(Scenario(7, (Parameter((2,)),), program))
+
+
+def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(sim: World) -> None:
+    (law,) = (law for law in LAWS.values() if law.name.endswith("gradients_equal_the_mean_over_ranks"))
+    under_test = trial("Similar", sim)
+    (failure, *_) = search(law, under_test, 50, seed_value=0).failures
+    words = " ".join(" ".join(story(law, under_test, failure)).split())
+    assert (
+        "nothing is called to finish the synchronization, as Similar has no finish_gradient_synchronization()" in words
+    )
+    assert "If finish_grad_sync() is to be called" in words

@@ -1,0 +1,125 @@
+"""Correct code that declares nothing, as people write it: each is odd in a way that some law once took for a fault."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.wrapper import broadcast_from_rank_zero
+
+
+class Averaging(nn.Module):
+    """The mean of each gradient when the caller says that backward is over."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        broadcast_from_rank_zero(module)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.module(*inputs)
+
+    def finish_gradient_synchronization(self) -> None:
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                self.average(parameter.grad)
+
+    def average(self, gradient: torch.Tensor) -> None:
+        """Multiplies by the reciprocal, which rounds otherwise than a division."""
+        dist.all_reduce(gradient)
+        gradient *= 1 / dist.get_world_size()
+
+
+class Bytes(Averaging):
+    """Gathers bytes, which are none of any floating-point format, and adds up."""
+
+    def average(self, gradient: torch.Tensor) -> None:
+        mine = gradient.contiguous().reshape(-1).view(torch.uint8)
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, mine)
+        total = torch.stack([part.view(gradient.dtype) for part in parts]).sum(0)
+        gradient.copy_(total.view_as(gradient) / len(parts))
+
+
+class Ring(Averaging):
+    """An all-reduce of messages between neighbors: the roots of a rank's messages are other ranks'."""
+
+    def average(self, gradient: torch.Tensor) -> None:
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        parts = list(gradient.reshape(-1).clone().tensor_split(ranks))
+        for step in range(2 * (ranks - 1)):
+            adds = step < ranks - 1
+            first = rank - step if adds else rank + 1 - (step - ranks + 1)
+            ours, theirs = first % ranks, (first - 1) % ranks
+            received = torch.empty_like(parts[theirs])
+            sent = dist.isend(parts[ours].clone(), (rank + 1) % ranks)
+            dist.recv(received, (rank - 1) % ranks)
+            sent.wait()
+            parts[theirs].copy_(parts[theirs] + received if adds else received)
+        gradient.copy_((torch.cat(parts) / ranks).view_as(gradient))
+
+
+class OwnNames(Averaging):
+    """Has methods of usual names that take less than usual."""
+
+    def zero_grad(self) -> None:
+        self.module.zero_grad()
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        return float(nn.utils.clip_grad_norm_(self.module.parameters(), max_norm))
+
+
+def made_by_a_function(module: nn.Module) -> nn.Module:
+    """What it makes has no `no_sync`."""
+    return Averaging(module)
+
+
+class Learns(Averaging):
+    """Reduces, from the first synchronization on, in the order in which gradients came on rank 0 before it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.synchronize, self.came, self.order = True, list[int](), list[int]()
+        self.named = list(module.parameters())
+        for index, parameter in enumerate(self.named):
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.came.append(index))
+
+    def no_sync(self) -> Any:
+        """Only marks the micro-batch."""
+        return _Without(self)
+
+    def finish_gradient_synchronization(self) -> None:
+        if not self.order:
+            firsts = list(dict.fromkeys(self.came))
+            order = torch.tensor(firsts, device=self.named[0].device)
+            dist.broadcast(order, src=0)
+            self.order = order.tolist()
+        for index in self.order:
+            self.average(self.named[index].grad)
+
+
+class _Without:
+    def __init__(self, wrapper: Learns) -> None:
+        self.wrapper = wrapper
+
+    def __enter__(self) -> None:
+        self.before, self.wrapper.synchronize = self.wrapper.synchronize, False
+
+    def __exit__(self, *_: object) -> None:
+        self.wrapper.synchronize = self.before
+
+
+class Similar(nn.Module):
+    """Wrong, as what ends its synchronization has a name that nobody calls."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.module(*inputs)
+
+    def finish_grad_sync(self) -> None:
+        """Would average."""
