@@ -218,3 +218,16 @@ class EmptyShardsDoNotCount(Zero1):
             step = self.optimizer.state(parameter).get("step")
             if step is not None and not values.numel() and parameter.numel():
                 step -= 1
+
+
+class StatesInOrderOfNames(Zero1):
+    """States are gathered in the order of registration, and names put to them in that of the alphabet."""
+
+    known_fault = "states are saved under sorted names, in the order in which parameters were registered"
+    source = "I04 V https://github.com/huggingface/nanotron/pull/37"
+    killed_by = (HERE, ELSEWHERE)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.adapter.Sharded`."""
+        found = super().full_optimizer_state()
+        return dict(zip(sorted(found), found.values(), strict=True))

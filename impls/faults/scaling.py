@@ -53,6 +53,32 @@ class UnscalesWhenItClips(ScaledNorm):
         StaticBucketsTrainer.unscale_(self, self.scale)
 
 
+class LooksForInfinity(StaticBucketsTrainer):
+    """NaN is not infinite."""
+
+    known_fault = "a gradient that is NaN is no overflow"
+    source = "recipe"
+    killed_by = AGREED
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides, and looks for infinities."""
+        super().unscale_(scale)
+        return not any(bool(gradient.isinf().any()) for gradient in self.gradients())
+
+
+class LooksAtTheFirstElement(StaticBucketsTrainer):
+    """Takes one element of each gradient for all."""
+
+    known_fault = "only the first element of each gradient is looked at"
+    source = "recipe"
+    killed_by = AGREED
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides, and looks at too little."""
+        super().unscale_(scale)
+        return all(bool(gradient.flatten()[:1].isfinite().all()) for gradient in self.gradients())
+
+
 class UnscalesTwice(ScaledNorm):
     """Divides by the scale in `unscale_`, and again in clipping."""
 

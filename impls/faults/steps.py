@@ -230,3 +230,44 @@ class OneGroupForAll(StaticBucketsTrainer):
     source = "recipe"
     killed_by = OPTIONS
     optimizer_class = _OneGroup
+
+
+class _HandsOnTwo(MasterOptimizer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._outer = [{key: group[key] for key in group if key != "params"} for group in self.inner.param_groups]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self._outer
+
+    def step(self) -> None:
+        for group, told in zip(self.inner.param_groups, self._outer, strict=True):
+            group |= {option: told[option] for option in ("lr", "weight_decay")}
+        super().step()
+
+
+class HandsOnRateAndDecay(StaticBucketsTrainer):
+    """What a schedule changes reaches the inner optimizer: learning rate and weight decay, and nothing else."""
+
+    known_fault = "of changed hyper-parameters only learning rate and weight decay are handed on"
+    source = "H04 V https://github.com/facebookresearch/fairscale/issues/66"
+    killed_by = OPTIONS
+    optimizer_class = _HandsOnTwo
+
+
+class _OfTheFirstGroup(MasterOptimizer):
+    def step(self) -> None:
+        first, *others = self.inner.param_groups
+        for group in others:
+            group |= {option: first[option] for option in ("momentum", "betas", "eps") if option in group}
+        super().step()
+
+
+class MomentsOfTheFirstGroup(StaticBucketsTrainer):
+    """Learning rate and weight decay are each group's own, the rest is taken from the first."""
+
+    known_fault = "momentum, betas and eps of the first group are used for all"
+    source = "recipe"
+    killed_by = VALUES
+    optimizer_class = _OfTheFirstGroup

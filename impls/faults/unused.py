@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
+from impls.naive import NaiveAccumulation, NaiveDataParallel
 from impls.static_buckets import Bucket, StaticBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
@@ -169,3 +169,18 @@ class UnusedSendsWhatWasThere(StaticBuckets):
         super()._assign(trained)
         for bucket in self._buckets:
             bucket.__class__ = _Stale
+
+
+class SkipsZeros(NaiveDataParallel):
+    """Takes a gradient of zeros for none."""
+
+    known_fault = "a gradient that is zero on a rank is not reduced there"
+    source = "recipe"
+    killed_by = (SAME_COLLECTIVES,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Reduces what it thinks there is."""
+        for parameter in self.trained:
+            if parameter.grad is not None and bool(parameter.grad.any()):
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
