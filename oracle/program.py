@@ -31,13 +31,16 @@ The events:
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
     Clip       g <- g * min(1, max_norm / (norm + 1e-6)), norm the p-norm of all gradients together; p is 1, 2, 3 or
-               inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest.
+               inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest; or each rank
+               takes that of a part of its own first.
     Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
                parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
-               p <- p - learning_rate * gradient. With a loss scale, Unscale comes first if it has not come since the
-               last Step; and the scale is then halved after a skipped step, doubled after ``growth_interval`` others
-               in a row. With masters, a 16-bit parameter has an fp32 copy, made from it at the start; the gradient
-               is cast to fp32, the copy is stepped, and the parameter becomes the copy rounded to nearest even.
+               p <- p - learning_rate * gradient. Gradients stay, but with Nesterov's momentum, where torch's foreach
+               form adds to them: a ZeroGrad is to follow. With a loss scale, Unscale comes first if it has not come
+               since the last Step; and the scale is then halved after a skipped step, doubled after
+               ``growth_interval`` others in a row. With masters, a 16-bit parameter has an fp32 copy, made from it at
+               the start; the gradient is cast to fp32, the copy is stepped, and the parameter becomes the copy rounded
+               to nearest even.
     ZeroGrad   Gradients are dropped (None), or set to zero where there are some.
     SetHyperparameters   The next Step uses these; state and step counts go on.
     Freeze     ``requires_grad`` is set, at a moment when there are no gradients. A frozen parameter takes no part.
