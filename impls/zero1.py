@@ -37,7 +37,7 @@ class Zero1(ShardedDataParallel):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward; averages of before are set apart from what backward will add."""
-        if self._averaged:
+        if self._averaged and torch.is_grad_enabled():
             for parameter, mean in self.means.items():
                 self.means[parameter] = mean.clone()
                 if parameter.grad is not None:

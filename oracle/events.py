@@ -122,6 +122,11 @@ class SaveAndLoad(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Evaluate(Short):
+    """A forward of all parameters on every rank that no backward follows: without autograd, in evaluation mode."""
+
+
+@dataclass(frozen=True, repr=False)
 class Join(Short):
     """From here on ranks may run out of micro-batches. ``divide_by``: what means divide by, one of ``DIVISORS``."""
 
@@ -170,6 +175,7 @@ Event = (
     | Freeze
     | Replace
     | SaveAndLoad
+    | Evaluate
     | Join
     | EndJoin
     | Raise
@@ -178,6 +184,6 @@ EVENTS: dict[str, type[Event]] = {
     event.__name__: event
     for event in (
         *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
-        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Join, EndJoin, Raise),
+        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Evaluate, Join, EndJoin, Raise),
     )
 }

@@ -50,6 +50,8 @@ The events:
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
+    Evaluate   A forward of all parameters, frozen ones too, that no backward follows: without autograd, in evaluation
+               mode, outside of ``no_sync``. Nothing changes, and buffers are left alone.
     Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
                EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that
                they have; the means divide by the number of all ranks, or of those that remain (``DIVISORS``).
@@ -80,6 +82,7 @@ from oracle.events import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Event,
     Finish,
     Freeze,
@@ -110,6 +113,7 @@ __all__ = [
     "Buffer",
     "Clip",
     "EndJoin",
+    "Evaluate",
     "Event",
     "Finish",
     "Freeze",

@@ -11,6 +11,7 @@ from oracle.events import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Event,
     Finish,
     Freeze,
@@ -207,7 +208,7 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
                 raise ValueError(f"{event!r} comes while there are gradients: drop them first")
             if not set(event.parameters) <= tensors:
                 raise ValueError(f"{event!r} names what is no tensor of the model")
-        case Raise() if scenario.buffers and scenario.broadcast_buffers:
+        case Raise() | Evaluate() if scenario.buffers and scenario.broadcast_buffers:
             raise ValueError(f"{event!r} leaves open when buffers that are broadcast are broadcast next: have none")
         case Raise() if not trained or not (event.rank is None or 0 <= event.rank < scenario.world_size):
             raise ValueError(f"{event!r} takes a trained parameter and one of the {scenario.world_size} ranks")

@@ -108,7 +108,9 @@ class Weighed(Rank):
         self.weigh("gradient", index)
 
     def weigh(self, kind: str, which: int) -> None:
-        """Notes a moment."""
+        """Notes a moment of a micro-batch."""
+        if not self.scales.in_a_micro_batch:
+            return
         gradients = (parameter.grad for parameter in self.probe.tensors())
         storages = {each.untyped_storage()._cdata: each.untyped_storage() for each in gradients if each is not None}
         whole = sum(storage.nbytes() for storage in storages.values())

@@ -6,6 +6,7 @@ from oracle.program import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Event,
     Finish,
     Freeze,
@@ -126,6 +127,8 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
         case SaveAndLoad():
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]
+        case Evaluate():
+            return ["evaluate: a forward of all parameters, without autograd and in evaluation mode"]
         case Join():
             told = "the number of all ranks" if event.divide_by == "world size" else "the number of ranks that remain"
             return [f"join: from here on ranks may run out of micro-batches; means divide by {told}"]

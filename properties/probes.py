@@ -129,7 +129,7 @@ class Probe(nn.Module):
         """
         if self.fails == "forward":
             raise CallersError("in forward")
-        for index in range(self.buffer_count):
+        for index in range(self.buffer_count if self.training else 0):
             getattr(self, f"buffer{index}").add_(self.increment)
         fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None
         loss = torch.zeros((), device=place())

@@ -17,6 +17,7 @@ from oracle.program import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Finish,
     Freeze,
     Join,
@@ -206,6 +207,8 @@ class Rank:
                 self.file = None
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
+            case Evaluate():
+                self.evaluate()
             case Join():
                 self.window.enter_context(adapter.joining(self.wrapped, event.divide_by))
             case EndJoin():
@@ -262,6 +265,21 @@ class Rank:
             self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.role))).backward()
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
+
+    def evaluate(self) -> None:
+        """A forward that no backward follows."""
+        parameters = self.probe.in_order()
+        inputs = [
+            torch.zeros(told.shape, dtype=parameter.dtype, device=parameter.device)
+            for told, parameter in zip(self.scenario.parameters, parameters, strict=True)
+        ]
+        both = [module for module in (self.wrapped, self.probe) if isinstance(module, torch.nn.Module)]
+        for module in both:
+            module.eval()
+        with torch.no_grad():
+            self.wrapped(inputs, range(len(inputs)))
+        for module in both:
+            module.train()
 
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
         """The coefficients of a micro-batch that overflows."""

@@ -1,12 +1,13 @@
 """P5: ranks that talk to each other say the same things in the same order."""
 
-from oracle.program import Backward, Finish, Parameter, Scenario
+from oracle.program import Backward, Evaluate, Finish, Parameter, Scenario
 from properties import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import SENT, Trial
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+EVALUATED = Scenario(2, (Parameter((1,)),), (Evaluate(), Backward(((0,), (0,))), Finish()))
 
 
 def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
@@ -53,3 +54,21 @@ def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scena
     collective. No peer's tests raise inside `no_sync` and train on.
     """
     alike(trial, scenario, "After an error of the caller's, ranks issue different collectives.")
+
+
+@law(
+    "P5",
+    lambda claims: exact_scenarios(claims, has=("evaluate", "several steps")),
+    needs=lambda claims: claims.evaluates,
+    witnesses={SENT: EVALUATED},
+)
+def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
+    """After an evaluation, wherever it comes between micro-batches, ranks are in step and training is what it was.
+
+    Why: forwards and backwards do not come in pairs. Who counts forwards, keeps what one has gathered, or waits for a
+    backward after each, goes on with something else. Broken by all three: pytorch/pytorch#58111,
+    pytorch/pytorch#143647, and FSDP1, which takes the step after for one that has not been.
+    """
+    headline = "After a forward without a backward, training goes wrong."
+    alike(trial, scenario, headline)
+    judge.by_the_oracle(trial, scenario, headline)

@@ -39,12 +39,16 @@ SimpleProfiler.profiling = _OfManyRanks()
 
 
 class FSDP1(nn.Module):
-    """FULL_SHARD. Every rank uses the same parameters."""
+    """FULL_SHARD. Every rank uses the same parameters.
+
+    Not claimed: forwards without a backward. The root keeps what such a one has gathered (properties/FINDINGS.md).
+    """
 
     claims: dict[str, Any] = {
         "hook_order": False,
         "accumulation": True,
         "outside": True,
+        "evaluates": False,
         "stage": 3,
         "scalars": False,
         "moves": "gather once",
@@ -180,7 +184,7 @@ class FSDP1ShardsGradients(FSDP1):
 class FSDP1ShardsNothing(FSDP1):
     """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
 
-    claims = {**FSDP1.claims, "stage": 0, "moves": None}
+    claims = {**FSDP1.claims, "stage": 0, "moves": None, "evaluates": True}
     strategy = ShardingStrategy.NO_SHARD
 
 

@@ -14,6 +14,7 @@ from oracle.program import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Event,
     Finish,
     Freeze,
@@ -146,6 +147,10 @@ class Writer:
                 return [line for tensor in event.parameters for line in self.replace(tensor)]
             case SaveAndLoad():
                 return self.save(event)
+            case Evaluate():
+                lines = ["model.increment = 0"] if self.scenario.buffers else []
+                lines += ["model.eval()", "with torch.no_grad():"]
+                return [*lines, "    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))", "model.train()"]
             case Join():
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]

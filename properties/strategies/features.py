@@ -8,6 +8,7 @@ from oracle.program import (
     LAYOUTS,
     Backward,
     Clip,
+    Evaluate,
     Event,
     Freeze,
     Raise,
@@ -123,6 +124,7 @@ FEATURES: dict[str, Feature] = {
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),
     "go on": Feature(_goes_on, phases=("synchronize", "step", "save", "synchronize", "step")),
+    "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
     "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
     "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
     "tied": Feature(

@@ -8,6 +8,7 @@ from oracle.program import (
     Backward,
     Clip,
     EndJoin,
+    Evaluate,
     Event,
     Finish,
     Freeze,
@@ -25,9 +26,10 @@ from properties.claims import Claims
 from properties.strategies.training import TrainingOptions, changes, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "nested", "freeze", "raise", "replace", "join")
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", "nested", "freeze", "raise", "replace", "join")
 NEEDS_CLAIM = {
     "nested": "accumulation",
+    "evaluate": "evaluates",
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
@@ -118,7 +120,7 @@ class Loop:
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
         if self.local or last.get(Backward, -1) <= max(
-            last.get(kind, -1) for kind in (Freeze, Replace, SaveAndLoad, Raise)
+            last.get(kind, -1) for kind in (Freeze, Replace, SaveAndLoad, Evaluate, Raise)
         ):
             self.backward(Phase("synchronize"))
         if last.get(Step, -1) < last.get(SetHyperparameters, -1):
@@ -173,6 +175,10 @@ class Loop:
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))
                 self.gradients = self.infinite = self.unscaled = False
                 self.when_wrapped = set(self.trained)
+            case "evaluate":
+                if not self.broadcasts:
+                    self.settled(phase)
+                    self.events.append(Evaluate())
             case "raise":
                 self.error(phase)
             case "join":

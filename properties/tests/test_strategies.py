@@ -14,6 +14,7 @@ from oracle.program import (
     DIVISORS,
     Backward,
     Clip,
+    Evaluate,
     Event,
     Freeze,
     Join,
@@ -269,6 +270,7 @@ test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
 test_can_produce_a_parameter_replaced = can_produce(has(Replace))
+test_can_produce_an_evaluation = can_produce(has(Evaluate))
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
 test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))
 test_can_produce_an_error_inside_no_sync = can_produce(has(Raise, where="no_sync"))
