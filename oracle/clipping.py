@@ -7,7 +7,6 @@ to a square on one rank, or a single element (p = 2). What the coefficient leave
 it is 1 for certain, and those whose product with it their format holds.
 """
 
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -123,16 +122,14 @@ def across(total: Enclosure, ranks: int, form: str, p: float) -> Enclosure:
     """The norm as it comes out where each rank takes that of its own part, and the norm of these is taken then.
 
     The bounds on rounding go by how many parts there are and what they add up to, and not by how large each is. 16-bit
-    norms may be combined in their own format, unless their powers overflow there.
+    norms may be combined in their own format; where powers do not overflow, a power of two changes no rounding.
     """
     if p == math.inf or (ranks == 1 and p != 3):  # in one part alone, the root of a square is the number itself
         return total
-    parts = [total, *[Enclosure(Fraction(0), Fraction(0))] * (ranks - 1)]
-    wide = narrow = _norm_of_points(parts, _accumulator(form), p)
-    if FORMATS[form].bytes == 2:
-        with contextlib.suppress(ValueError):  # Inexact is one
-            narrow = _norm_of_points(parts, form, p)
-    return _held(Enclosure(min(wide.low, narrow.low), max(wide.high, narrow.high)), form)
+    scale = Fraction(2) ** max(math.floor(total.high).bit_length() - 4, 0)  # from below 16 no power overflows
+    parts = [Enclosure(total.low / scale, total.high / scale), *[Enclosure(Fraction(0), Fraction(0))] * (ranks - 1)]
+    levels = [_norm_of_points(parts, each, p) for each in {form, _accumulator(form)}]
+    return _held(Enclosure(min(x.low for x in levels) * scale, max(x.high for x in levels) * scale), form)
 
 
 def _accumulator(form: str) -> str:

@@ -175,13 +175,14 @@ def without(report: RankReport, *kinds: str) -> RankReport:
     return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
 
 
-def _new_or_before_any_step(program: Sequence[Event], place: int) -> bool:
-    """Whether no event up to that place is a step, or none before it is alike: clipping by the same kind of norm, say.
-
-    Then nobody has trained in vain, or whoever does the first of a kind hears of it.
+def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
+    """Whether nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
+    as a norm of that kind, and whoever asks for the first hears that it is not implemented.
     """
     if not any(isinstance(event, Step) for event in program[: place + 1]):
         return True
+    if not message.startswith("NotImplementedError"):
+        return False
     kinds = [(type(event), getattr(event, "norm_type", None)) for event in program[: place + 1]]
     return kinds[-1] not in kinds[:-1]
 
@@ -202,7 +203,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         places = [
             int(note.split()[2].rstrip(",")) for e in errors.values() for note in e.notes if note.startswith("in event")
         ]
-        harmless = _new_or_before_any_step(scenario.program, max(places, default=-1))
+        harmless = _harmless(scenario.program, max(places, default=-1), message)
         name, _, explanation = message.partition(":")
         on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):

@@ -23,7 +23,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import Claims
-from properties.strategies.training import TrainingOptions, changes, choose
+from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", "nested", "freeze", "raise", "replace", "join")
@@ -159,9 +159,7 @@ class Loop:
             case "set":
                 self.settled(phase)
                 group = None if phase.shift == 0 else (phase.shift - 1) % (len(self.caller.groups) + 1)
-                self.events.append(
-                    SetHyperparameters(choose(changes(self.caller.optimizer), phase.twist, self.exact), group)
-                )
+                self.events.append(SetHyperparameters(choose(self.caller.changes, phase.twist, self.exact), group))
             case "freeze":
                 self.freeze(phase)
             case "replace":

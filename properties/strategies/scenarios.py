@@ -130,7 +130,8 @@ def scenarios(
         options = {name: form for name, form in options.items() if name not in STATEFUL}
     if any(phase.kind == "overflow" for phase in phases):
         options.setdefault("loss scale", 0)
-    caller = training(options, model, not enclosed, claims.stage is None or claims.masters)
+    joined = any(phase.kind == "join" for phase in phases)
+    caller = training(options, model, not enclosed, claims.stage is None or claims.masters, joined)
     buffers = models.buffers(options)
     broadcasts = bool(buffers) and claims.buffers == "each"
     loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)

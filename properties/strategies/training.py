@@ -48,6 +48,7 @@ class TrainingOptions:
     groups: tuple[Group, ...]
     masters: bool
     loss_scale: LossScale | None
+    changes: tuple[Hyperparameters, ...]  # which may be set between steps
 
 
 def is_short(values: Hyperparameters) -> bool:
@@ -62,13 +63,10 @@ def choose(among: tuple[Hyperparameters, ...], form: int, short: bool) -> Hyperp
     return ones[form % len(ones)]
 
 
-def changes(optimizer: str) -> tuple[Hyperparameters, ...]:
-    """What may change between steps."""
-    return (*SET, *OWN[optimizer.rstrip("W")])
-
-
-def training(options: Options, model: tuple[Parameter, ...], short: bool, may_keep_masters: bool) -> TrainingOptions:
-    """The options of the caller, for a model."""
+def training(
+    options: Options, model: tuple[Parameter, ...], short: bool, may_keep_masters: bool, stateless: bool = False
+) -> TrainingOptions:
+    """The options of the caller, for a model. ``stateless``: no group has momentum either."""
     sixteen = any(FORMATS[parameter.dtype].bytes == 2 for parameter in model)
     masters = sixteen and may_keep_masters and bool({"masters", "adam"} & options.keys())
     short = short or (sixteen and not masters)  # a step that rounds is enclosed in wider formats only
@@ -84,20 +82,23 @@ def training(options: Options, model: tuple[Parameter, ...], short: bool, may_ke
     scale = None
     if (form := options.get("loss scale")) is not None:
         scale = LossScale(SCALES[form % len(SCALES)], INTERVALS[form // len(SCALES) % len(INTERVALS)])
+    own = () if stateless else OWN["Adam" if adam else "SGD"]
     return TrainingOptions(
         ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
         values,
-        groups(options["groups"], model, short, "Adam" if adam else "SGD") if "groups" in options else (),
+        groups(options["groups"], model, short, (*IN_GROUPS, *own)) if "groups" in options else (),
         masters,
         scale,
+        (*SET, *own),
     )
 
 
-def groups(form: int, model: tuple[Parameter, ...], short: bool, optimizer: str) -> tuple[Group, ...]:
-    """One tensor in a group of its own, or all after the first, or each of the last two."""
+def groups(
+    form: int, model: tuple[Parameter, ...], short: bool, among: tuple[Hyperparameters, ...]
+) -> tuple[Group, ...]:
+    """One tensor in a group of its own, or all after the first, or each of the last two; with options of ``among``."""
     tensors = [index for index, parameter in enumerate(model) if parameter.tied is None]
     kind, which = form % 3, form // 3
-    among = (*IN_GROUPS, *OWN[optimizer])
     if kind == 0 or len(tensors) < 2:
         return (Group((tensors[-1 - which % len(tensors)],), choose(among, which, short)),)
     if kind == 1:

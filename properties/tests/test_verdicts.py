@@ -53,6 +53,26 @@ def test_an_error_of_every_rank_in_or_after_a_step_is_a_crash(place: int) -> Non
         judge_errors(Scenario(2, PAIR, WINDOW * 2), every_rank_raises(place))
 
 
+def test_what_is_not_implemented_is_refused_where_it_is_asked_for_first_even_after_a_step() -> None:
+    """A norm of a kind that was not asked for before; a second of its kind would have been there."""
+    program = (*WINDOW, *WINDOW[:2], Clip(1.0, 2.0), Clip(1.0, 3.0), Clip(1.0, 3.0))
+    message = "NotImplementedError: only the 2-norm"
+    with pytest.raises(Refused, match="only the 2-norm"):
+        judge_errors(Scenario(2, PAIR, program), every_rank_raises(7, message))
+    for place in (5, 8):
+        with pytest.raises(Crashes):
+            judge_errors(Scenario(2, PAIR, program), every_rank_raises(place, message))
+
+
+def test_ranks_that_refuse_may_say_which_they_are() -> None:
+    outcome = tuple(
+        RankReport(None, RankError("raised", f"ValueError: rank {rank} has no scalars", "", ("in event 0, ...",), True))
+        for rank in range(2)
+    )
+    with pytest.raises(Refused, match="rank 0 has no scalars"):
+        judge_errors(Scenario(2, PAIR, WINDOW), outcome)
+
+
 def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash() -> None:
     for message in ("ValueError: ", "KeyError: 3"):
         with pytest.raises(Crashes):
