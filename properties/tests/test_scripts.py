@@ -86,6 +86,20 @@ def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: Wo
     check()
 
 
+def test_scripts_of_evaluations_print_that_everything_is_right(sim: World) -> None:
+    """With buffers, which a forward of the script's model changes."""
+    name = "impls.static_buckets:StaticBuckets"
+    (implementation,) = look_up([name], sim)
+
+    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(implementation.claims, has=("evaluate", "buffers")))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, name, scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+
+    check()
+
+
 def test_a_script_shows_what_is_wrong(sim: World) -> None:
     wrong = [line for line in lines(sim, "impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER) if "WRONG" in line]
     assert wrong == [
