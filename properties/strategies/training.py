@@ -86,7 +86,7 @@ def training(
     return TrainingOptions(
         ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
         values,
-        groups(options["groups"], model, short, (*IN_GROUPS, *own)) if "groups" in options else (),
+        groups(options["groups"], model, short, (*IN_GROUPS[:1], *own, *IN_GROUPS[1:])) if "groups" in options else (),
         masters,
         scale,
         (*SET, *own),
