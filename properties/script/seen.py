@@ -68,7 +68,8 @@ def _numbers(value: Told) -> Any:
     if value is None:
         return None
     if isinstance(value, Interval):
-        return value.low.tolist(), value.high.tolist()
+        # A list would not tell in how many dimensions there are no elements.
+        return (value.low.tolist(), value.high.tolist()) if value.low.size else value.low.tolist()
     return np.asarray(value, dtype=np.float64).tolist()
 
 

@@ -67,8 +67,9 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
     check()
 
 
-def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World) -> None:
-    both = Scenario(2, (Parameter((0, 3)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
+@pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])
+def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World, then: tuple[Clip, ...]) -> None:
+    both = Scenario(2, (Parameter((0, 3)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), *then))
     printed = lines(sim, "impls.frameworks.torch_ddp:TorchDDP", both)
     assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
 
