@@ -82,7 +82,8 @@ def training(
     scale = None
     if (form := options.get("loss scale")) is not None:
         scale = LossScale(SCALES[form % len(SCALES)], INTERVALS[form // len(SCALES) % len(INTERVALS)])
-    own = () if stateless else OWN["Adam" if adam else "SGD"]
+    # Where no group begins with momentum none has it later: FSDP1 saves no state that only some parameters have.
+    own = OWN["Adam" if adam else "SGD"] if adam or (values.momentum and not stateless) else ()
     return TrainingOptions(
         ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
         values,
