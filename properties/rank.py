@@ -268,11 +268,7 @@ class Rank:
 
     def evaluate(self) -> None:
         """A forward that no backward follows."""
-        parameters = self.probe.in_order()
-        inputs = [
-            torch.zeros(told.shape, dtype=parameter.dtype, device=parameter.device)
-            for told, parameter in zip(self.scenario.parameters, parameters, strict=True)
-        ]
+        inputs = self.filled_with(0.0)
         both = [module for module in (self.wrapped, self.probe) if isinstance(module, torch.nn.Module)]
         for module in both:
             module.eval()
@@ -281,11 +277,17 @@ class Rank:
         for module in both:
             module.train()
 
+    def filled_with(self, number: float) -> list[torch.Tensor]:
+        """Coefficients that are all alike; a sharded parameter has another shape than the scenario's."""
+        return [
+            torch.full(told.shape, number, dtype=parameter.dtype, device=parameter.device)
+            for told, parameter in zip(self.scenario.parameters, self.probe.in_order(), strict=True)
+        ]
+
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
         """The coefficients of a micro-batch that overflows."""
         if self.overflows == "one":
-            last = [index for index in used if inputs[index].numel()][-1:]
-            for index in last:
+            for index in [index for index in used if inputs[index].numel()][-1:]:
                 inputs[index].view(-1)[-1] = torch.inf
             return inputs
         return [torch.full_like(values, float(self.overflows)) for values in inputs]
@@ -307,10 +309,7 @@ class Rank:
         """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
         parameters = self.probe.in_order()
         if event.rank in (None, self.role):
-            inputs = [
-                torch.full(told.shape, torch.nan, dtype=parameter.dtype, device=parameter.device)
-                for told, parameter in zip(self.scenario.parameters, parameters, strict=True)
-            ]
+            inputs = self.filled_with(torch.nan)
             order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
