@@ -11,7 +11,8 @@ eight times their count for each element. A scenario therefore needs no drawn da
 Sums must stay exact in the parameter's format (`oracle.lattice`). Where those numbers are too large for it, as in eight
 or eleven significand bits they soon are, a parameter takes smaller ones, distinct only among those that are added up in
 one element; and where even these do not fit, the scenario is run several times, with a part of the contributions in
-each (``Scenario.sparse``; `runs_needed` says how many).
+each (``Scenario.sparse``; `runs_needed` says how many). In float64 there is room to spare: numbers are larger by 100
+million, which in float32 are multiples of eight, so that a gradient that passes through a narrower dtype shows.
 
 Each is multiplied by odd(D)**w, D the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). Where
@@ -31,6 +32,8 @@ from oracle.program import Backward, Join, Scenario, ZeroGrad
 Table = npt.NDArray[np.int64]
 
 MOST_SIDON = 64
+FAR = 100_000_000
+SPARE_BITS = 16  # a lattice has values below 2**38, where float64 has 53 bits; steps and other names add one
 
 
 @cache
@@ -189,8 +192,16 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
         if largest[mine].max(initial=0) > (room := capacity(scenario, parameter)):
             small = small_numbers(-(-places // runs), size, -(-together // runs), room)
             table[:, mine] = np.repeat(small, runs, axis=0)[:places]
+        elif far(scenario, parameter) and largest[mine].max(initial=0) + together * FAR <= room >> SPARE_BITS:
+            table[:, mine] += FAR
     table *= here
     return table
+
+
+def far(scenario: Scenario, parameter: int) -> bool:
+    """Whether a parameter's numbers may lie beyond those of float32: nothing else makes its gradients large."""
+    plain = scenario.probe == "linear" and scenario.loss_scale is None
+    return plain and scenario.parameters[parameter].dtype == "float64"
 
 
 def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.float64]]]:

@@ -97,7 +97,7 @@ class FirstDtypeForAll(NaiveAccumulation):
 
     known_fault = "all gradients travel in the dtype of the first"
     source = "F08 D https://github.com/facebookresearch/fairscale/pull/583"
-    killed_by = ("test_gradients_travel_in_their_own_dtype_or_a_wider_one",)
+    killed_by = (MEAN, "test_gradients_travel_in_their_own_dtype_or_a_wider_one")
 
     def finish_gradient_synchronization(self) -> None:
         """Right where all have one dtype."""

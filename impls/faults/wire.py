@@ -1,10 +1,12 @@
-"""Gradients that are reduced in another dtype than the one promised, which no value of exact data shows."""
+"""Gradients that pass through another dtype than the one promised: on the wire, or before they get there."""
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.average import average_
 from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.twins.precision import ReducesInFloat64
 
@@ -69,3 +71,19 @@ class SendsSixteenBits(MainGradBuckets):
         super().__init__(module, bucket_cap_mb)
         for bucket in self._buckets:
             bucket.__class__ = _SentInSixteen
+
+
+class RoundsBeforehand(NaiveAccumulation):
+    """Scales in float32 whatever the gradient's dtype, and sends the dtype it was given."""
+
+    known_fault = "a float64 gradient passes through float32 on its way to a collective in float64"
+    source = "recipe"
+    killed_by = ("test_gradients_equal_the_mean_over_ranks",)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right for float32 and narrower."""
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                parameter.grad.copy_(parameter.grad.float())
+                dist.all_reduce(parameter.grad)
+                average_(parameter.grad, dist.get_world_size())

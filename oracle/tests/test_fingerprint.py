@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from oracle.events import Event
 from oracle.fingerprint import (
     MOST_SIDON,
     capacity,
@@ -22,7 +23,7 @@ from oracle.fingerprint import (
 )
 from oracle.formats import FORMATS
 from oracle.interpreter import is_exact
-from oracle.program import AVERAGINGS, Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import AVERAGINGS, Backward, Finish, LossScale, Parameter, Scenario, Step, ZeroGrad
 from oracle.tests.drawn import scenarios
 
 # The beginning of OEIS A005282.
@@ -215,3 +216,22 @@ def test_means_that_are_added_to_once_more_stay_exact_in_sparse_runs(ranks: int,
     fits = all(is_exact(replace(whole, sparse=(run, runs))) for run in range(runs))
     assert fits == (capacity(whole, 0) >= 1)
     assert fits or (ranks, synchronizations) in ((6, 3), (8, 3))  # where nothing would do
+
+
+def test_no_gradient_in_float64_passes_through_float32() -> None:
+    for ranks in (1, 2, 3, 4, 5, 6, 8):
+        for backwards in (1, 2):
+            held: list[Event] = [Backward(((0, 1),) * ranks, synchronize=False)] * (backwards - 1)
+            program = (*held, Backward(((0, 1),) * ranks), Finish(), Step())
+            scenario = Scenario(ranks, (Parameter((3,), "float64"), ONE), program)
+            assert is_exact(scenario)
+            wide, narrow = (np.stack([batch[place] for batch in contributions(scenario)]) for place in (0, 1))
+            assert (wide.astype(np.float32) != wide).all()
+            assert (wide.sum(axis=(0, 1)).astype(np.float32) != wide.sum(axis=(0, 1))).any()
+            assert (narrow.astype(np.float32) == narrow).all()
+
+
+def test_numbers_of_float64_stay_small_where_something_else_makes_gradients_large() -> None:
+    plain = Scenario(2, (Parameter((2,), "float64"),), (Backward(((0,), (0,))), Finish()))
+    for scenario in (replace(plain, probe="quadratic"), replace(plain, loss_scale=LossScale(2.0))):
+        assert [values.tolist() for values in contributions(scenario)[0]] == [[[1, 3], [7, 15]]]
