@@ -28,8 +28,8 @@ def combine(op: str, left: Array, right: Array) -> Array:
     """One step of a reduction: ``left op right``, element by element, rounded to the dtype of both.
 
     The average combines as the sum does; `finish` divides. Among zeros of both signs, min and max may give either
-    zero; a NaN on either side gives NaN. float16 and bfloat16 sums and products are correctly rounded (measured, NumPy
-    2.4 and ml_dtypes 0.6).
+    zero; a NaN on either side gives NaN, which backends may drop (`oracle.gloo`; NCCL's fminf and fmaxf do). float16
+    and bfloat16 sums and products are correctly rounded (measured, NumPy 2.4 and ml_dtypes 0.6).
     """
     check_operation(op)
     function = {"sum": np.add, "average": np.add, "min": np.minimum, "max": np.maximum, "product": np.multiply}

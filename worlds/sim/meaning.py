@@ -47,12 +47,13 @@ def _cut(flat: Flat, sizes: Sequence[int]) -> tuple[Flat, ...]:
     return flat.split_with_sizes(list(sizes))
 
 
+# min and max lose a NaN, as NCCL's do (fminf and fmaxf in its reduce_kernel.h) and gloo's may: see worlds/RUNS.md.
 _COMBINE = {
     "sum": torch.add,
     "premul_sum": torch.add,
     "average": torch.add,
-    "min": torch.minimum,
-    "max": torch.maximum,
+    "min": torch.fmin,
+    "max": torch.fmax,
     "product": torch.mul,
     "band": torch.bitwise_and,
     "bor": torch.bitwise_or,
