@@ -10,9 +10,10 @@ from typing import Any
 
 from oracle.fingerprint import multiplier
 from oracle.program import Backward, Clip, Scenario
+from properties.difference import Difference
 from properties.naming import element_name, parameter_name
 from properties.trial import Trial
-from properties.verdict import Difference, LawBroken, Refused
+from properties.verdict import LawBroken, Refused
 
 MOST_RUNS = 64
 MOST_TERMS = 3  # contributions that are told as a sum; of more only those that are wrong

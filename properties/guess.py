@@ -10,8 +10,9 @@ from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
 from oracle.program import DIVISORS, Backward, Event, Join, Raise, Scenario
 from oracle.state import Inside
+from properties.difference import Difference
 from properties.judge import same_bits
-from properties.verdict import Difference, LawBroken
+from properties.verdict import LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:

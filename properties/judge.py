@@ -13,10 +13,9 @@ from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
 from oracle.program import Scenario
 from oracle.state import Inside
-from properties.gathered import Moment
-from properties.naming import parameter_name
+from properties.difference import Difference, in_words
 from properties.trial import Run, Trial
-from properties.verdict import Crashes, Difference, SilentlyWrong, Wasteful
+from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import MESSAGES, Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
@@ -121,43 +120,6 @@ def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor:
             compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
 
 
-def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
-    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
-    for place, (least, most) in shares.items():
-        each = [seen["bytes"][place] for seen in run.observations]
-        if not least <= sum(each) <= most:
-            wanted = f"{least}" if least == most else f"between {least} and {most}"
-            words = f"{headline} {_after(place)} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
-            raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
-
-
-def _after(place: int) -> str:
-    return "After construction" if place < 0 else f"After event {place}"
-
-
-def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
-    """Each rank holds so many bytes after each of these events."""
-    for place, wanted in shares.items():
-        each = [seen["bytes"][place] for seen in run.observations]
-        for rank, (seen, right) in enumerate(zip(each, wanted, strict=True)):
-            if seen != right:
-                words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
-                raise Wasteful(words, run.scenario, run.outcome)
-
-
-def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
-    """At each moment of a Backward a rank holds what it must."""
-    for (kind, which, held, gradients), right in zip(run.observations[rank]["moments"][place], wanted, strict=True):
-        when = f"when {parameter_name(which)}.grad becomes final"
-        if kind == "forward":
-            when = f"when {'the forward' if which < 0 else f'forward of unit{which}'} begins"
-        rest = "beside whole gradients and what autograd keeps"
-        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, rest)):
-            if must is not None and seen != must:
-                words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
-                raise Wasteful(f"{words} where it must be {must}.", run.scenario, run.outcome)
-
-
 def same_collectives(run: Run, headline: str) -> None:
     """In every group that ranks used, those issued the same collectives in the same order; in the default one, all.
 
@@ -171,25 +133,6 @@ def same_collectives(run: Run, headline: str) -> None:
         first, *others = (rank for rank, calls in by_rank.items() if calls or group == "default")
         for rank in others:
             _same_sequence(run, headline, (f"rank {first}", by_rank[first]), (f"rank {rank}", by_rank[rank]))
-
-
-def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
-    """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
-
-    Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
-    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting.
-    """
-    for rank, (mine, theirs) in enumerate(zip(run.collectives, reference.collectives, strict=True)):
-        inside = [call for begin, end in run.observations[rank]["local"] for call in mine[begin:end]]
-        told = [list(filter(_reduces, calls)) if run.stage == 3 else list(calls) for calls in (inside, mine, theirs)]
-        if told[0] and told[1] != told[2]:
-            words = f"{headline} There rank {rank} issues {told[0][0]}"
-            words += f", and {len(told[1])} collectives in all, {len(told[2])} without those micro-batches."
-            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
-
-
-def _reduces(call: Collective) -> bool:
-    return bool(call.reduction)
 
 
 def _same_sequence(
@@ -219,7 +162,7 @@ def compare(
         element = _first_difference(seen, wanted)
         if element is not None:
             difference = Difference(quantity, place, rank, parameter, element, seen, wanted)
-            words = f"{headline} {_words(difference)}"
+            words = f"{headline} {in_words(difference)}"
             raise SilentlyWrong(words, run.scenario, run.outcome, difference, run.choices)
 
 
@@ -249,56 +192,3 @@ def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
         bits = np.dtype(f"u{seen.dtype.itemsize}")
         wrong = np.reshape(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits), seen.shape)
     return tuple(int(index) for index in np.argwhere(wrong)[0]) if wrong.any() else None
-
-
-def _words(difference: Difference) -> str:
-    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
-    when = "after construction" if difference.place < 0 else f"after event {difference.place}"
-    told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
-    kinds = [_kind(values) for values in (difference.actual, difference.expected)]
-    if None not in kinds and kinds[0] != kinds[1]:
-        told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
-    return (
-        f"On rank {difference.rank}, {when}, {quantity_name(difference)}{at} is {told[0]} where it must be {told[1]}."
-    )
-
-
-def _kind(values: Any) -> str | None:
-    """Dtype and shape."""
-    if values is None:
-        return None
-    return (
-        f"{values.form} of shape {values.low.shape}"
-        if isinstance(values, Inside)
-        else (f"{values.dtype} of shape {values.shape}")
-    )
-
-
-def quantity_name(difference: Difference) -> str:
-    """What the difference is in: a.grad, a, exp_avg of a, the norm of all gradients, ..."""
-    match difference.quantity:
-        case "parameter":
-            return parameter_name(difference.parameter)
-        case "gradient":
-            return f"{parameter_name(difference.parameter)}.grad"
-        case "norm":
-            return "the norm of all gradients"
-        case "loss scale":
-            return "the loss scale"
-        case "buffer":
-            return f"buffer{difference.parameter}"
-        case state:
-            return f"{state} of {parameter_name(difference.parameter)}"
-
-
-def shown(values: Any, element: tuple[int, ...]) -> str:
-    """One element for people, or the interval that it must be in; None where there is none."""
-    if values is None:
-        return "None"
-    if isinstance(values, Inside):
-        if not values.low.size:
-            return f"a {values.form} array of shape {values.low.shape}"
-        return f"in [{values.low[element]:.17g}, {values.high[element]:.17g}]"
-    if np.ndim(values) != len(element) or (np.size(values) == 0):
-        return f"a {values.dtype} array of shape {np.shape(values)}"
-    return f"{float(values[element]):.17g}" if values.dtype == np.float64 else str(values[element])

@@ -5,14 +5,12 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import (
     Backward,
     Clip,
@@ -32,8 +30,8 @@ from oracle.program import (
 )
 from properties import adapter, checkpoint
 from properties.part import Part
-from properties.probes import CallersError, Probe, to_numpy
-from properties.training import Training
+from properties.probes import CallersError, to_numpy
+from properties.wrapped import Wrapped
 
 
 @lru_cache(maxsize=8)
@@ -77,95 +75,14 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     return ranks_program.seen
 
 
-class Rank:
-    """One rank's model, implementation and training loop, and what is seen of them.
+class Rank(Wrapped):
+    """One rank's run through the events of a program.
 
     ``overflows``: what every coefficient of a micro-batch is that does; "one": one alone is infinite, the last of the
     last parameter that backward reaches.
     """
 
     overflows = "inf"
-
-    def __init__(
-        self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
-    ) -> None:
-        self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
-        kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
-        self.seen: dict[str, Any] = {kind: {} for kind in kinds}
-        self.seen |= {"hooks": [], "looks": [], "built": [], "local": []}
-        self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
-        self.file: tuple[Any, Any] | None = None
-        self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
-        self.batches = iter(enumerate(coefficients(scenario, role)))
-
-    def construct(self) -> None:
-        """Makes a model and wraps it in the implementation."""
-        self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
-        if self.registered is not None:
-            self.probe.register_in(self.registered)
-        self.watched: set[int] = set()
-        self.freeze()
-        dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
-        names = [dotted[parameter] for parameter in self.probe.in_order()]
-        begin = _recorded()
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
-        self.offers = adapter.offers(self.wrapped)
-        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
-        self.seen["built"].append((begin, _recorded()))
-        self.seen.setdefault("initial", self.parameters())
-
-    def freeze(self) -> None:
-        """Says which parameters are trained, and watches the hooks of those that are."""
-        scenario = self.scenario
-        self.probe.frozen = frozenset(i for i in range(len(scenario.parameters)) if scenario.tensor(i) in self.frozen)
-        for index, parameter in enumerate(self.probe.in_order()):
-            if self.scenario.parameters[index].tied is None:
-                parameter.requires_grad_(index not in self.frozen)
-                if index not in self.frozen and index not in self.watched:
-                    self.watched.add(index)
-                    parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.fired(index))
-
-    def fired(self, index: int) -> None:
-        """The hook of a parameter, registered before any of the implementation's."""
-        self.seen["hooks"][-1].append(index)
-        if self.probe.fails == "hook":
-            raise CallersError("in a hook")
-
-    def parameters(self) -> list[Any]:
-        """The values of the parameters."""
-        if "full_parameters" in self.offers:
-            full = self.look(self.wrapped.full_parameters)
-            return [to_numpy(full[name]) for name in self.training.names]
-        return [to_numpy(parameter) for parameter in self.probe.in_order()]
-
-    def gradients(self) -> list[Any]:
-        """The values of the gradients; None where there is none."""
-        if "full_gradients" in self.offers:
-            full = self.look(self.wrapped.full_gradients)
-            return [to_numpy(full[name]) for name in self.training.names]
-        return [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
-
-    def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What is held in shards, with a note of the collectives that it took to put it together."""
-        before = _recorded()
-        found = full()
-        self.seen["looks"].append((before, _recorded()))
-        return found
-
-    def issued(self) -> int:
-        """How many collectives there were, but for those that only serve to look."""
-        return _recorded() - sum(end - begin for begin, end in self.seen["looks"])
-
-    def zero_grad(self, set_to_none: bool) -> None:
-        """Gradients become None, or zero where there are some."""
-        if "zero_grad" in self.offers:
-            self.wrapped.zero_grad(set_to_none=set_to_none)
-            return
-        for parameter in self.probe.in_order():
-            if set_to_none:
-                parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad.zero_()
 
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
@@ -220,10 +137,6 @@ class Rank:
             seen["gradients"][place] = self.gradients()
         elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
             seen["parameters"][place] = self.parameters()
-
-    def save(self) -> tuple[Any, Any]:
-        """The weights, and the rest."""
-        return self.training.save_weights(), self.training.save()
 
     def take_up(self, part: Part) -> None:
         """Skips what ranks of another world have done before this part, and reads the file in which they left it."""
@@ -292,15 +205,6 @@ class Rank:
             return inputs
         return [torch.full_like(values, float(self.overflows)) for values in inputs]
 
-    def clip(self, event: Clip) -> torch.Tensor:
-        """Clips the gradients; returns their norm."""
-        if "clip_grad_norm_" in self.offers:
-            norm = self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
-            dtypes = {parameter.dtype for parameter in self.probe.tensors()}
-            return torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else reduce(torch.promote_types, dtypes))
-        tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
-        return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
-
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""
         return loss if self.training.scale is None else loss * self.training.scale
@@ -324,12 +228,6 @@ class Rank:
                 buffer.copy_(values)
         if event.drops_gradients:
             self.zero_grad(set_to_none=True)
-
-
-def _recorded() -> int:
-    """How many collectives this rank has issued; 0 in a group that is none of ours, as benchmarks have them."""
-    recorded: Callable[[], int] = getattr(dist.group.WORLD, "recorded", int)
-    return recorded()
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracle.fingerprint import contributions
 from oracle.interpreter import is_exact
 from oracle.program import Backward, Event, Finish, Freeze, Raise, Scenario, ZeroGrad
-from properties import judge
+from properties import judge, judge_cost
 from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -30,7 +30,7 @@ def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenar
     """
     judge.by_the_oracle(trial, scenario, "Accumulated micro-batches do not count once each.")
     run, without = trial.run(scenario), trial.run(without_local(scenario))
-    judge.silent_inside_no_sync(run, without, "Something is sent inside no_sync.")
+    judge_cost.silent_inside_no_sync(run, without, "Something is sent inside no_sync.")
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -64,7 +64,7 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
     """
     judge.by_the_oracle(trial, scenario, "After a nested no_sync, micro-batches do not count once each.")
     run, without = trial.run(scenario), trial.run(without_local(scenario))
-    judge.silent_inside_no_sync(run, without, "Something is sent inside no_sync, after a nested one has ended.")
+    judge_cost.silent_inside_no_sync(run, without, "Something is sent inside no_sync, after a nested one has ended.")
 
 
 @law("P3", lambda claims: exact_scenarios(claims, has=("raise",)), needs=lambda claims: claims.raises)

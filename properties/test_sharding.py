@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oracle.interpreter import interpret
 from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
 from oracle.state import Inside
-from properties import judge
+from properties import judge, judge_cost
 from properties.claims import Claims
 from properties.fair_share import fair_shares
 from properties.gathered import ledgers, moments
@@ -117,7 +117,7 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
         set(state) - {"step"} for states in expected.states.values() for state in states
     )
     shares = fair_shares(scenario, expected, trial.claims.stage or 0)
-    judge.bytes_held(run, shares, "What is held is not what the stage needs.")
+    judge_cost.bytes_held(run, shares, "What is held is not what the stage needs.")
 
 
 def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -147,7 +147,7 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
     )
     stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
     shares = held_between(scenario, expected, stage, slices)
-    judge.slices_held(run, shares, "A rank does not hold its slices alone.")
+    judge_cost.slices_held(run, shares, "A rank does not hold its slices alone.")
 
 
 def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -182,4 +182,4 @@ def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
         for place, ledger in ledgers(scenario, expected, stage, slices, rank).items():
             wanted = moments(ledger, place, [(kind, which) for kind, which, *_ in seen["moments"][place]])
             trial.witnessed["something was whole for a time"] += any(each.gradients for each in wanted)
-            judge.whole_at_a_time(run, rank, place, wanted, "More is whole than is in use.")
+            judge_cost.whole_at_a_time(run, rank, place, wanted, "More is whole than is in use.")

@@ -9,25 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from properties.difference import Difference
 from worlds.contract import Outcome
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: construction.
-
-    ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", or what the optimizer's state is called.
-    ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
-    array (the expected one may be an interval), and ``element`` says where in it.
-    """
-
-    quantity: str
-    place: int
-    rank: int
-    parameter: int
-    element: tuple[int, ...]
-    actual: Any
-    expected: Any
 
 
 @dataclass(eq=False)  # an exception is equal to itself alone

@@ -5,10 +5,11 @@ from typing import Any
 
 from oracle.state import Inside
 from properties import judge
+from properties.difference import Difference, shown
 from properties.models.expected import Expected
 from properties.models.scenario import ModelScenario
 from properties.trial import Run
-from properties.verdict import Difference, SilentlyWrong
+from properties.verdict import SilentlyWrong
 
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:
@@ -80,4 +81,4 @@ def _words(run: Run, difference: Difference) -> str:
 def _shown(values: Any, element: tuple[int, ...]) -> str:
     if isinstance(values, Inside) and values.low[element] == values.high[element]:
         return f"{values.low[element]:.17g}"
-    return judge.shown(values, element)
+    return shown(values, element)

@@ -1,0 +1,79 @@
+"""The first value that is not what it must be, and how it is said."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oracle.state import Inside
+from properties.naming import parameter_name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: construction.
+
+    ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", or what the optimizer's state is called.
+    ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
+    array (the expected one may be an interval), and ``element`` says where in it.
+    """
+
+    quantity: str
+    place: int
+    rank: int
+    parameter: int
+    element: tuple[int, ...]
+    actual: Any
+    expected: Any
+
+
+def in_words(difference: Difference) -> str:
+    """Where it is, what was seen and what must be, in a sentence."""
+    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
+    when = "after construction" if difference.place < 0 else f"after event {difference.place}"
+    told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    kinds = [_kind(values) for values in (difference.actual, difference.expected)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
+    return f"On rank {difference.rank}, {when}, {_quantity(difference)}{at} is {told[0]} where it must be {told[1]}."
+
+
+def _kind(values: Any) -> str | None:
+    """Dtype and shape."""
+    if values is None:
+        return None
+    return (
+        f"{values.form} of shape {values.low.shape}"
+        if isinstance(values, Inside)
+        else (f"{values.dtype} of shape {values.shape}")
+    )
+
+
+def _quantity(difference: Difference) -> str:
+    """What the difference is in: a.grad, a, exp_avg of a, the norm of all gradients, ..."""
+    match difference.quantity:
+        case "parameter":
+            return parameter_name(difference.parameter)
+        case "gradient":
+            return f"{parameter_name(difference.parameter)}.grad"
+        case "norm":
+            return "the norm of all gradients"
+        case "loss scale":
+            return "the loss scale"
+        case "buffer":
+            return f"buffer{difference.parameter}"
+        case state:
+            return f"{state} of {parameter_name(difference.parameter)}"
+
+
+def shown(values: Any, element: tuple[int, ...]) -> str:
+    """One element for people, or the interval that it must be in; None where there is none."""
+    if values is None:
+        return "None"
+    if isinstance(values, Inside):
+        if not values.low.size:
+            return f"a {values.form} array of shape {values.low.shape}"
+        return f"in [{values.low[element]:.17g}, {values.high[element]:.17g}]"
+    if np.ndim(values) != len(element) or (np.size(values) == 0):
+        return f"a {values.dtype} array of shape {np.shape(values)}"
+    return f"{float(values[element]):.17g}" if values.dtype == np.float64 else str(values[element])

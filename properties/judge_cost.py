@@ -1,0 +1,65 @@
+"""Compares what a run cost with what was promised: bytes that ranks hold, and silence inside `no_sync`."""
+
+from collections.abc import Mapping, Sequence
+
+from properties.gathered import Moment
+from properties.naming import parameter_name
+from properties.trial import Run
+from properties.verdict import Wasteful
+from worlds.contract import Collective
+
+
+def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
+    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
+    for place, (least, most) in shares.items():
+        each = [seen["bytes"][place] for seen in run.observations]
+        if not least <= sum(each) <= most:
+            wanted = f"{least}" if least == most else f"between {least} and {most}"
+            words = f"{headline} {_after(place)} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
+            raise Wasteful(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
+
+
+def _after(place: int) -> str:
+    return "After construction" if place < 0 else f"After event {place}"
+
+
+def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
+    """Each rank holds so many bytes after each of these events."""
+    for place, wanted in shares.items():
+        each = [seen["bytes"][place] for seen in run.observations]
+        for rank, (seen, right) in enumerate(zip(each, wanted, strict=True)):
+            if seen != right:
+                words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
+                raise Wasteful(words, run.scenario, run.outcome)
+
+
+def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
+    """At each moment of a Backward a rank holds what it must."""
+    for (kind, which, held, gradients), right in zip(run.observations[rank]["moments"][place], wanted, strict=True):
+        when = f"when {parameter_name(which)}.grad becomes final"
+        if kind == "forward":
+            when = f"when {'the forward' if which < 0 else f'forward of unit{which}'} begins"
+        rest = "beside whole gradients and what autograd keeps"
+        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, rest)):
+            if must is not None and seen != must:
+                words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
+                raise Wasteful(f"{words} where it must be {must}.", run.scenario, run.outcome)
+
+
+def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
+    """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
+
+    Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
+    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting.
+    """
+    for rank, (mine, theirs) in enumerate(zip(run.collectives, reference.collectives, strict=True)):
+        inside = [call for begin, end in run.observations[rank]["local"] for call in mine[begin:end]]
+        told = [list(filter(_reduces, calls)) if run.stage == 3 else list(calls) for calls in (inside, mine, theirs)]
+        if told[0] and told[1] != told[2]:
+            words = f"{headline} There rank {rank} issues {told[0][0]}"
+            words += f", and {len(told[1])} collectives in all, {len(told[2])} without those micro-batches."
+            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+
+
+def _reduces(call: Collective) -> bool:
+    return bool(call.reduction)
