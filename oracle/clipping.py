@@ -1,10 +1,12 @@
 """Clipping by global norm: g <- g * min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does it.
 
-Norms of the parameters, each in its own dtype, then the norm of these in the widest; the order of the sums is open, and
-each rank may take the norm of a part of its own, of which the norm is taken then. So the norm is enclosed, and it is
-exact where the enclosure is a point: the largest element (p = inf), a sum that stays exact (p = 1), squares that add up
-to a square on one rank, or a single element (p = 2). What the coefficient leaves exact stays exact: all gradients where
-it is 1 for certain, and those whose product with it their format holds.
+Norms of the parameters, each in its own dtype, then the norm of these in the widest, or all of it in a wider one, as
+FSDP1, Megatron-LM and DeepSpeed do; the order of the sums is open, and each rank may take the norm of a part of its
+own, of which the norm is taken then. So the norm is enclosed, and it is exact where the enclosure is a point: the
+largest element (p = inf), a sum that stays exact (p = 1), squares that add up to a square on one rank, or a single
+element (p = 2). The coefficient may be computed in the norm's format or a wider one (Python's float, say), and be a
+quotient, a product with a reciprocal, or what gradients are divided by. What it leaves exact stays exact: all gradients
+where it is 1 for certain, and those whose product with it their format holds.
 """
 
 import math
@@ -37,11 +39,23 @@ def clip(
     if not gradients:
         return Enclosure(Fraction(0), Fraction(0)), "float32", []
     form = widest(names)
+    wider = [each for each in ("float32", "float64") if FORMATS[each].precision > FORMATS[form].precision]
+    totals = [_norm_of_all(gradients, names, form, p, ranks)]
+    for each in wider:
+        wide = _norm_of_all(gradients, [each] * len(names), each, p, ranks)
+        totals += [wide, _held(wide, form)]
+    total = Enclosure(min(each.low for each in totals), max(each.high for each in totals))
+    factor = hull(*(coefficient(total, each, max_norm) for each in (form, *wider)))
+    return total, form, [times(value, factor, each) for value, each in zip(gradients, forms, strict=True)]
+
+
+def _norm_of_all(
+    gradients: Sequence[Lattice | Interval], names: Sequence[str], form: str, p: float, ranks: int
+) -> Enclosure:
+    """The norm, each tensor's taken in the format named, and that of these norms in ``form``."""
     known = ranks == 1 or _is_exact_in_parts(gradients, {*names, form}, p)
     norms = [norm(value, name, p, known) for value, name in zip(gradients, names, strict=True)]
-    total = across(total_norm(norms, form, p, known), 1 if known else ranks, form, p)
-    factor = coefficient(total, form, max_norm)
-    return total, form, [times(value, factor, each) for value, each in zip(gradients, forms, strict=True)]
+    return across(total_norm(norms, form, p, known), 1 if known else ranks, form, p)
 
 
 def widest(names: Sequence[str]) -> str:
@@ -193,9 +207,10 @@ def _integer_cube_root(number: int) -> int:
 
 
 def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
-    """min(1, max_norm / (norm + 1e-6)), by a division or by a product with the rounded reciprocal (torch: the latter).
+    """min(1, max_norm / (norm + 1e-6)), by a division, a product with the rounded reciprocal (torch), or inverted.
 
-    16-bit results are rounded to float32 first, so twice. float64 keeps the 1e-6; a float32 norm from 32 absorbs it.
+    Inverted it is what gradients are divided by, or multiplied by the reciprocal of (DeepSpeed). 16-bit results are
+    rounded to float32 first, so twice. float64 keeps the 1e-6; a float32 norm from 32 absorbs it.
     """
     inside = Interval.enclosing([total.low], [total.high])
     # Of 16-bit norms, torch on CPU rounds what is added to their format, and CUDA does not. (Measured; read.)
@@ -206,8 +221,10 @@ def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
     through = _scalar_format(form)
     direct = most.divide_by_positive(divisor).maybe_fused(through).round(form)
     reciprocal = ones.divide_by_positive(divisor).round(form)
-    both = hull(direct, (reciprocal * most.round(through)).maybe_fused(through).round(form))
-    return Interval(np.minimum(both.low, 1.0), np.minimum(both.high, 1.0))
+    inverted = ones.divide_by_positive(divisor.divide_by_positive(most).maybe_fused(through).round(form))
+    product = (reciprocal * most.round(through)).maybe_fused(through).round(form)
+    any_way = hull(direct, product, inverted.maybe_fused(form))
+    return Interval(np.minimum(any_way.low, 1.0), np.minimum(any_way.high, 1.0))
 
 
 def _scalar_format(form: str) -> str:

@@ -31,8 +31,8 @@ The events:
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
     Clip       g <- g * min(1, max_norm / (norm + 1e-6)), norm the p-norm of all gradients together; p is 1, 2, 3 or
-               inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest; or each rank
-               takes that of a part of its own first.
+               inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest, or all in a
+               wider one; or each rank takes that of a part of its own first.
     Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
                parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
                p <- p - learning_rate * gradient. Gradients stay, but with Nesterov's momentum, where torch's foreach

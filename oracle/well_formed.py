@@ -128,7 +128,7 @@ def _check_program(scenario: "Scenario") -> None:
         if unfinished != isinstance(event, Finish):
             raise ValueError(f"Finish follows each synchronizing Backward, and nothing else: here is {event!r}")
         unfinished = isinstance(event, Backward) and event.synchronize
-        if unsynchronized and not isinstance(event, (Backward, Raise)):
+        if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
         _check_event(scenario, event, trained, gradients, unscaled)
         match event:

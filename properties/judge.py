@@ -49,7 +49,7 @@ def pairs(
     if place in expected.gradients:
         yield "gradient", seen["gradients"][place], expected.gradients[place]
     if place in expected.norms:
-        yield "norm", [seen["norms"][place]], [expected.norms[place]]
+        yield "norm", [seen["norms"][place]], [_as_wide(seen["norms"][place], expected.norms[place])]
     if place in expected.parameters:
         yield "parameter", seen["parameters"][place], expected.parameters[place]
     if place in expected.states:
@@ -60,6 +60,15 @@ def pairs(
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
     if place in expected.buffers:
         yield "buffer", seen["buffers"][place], expected.buffers[place][rank]
+
+
+def _as_wide(seen: Any, wanted: Any) -> Any:
+    """The norm that must be, in the dtype of the one seen where that is wider, as it may be: it is a number."""
+    own = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name
+    told = seen.dtype.name
+    if told == own or own not in FORMATS or told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
+        return wanted
+    return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
 
 
 def replicas_equal(run: Run, headline: str) -> None:
@@ -140,7 +149,7 @@ def _same_sequence(
 ) -> None:
     (first, theirs), (second, ours) = one, other
     for number, (left, right) in enumerate(zip(theirs, ours, strict=False), 1):
-        if left != right:
+        if left.agreed() != right.agreed():
             words = f"{headline} Collective {number} is {left} on {first} and {right} on {second}."
             raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
     if len(theirs) != len(ours):

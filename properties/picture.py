@@ -88,4 +88,6 @@ def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == value and float(value).is_integer() else f"{value:g}"
+    if float(value).is_integer():
+        return str(int(value))
+    return f"{value:.{6 if abs(value) < 1e5 else 12}g}"

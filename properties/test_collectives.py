@@ -1,8 +1,11 @@
 """P5: ranks that talk to each other say the same things in the same order."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Evaluate, Finish, Parameter, Scenario
+from oracle.events import Event
+from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -60,9 +63,37 @@ def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scena
 
 
 def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with an evaluation; some of them have steps before a backward, in which stale parameters show."""
-    steps = exact_scenarios(claims, has=("evaluate", "several steps"))
-    return exact_scenarios(claims, has=("evaluate",)) | steps
+    """Scenarios with an evaluation; with one before each of several steps, so that stale parameters show after it; and
+    with one after each micro-batch inside `no_sync`.
+    """
+    stepped = exact_scenarios(claims, has=("several steps",)).filter(lambda scenario: scenario.probe == "quadratic")
+    kinds = [exact_scenarios(claims, has=("evaluate",)), stepped.filter(can_be_evaluated).map(before_steps)]
+    if claims.accumulation:
+        after = exact_scenarios(claims, has=("accumulation",)).filter(can_be_evaluated).map(after_local_microbatches)
+        kinds.append(after)
+    return st.one_of(kinds)
+
+
+def can_be_evaluated(scenario: Scenario) -> bool:
+    """Whether an evaluation may come anywhere: it does while no rank is gone, and broadcasts no buffers."""
+    return not scenario.broadcast_buffers and not any(isinstance(event, Join) for event in scenario.program)
+
+
+def before_steps(scenario: Scenario) -> Scenario:
+    """The same, with an evaluation before each step."""
+    program: list[Event] = []
+    for event in scenario.program:
+        program += [Evaluate(), event] if isinstance(event, Step) else [event]
+    return replace(scenario, program=tuple(program))
+
+
+def after_local_microbatches(scenario: Scenario) -> Scenario:
+    """The same, with an evaluation after each micro-batch that does not synchronize."""
+    program: list[Event] = []
+    for event in scenario.program:
+        local = isinstance(event, Backward) and not event.synchronize
+        program += [event, Evaluate()] if local else [event]
+    return replace(scenario, program=tuple(program))
 
 
 @law(
@@ -76,7 +107,7 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
 
     Why: forwards and backwards do not come in pairs. Who counts forwards, keeps what one has gathered, or waits for a
     backward after each, goes on with something else. Broken by all three: pytorch/pytorch#58111,
-    pytorch/pytorch#143647, and FSDP1, which takes the step after for one that has not been.
+    pytorch/pytorch#143647, and FSDP1 and FSDP2, which forget the step that comes next (properties/FINDINGS.md).
     """
     headline = "After a forward without a backward, training goes wrong."
     alike(trial, scenario, headline)

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import torch
@@ -111,8 +110,7 @@ class Wrapped:
         """Clips the gradients; returns their norm."""
         if "clip_grad_norm_" in self.offers:
             norm = self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
-            dtypes = {parameter.dtype for parameter in self.probe.tensors()}
-            return torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else reduce(torch.promote_types, dtypes))
+            return torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
         tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 

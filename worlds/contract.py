@@ -4,7 +4,7 @@ import dis
 import importlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,12 @@ class Collective:
     takes: tuple[int, ...] = ()
     tag: int = 0
     sent: Array | None = field(default=None, compare=False, repr=False)
+
+    def agreed(self) -> "Collective":
+        """What all members of the group must ask for alike: without the counts that are each rank's own."""
+        if self.operation == "all_to_all":
+            return replace(self, count=0, gives=(), takes=())
+        return replace(self, count=0) if self.operation == "all_gather" and self.takes else self
 
     def __str__(self) -> str:
         inside = [self.reduction]

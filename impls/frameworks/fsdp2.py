@@ -23,7 +23,7 @@ class FSDP2(nn.Module):
     reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
 
     Not claimed: parameters that another module reads. It reads a shard, which ends in an error, or, where the parameter
-    has one element, in a wrong gradient.
+    has one element, in a wrong gradient. Nor evaluations, after which a step may be forgotten (properties/FINDINGS.md).
     """
 
     claims = {
@@ -34,6 +34,7 @@ class FSDP2(nn.Module):
         "scalars": False,
         "moves": "gather once",
         "cost": True,
+        "evaluates": False,
     }
     options: dict[str, Any] = {}
 

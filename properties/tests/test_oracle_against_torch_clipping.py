@@ -84,3 +84,44 @@ def test_one_rank_has_the_norm_of_a_square_exactly_and_more_ranks_may_not() -> N
     assert alone.low == alone.high == 58
     assert cut.low < 58 < cut.high
     assert cut.high - cut.low < 58 * 2**-20
+
+
+def in_python(norm: torch.Tensor, max_norm: float) -> float:
+    """As Megatron-LM has it."""
+    return max_norm / (norm.item() + 1e-6)
+
+
+def inverted(norm: torch.Tensor, max_norm: float) -> float:
+    """As DeepSpeed has it."""
+    return 1.0 / ((norm.item() + 1e-6) / max_norm)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, INF])
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("wide", ["the dtype", torch.float32, torch.float64])
+@given(
+    gradients=GRADIENTS | SQUARES,
+    max_norm=st.sampled_from((0.5, 0.1, 1.0, 8.0, 64.0, 1e4)),
+    how=st.sampled_from((in_python, inverted, "divided by a tensor", "divided by a number", "a tensor")),
+)
+@settings(max_examples=30, deadline=None)
+def test_other_ways_to_clip_are_enclosed(
+    p: float, dtype: str, wide: object, gradients: list[list[int]], max_norm: float, how: object
+) -> None:
+    own = getattr(torch, dtype)
+    into = own if not isinstance(wide, torch.dtype) else torch.promote_types(wide, own)
+    tensors = [torch.tensor(values, dtype=own) for values in gradients]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(x.to(into), p) for x in tensors]), p)
+    forms = [lattice.formats((dtype,), (len(values),)) for values in gradients]
+    told, _, clipped = clip([lattice.from_integers(values) for values in gradients], forms, max_norm, p)
+    assert told.contains(float(norm))
+    assert told.contains(float(norm.to(own)))
+    for tensor, value in zip(tensors, clipped, strict=True):
+        if callable(how):
+            seen = tensor * min(1.0, how(norm, max_norm))
+        elif how == "a tensor":
+            seen = (tensor * torch.clamp(max_norm / (norm + 1e-6), max=1.0)).to(own)
+        else:
+            divisor = torch.clamp((norm + 1e-6) / max_norm, min=1.0)
+            seen = (tensor / (divisor if how == "divided by a tensor" else divisor.item())).to(own)
+        assert holds(to_numpy(seen), told_value(value, dtype, (len(tensor),)))

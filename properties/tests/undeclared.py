@@ -60,6 +60,19 @@ class Ring(Averaging):
         gradient.copy_((torch.cat(parts) / ranks).view_as(gradient))
 
 
+class Exchanges(Averaging):
+    """Each rank adds up a part of its own, of uneven parts, and all gather them: counts differ between ranks."""
+
+    def average(self, gradient: torch.Tensor) -> None:
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        parts = list(gradient.reshape(-1).clone().tensor_split(ranks))
+        sizes, own = [len(part) for part in parts], len(parts[rank])
+        theirs = gradient.new_empty(own * ranks)
+        dist.all_to_all_single(theirs, torch.cat(parts), [own] * ranks, sizes)
+        dist.all_gather(parts, theirs.view(ranks, own).sum(0) / ranks)
+        gradient.copy_(torch.cat(parts).view_as(gradient))
+
+
 class OwnNames(Averaging):
     """Has methods of usual names that take less than usual."""
 

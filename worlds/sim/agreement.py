@@ -6,7 +6,6 @@ own count in an all_gather of uneven parts, and in an all_to_all what one gives 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
@@ -23,12 +22,11 @@ def disagreeing(calls: Mapping[int, Collective], member: int, call: Collective) 
     if call.operation != "all_to_all" and not call.takes:
         return None if theirs is call or theirs == call else other
     for other, theirs in calls.items():
-        if replace(theirs, count=0, gives=(), takes=()) != replace(call, count=0, gives=(), takes=()):
+        if theirs.agreed() != call.agreed():
             return other
-        if call.operation == "all_to_all":
-            if call.gives[other] != theirs.takes[member] or call.takes[other] != theirs.gives[member]:
-                return other
-        elif call.takes != theirs.takes:
+        if call.operation == "all_to_all" and (
+            call.gives[other] != theirs.takes[member] or call.takes[other] != theirs.gives[member]
+        ):
             return other
     return None
 
