@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.wrapper import add_over_ranks
 
 
 class Joined(NaiveAccumulation):
@@ -54,7 +55,7 @@ class Joined(NaiveAccumulation):
     def shadow(self) -> None:
         """Takes part in the others' reductions with zeros."""
         for parameter in self.trained:
-            dist.all_reduce(torch.zeros_like(parameter))
+            dist.all_reduce(torch.zeros_like(parameter, memory_format=torch.contiguous_format))
 
     @torch.no_grad()
     def agree(self, candidate: int) -> None:
@@ -80,5 +81,5 @@ class Joined(NaiveAccumulation):
         if self.synchronize:
             for parameter in self.trained:
                 if parameter.grad is not None:
-                    dist.all_reduce(parameter.grad)
+                    add_over_ranks(parameter.grad)
                     parameter.grad /= self.divisor()

@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from impls.wrapper import ROBUST, DataParallel
+from impls.wrapper import ROBUST, DataParallel, add_over_ranks
 
 
 class NaiveDataParallel(DataParallel):
@@ -14,7 +14,7 @@ class NaiveDataParallel(DataParallel):
         """Sums over ranks, then divides by their number."""
         for parameter in self.trained:
             if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
+                add_over_ranks(parameter.grad)
                 parameter.grad /= dist.get_world_size()
 
 

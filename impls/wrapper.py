@@ -59,4 +59,15 @@ class DataParallel(nn.Module):
 def broadcast_from_rank_zero(module: nn.Module) -> None:
     """Overwrites parameters, frozen ones too, and buffers with rank 0's. Collective: every rank calls it."""
     for tensor in (*module.parameters(), *module.buffers()):
-        dist.broadcast(tensor, src=0)
+        whole = tensor.contiguous()  # NCCL takes no other
+        dist.broadcast(whole, src=0)
+        if whole is not tensor:
+            tensor.copy_(whole)
+
+
+def add_over_ranks(tensor: torch.Tensor) -> None:
+    """All-reduces in place, whatever the strides."""
+    whole = tensor.contiguous()  # NCCL takes no other
+    dist.all_reduce(whole)
+    if whole is not tensor:
+        tensor.copy_(whole)

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from worlds import devices
+
 
 def write(state: Any) -> npt.NDArray[np.uint8]:
     """The bytes of a file, as `torch.save` writes it."""
@@ -19,7 +21,8 @@ def write(state: Any) -> npt.NDArray[np.uint8]:
 
 def read(text: str) -> tuple[Any, Any]:
     """Weights and the rest. Where they go by name, the last is first now: a file promises no order of names."""
-    weights, rest = torch.load(io.BytesIO(base64.b64decode(text)), weights_only=False)
+    here = {"cuda:0": devices.place()}  # rank 0 wrote it
+    weights, rest = torch.load(io.BytesIO(base64.b64decode(text)), map_location=here, weights_only=False)
     if "parameters" in weights:
         weights = {**weights, "parameters": backwards(weights["parameters"])}
         rest = {**rest, "optimizer": backwards(rest["optimizer"])}

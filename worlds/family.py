@@ -12,19 +12,24 @@ class Leftovers:
     """What a function leaves behind on the process that ran it. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
-        self._threads = threading.active_count()
+        self._threads = len(_threads())
 
     def list(self) -> tuple[str, ...]:
         """Threads and processes that have been started since and are still there, in words; cheap if there are none."""
         found: list[str] = []
-        if (more := threading.active_count() - self._threads) > 0:
-            names = [thread.name for thread in threading.enumerate()[-more:]]
-            found += [f"a thread ({name})" for name in names]
+        threads = _threads()
+        if (more := len(threads) - self._threads) > 0:
+            found += [f"a thread ({thread.name})" for thread in threads[-more:]]
         with contextlib.suppress(ChildProcessError):  # there is none
             while (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
                 del ended  # it ran to its end, and nobody had asked for its status
             found += [f"a process ({name_of(pid)})" for pid in descendants(os.getpid())]
         return tuple(found)
+
+
+def _threads() -> list[threading.Thread]:
+    """Those that Python code has started: one of C++ that has run a hook is no-one's to end, and has a stand-in."""
+    return [thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -18,6 +18,8 @@ from worlds.serving import Setup, serve
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
 # seconds. Long against any scheduling delay, short against the limit of an example.
 PATIENCE = 10.0
+# Seconds that a new pool's first example may take longer on GPUs, which are set up in it.
+COLD = 30.0
 # Seconds of silence after which it is looked up whether ranks wait in different collectives, which is hopeless.
 LOOK = 1.0
 
@@ -46,7 +48,8 @@ class PoolWorld:
             children, number = self._pool[: job.world_size], next(self._examples)
             for child in children:
                 child.send((number, job))
-            reports = self._collect(children, job.limit or self.limit)
+            cold = COLD if self.device == "cuda" and self._served == 1 else 0.0
+            reports = self._collect(children, (job.limit or self.limit) + cold)
         except BaseException:  # Ctrl-C: answers to this example may still come, so nobody may read on
             self.close()
             raise

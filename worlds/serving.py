@@ -46,6 +46,9 @@ def serve(connection: Connection, setup: Setup) -> None:
 
     if setup.hosts_apart:
         os.environ["NCCL_HOSTID"] = f"lockstep-{os.getpid()}"
+    if setup.device == "cuda":  # the same bits in every run of an example
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.deterministic = True
     local_rank = setup.rank if setup.local_rank is None else setup.local_rank
     devices.settle(setup.device, local_rank)
     torch.set_num_threads(1)
@@ -70,6 +73,15 @@ def serve(connection: Connection, setup: Setup) -> None:
 
         def getBackendName(self) -> str:  # noqa: N802, c10d's name
             return setup.backend
+
+        @property
+        def _device_types(self) -> list[torch.device]:
+            return [torch.device(backend_devices(setup.backend)[0])]
+
+        def shutdown(self) -> None:
+            # What c10d does to every group that it forgets; the default group is kept for the next example.
+            if self.label != "default":
+                super().shutdown()
 
         def recorded(self) -> int:
             return len(timeline)

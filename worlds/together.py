@@ -12,7 +12,7 @@ class Together(dist.Work):
 
     def __init__(self, works: Sequence[dist.Work]) -> None:
         super().__init__()
-        self._works = works
+        self._works = [work for work in works if work is not None]  # NCCL gives none for what it need not wait for
 
     def is_completed(self) -> bool:
         """Whether every one of them is."""

@@ -37,7 +37,7 @@ class KeepsWhatItEvaluatedWith(Zero3):
     """Leaves parameters gathered after a forward without autograd, and uses them in the next one."""
 
     known_fault = "parameters that were gathered for an evaluation are used after they have been stepped"
-    source = "systems: FSDP1 of torch 2.11 to 2.14, properties/FINDINGS.md"
+    source = "systems: FSDP1 of torch 2.11 to 2.14, FSDP2 of 2.13, properties/FINDINGS.md"
     killed_by = IN_STEP
 
     def _after_forward(self, call: Call, outputs: Any) -> None:

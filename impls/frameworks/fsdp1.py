@@ -99,7 +99,8 @@ class FSDP1(nn.Module):
             norm = self.module.clip_grad_norm_(max_norm, norm_type).clone()
             self.module._zero_scalar.zero_()
             return norm
-        norms = torch.stack([torch.linalg.vector_norm(part, norm_type) for part in mine] or [torch.zeros(()).double()])
+        nothing = torch.zeros((), dtype=torch.float64, device=next(self.module.parameters()).device)
+        norms = torch.stack([torch.linalg.vector_norm(part, norm_type) for part in mine] or [nothing])
         largest = norm_type == float("inf")
         norm = norms.max() if largest else (norms**norm_type).sum()
         dist.all_reduce(norm, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, self.module.process_group)
@@ -110,11 +111,11 @@ class FSDP1(nn.Module):
 
     def unscale_(self, scale: float) -> bool:
         """Divides each part, and asks all ranks whether what they hold is finite."""
-        finite = torch.ones(())
+        finite = torch.ones((), device=next(self.module.parameters()).device)
         for part in self.module.parameters():
             if part.grad is not None:
                 part.grad /= scale
-                finite *= part.grad.isfinite().all().cpu()
+                finite *= part.grad.isfinite().all()
         dist.all_reduce(finite, dist.ReduceOp.MIN)
         return bool(finite)
 

@@ -82,7 +82,7 @@ class FSDP2(nn.Module):
             return _whole(nn.utils.clip_grad_norm_(self._distinct(), max_norm, norm_type))
         shards = [parameter.grad.to_local() for parameter in self._distinct() if parameter.grad is not None]
         largest = [shard.abs().max() for shard in shards if shard.numel()]
-        norm = torch.stack(largest).max() if largest else torch.zeros((), dtype=shards[0].dtype if shards else None)
+        norm = torch.stack(largest).max() if largest else shards[0].new_zeros(()) if shards else torch.zeros(())
         dist.all_reduce(norm, dist.ReduceOp.MAX)
         for shard in shards:
             shard *= torch.clamp(max_norm / (norm + 1e-6), max=1.0)
@@ -90,12 +90,12 @@ class FSDP2(nn.Module):
 
     def unscale_(self, scale: float) -> bool:
         """Divides each shard, and asks all ranks whether what they hold is finite."""
-        finite = torch.ones(())
+        finite = torch.ones((), device=next(self.module.parameters()).device)
         for parameter in self._distinct():
             if parameter.grad is not None:
                 shard = parameter.grad.to_local()
                 shard /= scale
-                finite *= shard.isfinite().all().cpu()
+                finite *= shard.isfinite().all()
         dist.all_reduce(finite, dist.ReduceOp.MIN)
         return bool(finite)
 

@@ -36,6 +36,8 @@ class Kernels:
         )
         if report.error is not None or report.result is None:
             assert report.error is not None
+            if device.choose() == "compiled":
+                self.world.close()  # a GPU's context does not survive a wrong access
             raise AssertionError(
                 f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}"
             )
