@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from oracle.formats import FORMATS
 from oracle.state import Inside
 from properties.naming import parameter_name
 
@@ -73,6 +74,8 @@ def shown(values: Any, element: tuple[int, ...]) -> str:
     if isinstance(values, Inside):
         if not values.low.size:
             return f"a {values.form} array of shape {values.low.shape}"
+        if values.low[element] == values.high[element]:
+            return shown(values.low.astype(FORMATS[values.form].numpy), element)
         return f"in [{values.low[element]:.17g}, {values.high[element]:.17g}]"
     if np.ndim(values) != len(element) or (np.size(values) == 0):
         return f"a {values.dtype} array of shape {np.shape(values)}"

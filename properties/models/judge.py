@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from oracle.state import Inside
 from properties import judge
 from properties.difference import Difference, shown
 from properties.models.expected import Expected
@@ -74,11 +73,5 @@ def _words(run: Run, difference: Difference) -> str:
     when = f"in step {difference.place}" if difference.quantity == "gradient" else f"after step {difference.place}"
     when = f"after micro-batch {difference.place}" if difference.quantity == "buffer" else when
     when = "after construction" if difference.place < 0 else when
-    told = [_shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     return f"On rank {difference.rank}, {when}, {name}{at} is {told[0]} where it must be {told[1]}."
-
-
-def _shown(values: Any, element: tuple[int, ...]) -> str:
-    if isinstance(values, Inside) and values.low[element] == values.high[element]:
-        return f"{values.low[element]:.17g}"
-    return shown(values, element)
