@@ -55,7 +55,10 @@ def pairs(
     if place in expected.states:
         ours, theirs = seen["states"][place], expected.states[place]
         for name in dict.fromkeys(name for state in (*ours, *theirs) for name in state):
-            yield name, [state.get(name) for state in ours], [state.get(name) for state in theirs]
+            seen_of = [state.get(name) for state in ours]
+            if name == "step":  # a count, of whatever dtype
+                seen_of = [None if each is None else each.astype(np.float32) for each in seen_of]
+            yield name, seen_of, [state.get(name) for state in theirs]
     if place in expected.loss_scales:
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
     if place in expected.buffers:

@@ -15,6 +15,7 @@ from properties.claims import Claims
 from properties.law import law
 from properties.part import Part, as_text
 from properties.strategies import exact_scenarios
+from properties.strategies.within import beyond
 from properties.trial import Trial
 
 
@@ -77,6 +78,8 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
         return []
     try:
         elsewhere = replace(scenario, world_size=size, replicas=1)
+        if beyond(claims, elsewhere):
+            return []
         return [(elsewhere, interpret(elsewhere, claims.averaging, claims.unused or "untouched"))]
     except (ValueError, Inexact):
         return []

@@ -10,6 +10,7 @@ from properties import judge
 from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.within import beyond
 from properties.test_mean import on_one_rank, with_one_rank_alike
 from properties.trial import Trial
 
@@ -20,6 +21,7 @@ def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scen
     """The same samples, one or two to a rank, and shared by another number of ranks."""
     given = st.tuples(with_one_rank_alike(claims), st.booleans(), st.integers(0, 7))
     pairs = given.map(lambda drawn: shared(*drawn, claims.most_ranks))
+    pairs = pairs.filter(lambda pair: not any(beyond(claims, one) for one in pair))
     return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
 
 

@@ -5,9 +5,10 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from oracle.program import Backward, Freeze, Join, Raise, SaveAndLoad, Scenario
+from oracle.program import Freeze, Join, Raise, SaveAndLoad, Scenario
 from properties.claims import Claims
 from properties.strategies.features import FEATURES
+from properties.strategies.models import called_alike
 
 
 def beyond(claims: Claims, scenario: Scenario) -> str:
@@ -31,14 +32,16 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
             return "an error inside no_sync"
         if isinstance(event, Join) and event.divide_by not in claims.joins:
             return f"joins that divide by the {event.divide_by}"
-    if not claims.hook_order and any(_reached_apart(batch) for batch in scenario.microbatches):
+    if not claims.hook_order and any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches))):
         return "different hook orders"
+    if claims.stage == 3 and scenario.units and not called_alike(scenario):
+        return "units that not all ranks call in one order"
     return "training what was frozen when it was wrapped" if _trains_what_was_frozen(scenario) else ""
 
 
-def _reached_apart(batch: Backward) -> bool:
+def _reached_apart(scenario: Scenario, batch: int) -> bool:
     """Whether two ranks reach two parameters that both of them use in different orders."""
-    for one, other in combinations(batch.orders, 2):
+    for one, other in combinations((scenario.order(batch, rank) for rank in range(scenario.world_size)), 2):
         places = [other.index(parameter) for parameter in one if parameter in other]
         if any(second < first for first, second in pairwise(places)):
             return True

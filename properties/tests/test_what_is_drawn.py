@@ -26,6 +26,7 @@ from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.strategies.within import beyond
+from properties.test_accumulation import split_and_whole, without_local
 from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
@@ -146,6 +147,20 @@ def test_what_is_not_claimed_is_seen_before_it_runs(what: str) -> None:
         assert not beyond(ALL, scenario)
         if holds(scenario) and (what != "different orders" or FEATURES["unused"].occurs(scenario)):
             assert beyond(claims, scenario), repr(scenario)
+
+
+def test_what_a_law_makes_of_a_scenario_may_go_beyond_what_is_claimed() -> None:
+    """Samples that come together on a rank, or micro-batches in one, put other orders together."""
+    units = ((0, 1), (2, 3))
+    apart = Scenario(3, (Parameter((1,)),) * 4, (Backward(((0, 2), (1, 3), (0, 2))), Finish()), units=units)
+    split, whole = split_and_whole(apart)
+    assert not any(beyond(Claims(stage=3, unused="untouched", accumulation=True), each) for each in (apart, split))
+    assert beyond(Claims(stage=3, unused="untouched", accumulation=True), whole).startswith("units that not all ranks")
+    local = (Backward(((1,), (1,), (0, 1)), False), Backward(((0, 1), (1,), (1,))), Finish())
+    held = Scenario(3, (Parameter((1,)),) * 2, local)
+    in_order = Claims(hook_order=False, unused="zero", accumulation=True)
+    assert not beyond(in_order, held)
+    assert beyond(in_order, without_local(held)) == "different hook orders"
 
 
 def test_a_law_that_asks_for_what_is_not_claimed_is_at_fault_itself(sim: World) -> None:
