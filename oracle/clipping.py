@@ -247,4 +247,17 @@ def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice
     shape = inside.low.shape
     spread = Interval(np.broadcast_to(wide.low, shape), np.broadcast_to(wide.high, shape))
     product = inside * spread
-    return (product if FORMATS[name].bytes > 2 else product.maybe_fused("float32")).round(name)
+    rounded = (product if FORMATS[name].bytes > 2 else product.maybe_fused("float32")).round(name)
+    return rounded if (known := _one_each(rounded, form)) is None else known
+
+
+def _one_each(inside: Interval, form: Formats) -> Lattice | None:
+    """The values, where each is the only one that rounding has left, and the lattice has it."""
+    scaled = np.ldexp(inside.low, lattice.FRACTION_BITS)
+    known = (inside.low == inside.high) & (scaled == np.rint(scaled)) & (np.abs(scaled) < 2.0**53)
+    if not known.all():
+        return None
+    try:
+        return lattice.representable(scaled.astype(np.int64), form)
+    except Inexact:
+        return None

@@ -1,6 +1,7 @@
 """Whatever one rank does, the world says what it was, the next example runs on a sound pool, and no process is left."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -163,6 +164,8 @@ def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothin
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Whoever runs this in the background may have had Ctrl-C ignored, which processes inherit.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as pytest_itself:
         try:
             deadline = time.monotonic() + 60
