@@ -93,7 +93,8 @@ def _divisor(scenario: Scenario, place: int) -> int:
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
     """What one rank would have without the others: the same program on a world of its samples alone.
 
-    None where it has no gradient, and where it has run out of micro-batches before: it has no such program.
+    None where it has no gradient or an enclosed one, and where it has run out of micro-batches before: it has no such
+    program.
     """
     if any(rank in scenario.gone(number) for number in range(place + 1)):
         return None
@@ -113,4 +114,6 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
     alone = replace(scenario, world_size=1, replicas=1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
-    return None if values is None else np.asarray(values, dtype=np.float64) * scenario.world_size
+    if values is None or isinstance(values, Inside):
+        return None
+    return np.asarray(values, dtype=np.float64) * scenario.world_size
