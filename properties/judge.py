@@ -67,9 +67,8 @@ def pairs(
 
 def _as_wide(seen: Any, wanted: Any) -> Any:
     """The norm that must be, in the dtype of the one seen where that is wider, as it may be: it is a number."""
-    own = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name
-    told = seen.dtype.name
-    if told == own or own not in FORMATS or told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
+    own, told = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name, seen.dtype.name
+    if told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
         return wanted
     return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
 

@@ -4,7 +4,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.average import average_
 from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
@@ -74,7 +73,7 @@ class SendsSixteenBits(MainGradBuckets):
 
 
 class RoundsBeforehand(NaiveAccumulation):
-    """Scales in float32 whatever the gradient's dtype, and sends the dtype it was given."""
+    """Casts to float32 and back, and sends the dtype it was given."""
 
     known_fault = "a float64 gradient passes through float32 on its way to a collective in float64"
     source = "recipe"
@@ -85,5 +84,4 @@ class RoundsBeforehand(NaiveAccumulation):
         for parameter in self.trained:
             if parameter.grad is not None:
                 parameter.grad.copy_(parameter.grad.float())
-                dist.all_reduce(parameter.grad)
-                average_(parameter.grad, dist.get_world_size())
+        super().finish_gradient_synchronization()

@@ -82,7 +82,8 @@ class FSDP2(nn.Module):
             return _whole(nn.utils.clip_grad_norm_(self._distinct(), max_norm, norm_type))
         shards = [parameter.grad.to_local() for parameter in self._distinct() if parameter.grad is not None]
         largest = [shard.abs().max() for shard in shards if shard.numel()]
-        norm = torch.stack(largest).max() if largest else shards[0].new_zeros(()) if shards else torch.zeros(())
+        like = shards[0] if shards else next(iter(self.sharded.values())).to_local()
+        norm = torch.stack(largest).max() if largest else like.new_zeros(())
         dist.all_reduce(norm, dist.ReduceOp.MAX)
         for shard in shards:
             shard *= torch.clamp(max_norm / (norm + 1e-6), max=1.0)

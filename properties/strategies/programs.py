@@ -41,7 +41,7 @@ INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
 RAISES_DRAWN = ("forward", "backward", "hook", "no_sync")
-ABOVE = 2.0**40  # no norm of a drawn scenario is larger, in float64 either (`oracle.fingerprint.FAR`)
+ABOVE = 2.0**46  # above every norm: the lattice has values below 2**38, a model fewer than 2**8 elements
 
 
 @dataclass(frozen=True)

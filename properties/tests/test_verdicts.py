@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.program import (
     Backward,
@@ -26,7 +27,7 @@ from properties import test_mean
 from properties.claims import Claims
 from properties.hold import hold
 from properties.implementations import Implementation
-from properties.judge import values_equal
+from properties.judge import holds, pairs, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.trial import Run, Trial, job, judge_errors
@@ -197,3 +198,22 @@ def test_a_value_of_another_dtype_is_no_member_of_an_interval_and_is_told(sim: W
     state["exp_avg"] = state["exp_avg"].astype(np.float64)
     with pytest.raises(SilentlyWrong, match=r"\(float64 of shape \(1,\)\) where .* \(float32 of shape \(1,\)\)"):
         values_equal(run, interpret(RICH), "All values are right.")
+
+
+def test_a_norm_may_be_wider_than_the_gradients_and_a_step_count_any_number() -> None:
+    """bfloat16 gradients 1, 3 and 7, 15, whose norm is 16.8523: rounded tensor by tensor 16.75, at the end 16.875."""
+    program = (Backward(((0, 1),)), Finish(), Clip(1.0))
+    scenario = Scenario(1, (Parameter((2,), "bfloat16"), Parameter((2,), "bfloat16")), program)
+    expected = interpret(scenario)
+    bfloat16 = FORMATS["bfloat16"].numpy
+    right = [np.asarray(16.75, bfloat16), np.asarray(16.875, bfloat16), np.asarray(284**0.5, np.float32)]
+    wrong = [np.asarray(16.5, bfloat16), np.asarray(17.0, np.float32), np.asarray(17.0, np.float16)]
+    for norm in (*right, *wrong):
+        seen = {"norms": {2: norm}, "gradients": {2: []}}
+        ((_, told, wanted),) = (each for each in pairs(seen, expected, 2, 0) if each[0] == "norm")
+        assert holds(told[0], wanted[0]) == any(norm is each for each in right)
+    stepped = interpret(Scenario(1, (Parameter((1,)),), (Backward(((0,),)), Finish(), Step()), optimizer="Adam"))
+    for count in (1, 2):
+        seen = {"parameters": {2: []}, "states": {2: [{"step": np.asarray(count)}]}}
+        ((_, told, wanted),) = (each for each in pairs(seen, stepped, 2, 0) if each[0] == "step")
+        assert holds(told[0], wanted[0]) == (count == 1)

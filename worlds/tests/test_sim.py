@@ -1,13 +1,15 @@
 """The simulated world: what collectives mean, what a rank can see when, and how ranks that do not match are told."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
-from worlds.contract import Outcome, World
+from worlds.contract import Job, Outcome, World
 from worlds.sim.world import SimWorld
 from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
 from worlds.tests.outcomes import Calls, call, kinds, messages, plain, program, results, run_calls
@@ -29,6 +31,25 @@ def test_every_collective_does_what_it_means_on_1_to_8_ranks(sim: World, name: s
         for asked in (CASES | NOT_ON_GLOO)[name](size):
             for rank, result in enumerate(results(run_calls(sim, [[asked]] * size))):
                 assert plain(result["results"][0]) == plain(expected(asked, rank, size))
+
+
+def a_nan_from_each(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """The least, the largest and the sum over ranks of a vector in which each rank has a NaN at its own place."""
+    own = torch.arange(float(world_size)) + rank
+    own[rank] = float("nan")
+    reduced = {}
+    for operation in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.SUM):
+        values = own.clone()
+        dist.all_reduce(values, operation)
+        reduced[str(operation)] = values.tolist()
+    return reduced
+
+
+def test_a_nan_is_lost_in_min_and_max_and_kept_in_a_sum(sim: World) -> None:
+    for report in sim.run(Job(f"{__name__}:a_nan_from_each", "{}", 3)):
+        least, most, total = (report.result or {}).values()
+        assert (least, most) == ([1, 1, 2], [2, 3, 3])
+        assert np.isnan(total).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "int32", "uint8"])
