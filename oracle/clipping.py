@@ -248,7 +248,12 @@ def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice
     spread = Interval(np.broadcast_to(wide.low, shape), np.broadcast_to(wide.high, shape))
     product = inside * spread
     rounded = (product if FORMATS[name].bytes > 2 else product.maybe_fused("float32")).round(name)
-    return rounded if (known := _one_each(rounded, form)) is None else known
+    return rounded if (known := _one_each(rounded, form)) is None or _vanishes(value, known) else known
+
+
+def _vanishes(value: Lattice | Interval, product: Lattice) -> bool:
+    """Whether a product is a zero that its factor may not be: of either sign then, and the lattice has one."""
+    return bool(np.any((product == 0) & (isinstance(value, Interval) | (as_interval(value).low != 0))))
 
 
 def _one_each(inside: Interval, form: Formats) -> Lattice | None:

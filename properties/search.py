@@ -25,7 +25,7 @@ class Failure:
     """A shrunk counterexample: what was drawn, how it ended, and what it does on another world (`elsewhere`).
 
     ``seen``: in how many runs of how many it failed. ``simulated``: a real world's, shrunk on the simulated one, and
-    ``found`` is what the real one had shown.
+    ``found`` is what the real one had shown; or what had hung for the world's whole limit before shrinking took less.
     """
 
     drawn: Any
@@ -75,7 +75,8 @@ def search(
     """
     result = Search()
     known: dict[str, Failure | None] = {}
-    costly_runs, costly_since, hung = 0, 0.0, False
+    costly_runs, costly_since = 0, 0.0
+    hung: Failure | None = None  # for the world's whole limit
     first = trial
 
     def examine(drawn: Any) -> None:
@@ -99,11 +100,13 @@ def search(
                 known[key] = Failure(drawn, there, found=Failure(drawn, broken))
                 raise there
             return
-        hung = hung or took_the_clock(broken)
+        failure = Failure(drawn, broken, found=hung if took_the_clock(broken) else None)
+        if hung is None and took_the_clock(broken):
+            hung = failure
         if costly_runs == 0 and (trial.world.name != "sim" or hung):
             costly_runs, costly_since = 1, time.monotonic()
         if isinstance(broken, only):
-            known[key] = Failure(drawn, broken)
+            known[key] = failure
             raise broken
 
     run = settings(
@@ -176,9 +179,11 @@ def rerun(law: Law, trial: Trial, drawn: Any) -> tuple[list[LawBroken], int]:
 def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
 
-    One that was shrunk on the simulated world must fail on its own as well; else what was found there stands instead,
-    if anything was.
+    One that was shrunk on the simulated world must fail on its own as well, and one that was shrunk with less patience
+    with all of it; else what was found there stands instead, if anything was.
     """
+    if failure.found and not failure.simulated and _broken(law, trial, failure.drawn, []) is None:
+        return repeat(law, trial, failure.found)
     limit = trial.limit if isinstance(failure.broken, SilentlyWrong) else SHRINK_LIMIT
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)
     if not failure.simulated:

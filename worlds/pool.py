@@ -35,6 +35,7 @@ class PoolWorld:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._examples = itertools.count()
         self._served = 0  # examples that this pool has run
+        self._met: set[int] = set()  # world sizes of which its processes have a group
 
     def run(self, job: Job) -> Outcome:
         """One example on the first ``world_size`` processes of the pool."""
@@ -43,7 +44,11 @@ class PoolWorld:
         try:
             if self._served >= process.LIFETIME:
                 self.close()
-            self._grow(job.world_size)
+            try:
+                self._make_ready(job.world_size)
+            except process.Died:  # since the last example: no fault of this one
+                self.close()
+                self._make_ready(job.world_size)
             self._served += 1
             children, number = self._pool[: job.world_size], next(self._examples)
             for child in children:
@@ -58,10 +63,18 @@ class PoolWorld:
             self.close()
         return outcome
 
+    def _make_ready(self, size: int) -> None:
+        """So many ranks that serve and are connected. Raises Died."""
+        self._grow(size)
+        if size not in self._met:
+            self._meet(size)
+            self._met.add(size)
+
     def _grow(self, size: int) -> None:
         """Starts the processes that are missing for so many ranks."""
         if self._folder is None:
             self._served = 0
+            self._met = set()
             self._folder = tempfile.TemporaryDirectory(prefix=f"lockstep-{self.name}-")
             self._setup = replace(self._setup, store=self.new_store(Path(self._folder.name)))
         new = [self.start(rank, replace(self._setup, rank=rank)) for rank in range(len(self._pool), size)]
@@ -69,6 +82,20 @@ class PoolWorld:
         for child in new:
             child.memory = self.memory
             child.await_start()
+
+    def _meet(self, size: int) -> None:
+        """Lets so many ranks connect, so that no example pays for that."""
+        children = self._pool[:size]
+        for child in children:
+            child.send(size)
+        deadline = time.monotonic() + process.START_LIMIT
+        missing = {*children}
+        while missing:
+            if not (ready := process.wait([*missing], deadline - time.monotonic())):
+                raise process.Died(f"did not connect {size} ranks within {process.START_LIMIT:g} s")
+            for child in ready:
+                child.receive()
+                missing.remove(child)
 
     def new_store(self, folder: Path) -> str:
         """Where the processes of a new pool meet: a file, so that no port is needed."""

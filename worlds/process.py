@@ -37,7 +37,7 @@ LOG_LIMIT = 4 << 20
 TICK = 0.1  # seconds between two looks at a child that is waited for
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STACK_SIGNAL = signal.SIGUSR1
-_START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
+START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
 _LOG_TAIL = 4000  # characters of a child's output that a report may carry
 
 
@@ -150,8 +150,8 @@ class Child:
 
     def await_start(self) -> None:
         """Returns once the child serves, so that no example pays for its start. Raises Died if it does not."""
-        if not wait([self], _START_LIMIT):
-            raise Died(f"did not start within {_START_LIMIT:g} s")
+        if not wait([self], START_LIMIT):
+            raise Died(f"did not start within {START_LIMIT:g} s")
         self._pid = self.receive()
 
     def send(self, message: Any) -> None:

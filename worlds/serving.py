@@ -36,7 +36,10 @@ class Setup:
 
 
 def serve(connection: Connection, setup: Setup) -> None:
-    """One rank's process: a job in, a report out. torch is imported here only, not in the supervisor."""
+    """One rank's process: a job in, a report out. torch is imported here only, not in the supervisor.
+
+    In place of a job, a world size: the ranks are to meet in a group of it, and nothing comes back when they have.
+    """
     import torch
     import torch.distributed as dist
 
@@ -112,15 +115,18 @@ def serve(connection: Connection, setup: Setup) -> None:
             members = tuple(options.global_ranks_in_group)
             label = f"ranks {','.join(map(str, members))}, {options.group_id}"
             return RealGroup(rank, members, label, connect(options.store, rank, size))
-        if size not in kept:
-            kept[size] = connect(dist.PrefixStore(f"world of {size}", shared), rank, size)
         return RealGroup(rank, tuple(range(size)), "default", kept[size])
 
     name = f"lockstep_{setup.backend}"
     dist.Backend.register_backend(name, create, extended_api=True, devices=backend_devices(setup.backend))
     stand_in(name, shown=setup.backend)
     while True:
-        number, job = connection.recv()
+        message = connection.recv()
+        if isinstance(message, int):
+            kept[message] = connect(dist.PrefixStore(f"world of {message}", shared), setup.rank, message)
+            connection.send(None)
+            continue
+        number, job = message
         timeline, contents, grouped = [], job.contents, False
         process.note_progress(0)
         os.environ.update(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))

@@ -1,17 +1,25 @@
 """Implementations whose results depend on chance, or on whether each rank has a process of its own."""
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
 
 from impls.naive import NaiveDataParallel
+from properties.hold import CONFIRM_LIMIT
 
 
 def _spoil(module: torch.nn.Module) -> None:
     for parameter in module.parameters():
         if parameter.grad is not None:
             parameter.grad += 1
+
+
+def _in_processes_of_their_own() -> bool:
+    pids = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
+    return any(pid != pids[0] for pid in pids)
 
 
 class WrongByChance(NaiveDataParallel):
@@ -28,9 +36,7 @@ class WrongInProcessesOfTheirOwn(NaiveDataParallel):
 
     def finish_gradient_synchronization(self) -> None:
         super().finish_gradient_synchronization()
-        pids = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        dist.all_gather(pids, torch.tensor([os.getpid()]))
-        if any(pid != pids[0] for pid in pids):
+        if _in_processes_of_their_own():
             _spoil(self)
 
 
@@ -47,3 +53,15 @@ class WithStateOfTheClass(NaiveDataParallel):
         super().finish_gradient_synchronization()
         if WithStateOfTheClass.owner is not self:
             _spoil(self)
+
+
+class WithStateOfTheClassAndSlow(WithStateOfTheClass):
+    """Right wherever each rank is a process, and slow there the first time."""
+
+    warm = False
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        if not WithStateOfTheClassAndSlow.warm and _in_processes_of_their_own():
+            WithStateOfTheClassAndSlow.warm = True
+            time.sleep(1.5 * CONFIRM_LIMIT)
