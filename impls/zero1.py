@@ -26,6 +26,7 @@ class Zero1(ShardedDataParallel):
         "stage": 1,
         "masters": True,
         "lean": True,
+        "same_bits": True,
         "slices": "buckets",
         "moves": "reduce-scatter",
     }

@@ -25,6 +25,7 @@ class Zero2(ShardedDataParallel):
         "stage": 2,
         "masters": True,
         "lean": True,
+        "same_bits": True,
         "slices": "buckets",
     }
 

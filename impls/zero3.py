@@ -38,6 +38,7 @@ class Zero3(ShardedDataParallel):
         "unused": "zero",
         "stage": 3,
         "lean": True,
+        "same_bits": True,
         "slices": "units",
         "moves": "gather twice",
         "masters": True,

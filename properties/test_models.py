@@ -24,7 +24,8 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
     judge.gradients(found, expected, "A real model's gradients are not the mean over ranks.")
-    judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
+    if not expected.terms or trial.claims.stage is None or trial.claims.same_bits:
+        judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
     if expected.terms and not trial.witnessed[SEEN]:
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
 

@@ -50,6 +50,7 @@ class FSDP1(nn.Module):
         "outside": True,
         "evaluates": False,
         "stage": 3,
+        "same_bits": True,
         "scalars": False,
         "moves": "gather once",
         "cost": True,

@@ -30,6 +30,7 @@ class FSDP2(nn.Module):
         "hook_order": False,
         "accumulation": True,
         "stage": 3,
+        "same_bits": True,
         "replicas": True,
         "scalars": False,
         "moves": "gather once",

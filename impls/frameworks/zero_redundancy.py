@@ -21,6 +21,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "outside": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
+        "same_bits": True,
         "moves": "all-reduce",
         "cost": True,
     }

@@ -1,11 +1,13 @@
 """Sharded training done in other ways, and right."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Group, Reduction
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
@@ -67,6 +69,16 @@ class AllReduceZero2(Zero2):
 
     cut = ByAllReduce
     odd = "gradients are all-reduced, and each rank keeps its slice"
+
+
+class FusedZero1(Zero1):
+    """Steps by torch's fused kernels, which round the elements left over at the end of a vector in another way."""
+
+    claims = {**Zero1.claims, "same_bits": False}
+    odd = "an element's bits depend on how the parameter is cut"
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        return super().make_optimizer(kind, groups, masters, **defaults, fused=True)
 
 
 class LateZero2(Zero2):
