@@ -38,7 +38,7 @@ class Setup:
 def serve(connection: Connection, setup: Setup) -> None:
     """One rank's process: a job in, a report out. torch is imported here only, not in the supervisor.
 
-    In place of a job, a world size: the ranks are to meet in a group of it, and nothing comes back when they have.
+    In place of a job, a world size: the ranks are to meet in a group of it, and None comes back when they have.
     """
     import torch
     import torch.distributed as dist
