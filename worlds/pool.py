@@ -77,7 +77,9 @@ class PoolWorld:
             self._met = set()
             self._folder = tempfile.TemporaryDirectory(prefix=f"lockstep-{self.name}-")
             self._setup = replace(self._setup, store=self.new_store(Path(self._folder.name)))
-        new = [self.start(rank, replace(self._setup, rank=rank)) for rank in range(len(self._pool), size)]
+        if missing := range(len(self._pool), size):
+            self.prepare(size)
+        new = [self.start(rank, replace(self._setup, rank=rank)) for rank in missing]
         self._pool += new
         for child in new:
             child.memory = self.memory
@@ -101,9 +103,13 @@ class PoolWorld:
         """Where the processes of a new pool meet: a file, so that no port is needed."""
         return f"file:{folder / 'store'}"
 
+    def prepare(self, size: int) -> None:
+        """What the processes of so many ranks have in common."""
+        process.prepare(size)
+
     def start(self, rank: int, setup: Setup) -> process.Child:
         """Starts the process of one rank."""
-        return process.Child(serve, setup)
+        return process.Child(serve, setup, rank=rank)
 
     def _collect(self, children: list[process.Child], limit: float) -> dict[int, RankReport]:
         """Every rank's report, once all have answered or waiting for the rest is hopeless."""

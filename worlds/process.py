@@ -1,9 +1,11 @@
 """A child process under supervision: a message in, a message out, a clock, a log of what it printed, and a sure end.
 
-Children are forked from multiprocessing's fork server, which has imported torch once, so starting one takes
-milliseconds. Between the two stands a guard, a process that does nothing but wait: it ends what the child has started
-when the child ends, and all of it when the fork server goes, as that does when the supervisor does, however it ends.
-While a child is waited for, its memory and its log are watched.
+Children are forked from one of multiprocessing's fork servers, which has imported torch once, so starting one takes
+milliseconds. There are two, in which Python hashes by different seeds, as it does in any two processes of a real job: a
+set of names that decides what is sent first has another order on every other rank. Between server and child stands a
+guard, a process that does nothing but wait: it ends what the child has started when the child ends, and all of it when
+the fork server goes, as that does when the supervisor does, however it ends. While a child is waited for, its memory
+and its log are watched.
 """
 
 import contextlib
@@ -20,8 +22,9 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,16 +48,37 @@ class Died(Exception):
     """The child ended instead of answering. The message says how: an exit code, a signal, or why it was ended."""
 
 
-def _fork_server() -> multiprocessing.context.ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
-        [
-            *("torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"),
-            "torch.testing._internal.distributed.multi_threaded_pg",
-        ]
-    )
-    return context
+# torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
+_PRELOADED = ["torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
+_PRELOADED += ["torch.testing._internal.distributed.multi_threaded_pg"]
+# The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
+_SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
+_HASH_SEEDS = ("1", "2")
+
+
+@contextlib.contextmanager
+def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerContext]:
+    """The context in which processes are forked from one of the servers, which is made to run."""
+    server, before = _SERVERS[number], os.environ.get("PYTHONHASHSEED")
+    usual = multiprocessing.forkserver.connect_to_new_process  # the first server's: what Process.start calls
+    server.set_forkserver_preload(_PRELOADED)
+    os.environ["PYTHONHASHSEED"] = _HASH_SEEDS[number]
+    multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
+    try:
+        server.ensure_running()
+        yield multiprocessing.get_context("forkserver")
+    finally:
+        multiprocessing.forkserver.connect_to_new_process = usual
+        os.environ.pop("PYTHONHASHSEED")
+        if before is not None:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def prepare(ranks: int) -> None:
+    """Starts the fork servers of so many ranks, all at once: each takes seconds to import torch."""
+    for number in range(min(ranks, len(_SERVERS))):
+        with _fork_server(number):
+            pass
 
 
 def _begin(serve: Callable[..., None], connection: Connection, log: str, arguments: tuple[Any, ...]) -> None:
@@ -132,15 +156,15 @@ def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -
 
 
 class Child:
-    """One supervised process that runs ``serve(connection, *arguments)``."""
+    """One supervised process that runs ``serve(connection, *arguments)``. ``rank``: that it is to be, if of several."""
 
-    def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
+    def __init__(self, serve: Callable[..., None], *arguments: Any, rank: int = 0) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
         self._log = str(Path(self._folder.name) / "log")
         self.connection, theirs = multiprocessing.Pipe()
-        context = _fork_server()
-        self._process = context.Process(target=_begin, args=(serve, theirs, self._log, arguments), daemon=True)
-        self._process.start()
+        with _fork_server(rank % len(_SERVERS)) as context:
+            self._process = context.Process(target=_begin, args=(serve, theirs, self._log, arguments), daemon=True)
+            self._process.start()
         theirs.close()
         self.memory = MEMORY
         self._pid = 0  # of the child itself; that of _process is its guard

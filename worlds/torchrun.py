@@ -169,6 +169,9 @@ class TorchrunWorld(PoolWorld):
         self._pools += 1
         return f"tcp:{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}:lockstep-pool-{self._pools}"
 
+    def prepare(self, size: int) -> None:
+        """Nothing: one process is started here, and each of the others by an agent."""
+
     def start(self, rank: int, setup: Setup) -> process.Child:
         """Rank 0's process is started here, any other by its agent."""
         if rank == 0:
@@ -221,8 +224,9 @@ def be_an_agent() -> int:
             if driver not in ready:
                 continue
             match driver.recv():
-                case ("start", Setup() as setup):
-                    child = process.Child(serve, replace(setup, local_rank=int(os.environ["LOCAL_RANK"])))
+                case ("start", Setup() as told):
+                    setup = replace(told, local_rank=int(os.environ["LOCAL_RANK"]))
+                    child = process.Child(serve, setup, rank=setup.rank)
                     answers, trouble = True, ""
                     try:
                         child.await_start()

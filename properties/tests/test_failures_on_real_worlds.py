@@ -78,6 +78,16 @@ def test_what_only_real_processes_show_is_shrunk_there_in_at_most_20_runs(sim: W
     assert COSTLY_RUNS + REPEATS == 20
 
 
+def test_an_order_that_hangs_on_hashes_differs_between_real_ranks(sim: World, gloo: World) -> None:
+    """As it does in any job, whose ranks are interpreters of their own. The simulated world has one for all."""
+    name = "properties.tests.unsteady:InTheOrderOfASetOfNames"
+    assert search(MEAN, trial(name, sim, sim), 30, seed_value=0).failures == []
+    (failure,) = search(MEAN, trial(name, sim, gloo, sim=lambda: sim), 100, seed_value=0, only=SilentlyWrong).failures
+    confirmed = confirm(MEAN, trial(name, sim, gloo, sim=lambda: sim), failure)
+    assert confirmed is not None
+    assert confirmed.seen == (REPEATS + 1, REPEATS + 1)
+
+
 def filed(law: Any, under_test: Trial) -> tuple[str, str]:
     """The verdict that is filed, and the message of the failure."""
     records: dict[str, Any] = {}

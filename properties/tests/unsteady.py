@@ -31,6 +31,20 @@ class WrongByChance(NaiveDataParallel):
             _spoil(self)
 
 
+class InTheOrderOfASetOfNames(NaiveDataParallel):
+    """Adds up all gradients in one tensor, in an order that hangs on the hashes of names: Python has others in each
+    process. NVIDIA/Megatron-LM#2218 and huggingface/transformers#48162 are of this kind.
+    """
+
+    def finish_gradient_synchronization(self) -> None:
+        named = {name: each for name, each in self.module.named_parameters() if each.grad is not None}
+        gradients = [named[name].grad for name in set(named)]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, total in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            gradient.copy_(total.view_as(gradient) / dist.get_world_size())
+
+
 class WrongInProcessesOfTheirOwn(NaiveDataParallel):
     """Wrong wherever ranks are processes: never on the simulated world."""
 

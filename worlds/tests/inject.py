@@ -12,10 +12,10 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from unittest import mock
 
-from worlds import pool
+from worlds import pool, process
 from worlds.contract import Job
 from worlds.family import name_of
 from worlds.gloo import GlooWorld
@@ -46,6 +46,7 @@ def inject(examples: int, every: int, seed: int) -> Tally:
     pids: set[int] = set()
     with mock.patch.object(pool, "PATIENCE", PATIENCE):
         try:
+            world.run(Job("worlds.tests.faults:with_a_fault", "null", max(SIZES)))  # torch is imported, twice
             for number in range(examples):
                 size = draw.choice(SIZES)
                 name = names[(number // every) % len(names)] if number % every == every // 2 else None
@@ -66,7 +67,8 @@ def inject(examples: int, every: int, seed: int) -> Tally:
             world.close()
     if not gone(pids):
         tally.complaints.append("a rank's process is left")
-    helpers = {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]
+    helpers = {resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]
+    helpers |= {server._forkserver_pid for server in process._SERVERS}
     if left := set(marked(f"{MARK}={os.environ[MARK]}")) - helpers:
         tally.complaints.append(f"left: {', '.join(map(name_of, left))}")
     if worst := [took for took in (*tally.sound, *tally.faulty) if took > 20]:

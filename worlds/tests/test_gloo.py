@@ -1,5 +1,6 @@
 """The gloo world: the answers of the simulated one, from processes that stay warm and are replaced when spoiled."""
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -200,3 +201,20 @@ def test_close_leaves_no_process_and_the_next_run_starts_others(gloo: World) -> 
     world.close()
     assert gone(second)
     world.close()
+
+
+def test_ranks_hash_names_by_different_seeds_the_same_in_every_run(
+    gloo: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also under a seed that the user has set for the supervisor."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    again = GlooWorld()
+    try:
+        first, second = (results(program(each, "hash_of_a_name", 4, "weight")) for each in (gloo, again))
+    finally:
+        again.close()
+    hashes = [each["hash"] for each in first]
+    assert hashes[0] != hashes[1]
+    assert hashes == [hashes[0], hashes[1]] * 2
+    assert [each["hash"] for each in second] == hashes
+    assert os.environ["PYTHONHASHSEED"] == "0"
