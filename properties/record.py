@@ -46,6 +46,7 @@ class Record:
             raise Unusable(f"--record {self.folder}: its run has the seed {self.seed}, not {seed}")
         self._file.write_text(self._whole)
         if not self._whole:
+            self.seed = seed
             self._append({"seed": seed})
 
     def done(self, of: str, portion: int) -> Mapping[str, Any]:

@@ -107,6 +107,13 @@ def test_a_record_has_one_seed_and_is_lockstep_s_own(tmp_path: Path) -> None:
         Record(tmp_path)
 
 
+def test_a_summary_has_the_seed_of_its_run_whether_the_run_began_or_went_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        record(tmp_path).keep_summary(["a line"], [])
+        assert json.loads((tmp_path / "summary.json").read_text()) == {"seed": "7", "verdicts": []}
+        assert (tmp_path / "summary.txt").read_text() == "a line\n"
+
+
 def test_a_profile_that_is_not_there_and_a_record_that_cannot_be_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="--hypothesis-profile weekly: there are dev, ci, release, nightly"):
         run_seed(None, "weekly", None)
