@@ -1,6 +1,7 @@
 """The gloo world: the answers of the simulated one, from processes that stay warm and are replaced when spoiled."""
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -218,3 +219,13 @@ def test_ranks_hash_names_by_different_seeds_the_same_in_every_run(
     assert hashes == [hashes[0], hashes[1]] * 2
     assert [each["hash"] for each in second] == hashes
     assert os.environ["PYTHONHASHSEED"] == "0"
+
+
+def test_a_rank_that_dies_between_two_examples_is_no_fault_of_one_that_needs_another_group(gloo: World) -> None:
+    world = GlooWorld()
+    try:
+        first = pids(world, 2)
+        os.kill(first[0], signal.SIGKILL)
+        assert not set(first) & set(pids(world, 3))
+    finally:
+        world.close()
