@@ -6,6 +6,7 @@ A format F(p, emin) has p significand bits, the hidden one included, and least n
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -21,27 +22,27 @@ class Format:
     emax: int
     numpy: np.dtype
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes per element."""
         return int(self.numpy.itemsize)
 
-    @property
+    @cached_property
     def unit_roundoff(self) -> Fraction:
         """u = 2**-p: the largest relative error of one rounding to nearest."""
         return Fraction(1, 2**self.precision)
 
-    @property
+    @cached_property
     def least_subnormal(self) -> Fraction:
         """eta = 2**(emin - p + 1): every finite value is a multiple of it."""
         return Fraction(2) ** (self.emin - self.precision + 1)
 
-    @property
+    @cached_property
     def least_normal(self) -> Fraction:
         """2**emin."""
         return Fraction(2) ** self.emin
 
-    @property
+    @cached_property
     def largest(self) -> Fraction:
         """(2 - 2**(1 - p)) * 2**emax: the largest finite value."""
         return (2 - Fraction(1, 2 ** (self.precision - 1))) * Fraction(2) ** self.emax

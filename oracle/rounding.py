@@ -13,6 +13,7 @@ from oracle.formats import FORMATS, Format
 
 Float64s = NDArray[np.float64]
 Float32s = NDArray[np.float32]
+_DTYPES = {form.numpy for form in FORMATS.values()}
 
 
 def format_named(name: str) -> Format:
@@ -24,7 +25,9 @@ def format_named(name: str) -> Format:
 
 def exact(value: Fraction | float) -> Fraction:
     """The rational number that a Python or NumPy number is. Infinities and NaN raise ValueError: they are none."""
-    if isinstance(value, (Fraction, int)):
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, int):
         return Fraction(value)
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
@@ -75,9 +78,11 @@ def representable(value: Fraction | float, form: str) -> bool:
     and the leading bit is at most 2**emax.
     """
     number = format_named(form)
-    if not isinstance(value, (Fraction, int)) and not math.isfinite(value):
-        return False
-    over, below = exact(value).as_integer_ratio()
+    if not isinstance(value, (Fraction, int)):
+        if not math.isfinite(value):
+            return False
+        value = float(value)
+    over, below = value.as_integer_ratio()
     if over == 0:
         return True
     if below & (below - 1):  # not a power of two
@@ -91,16 +96,19 @@ def representable(value: Fraction | float, form: str) -> bool:
 def round_array(values: NDArray[np.floating], form: str) -> NDArray[np.floating]:
     """``round_to_nearest`` for every element of an array of one of the four formats; the result has dtype ``form``.
 
-    x / ulp(x) and its product with ulp(x) again are exact in float64 (ulp is a power of two), and ``rint`` rounds ties
-    to even: one rounding in all. A plain ``astype`` to bfloat16 makes two, see ``round_through_float32``.
+    NumPy's own conversion rounds once, except to bfloat16 (see ``round_through_float32``). There it is ulp(x) *
+    rint(x / ulp(x)): both products are exact in float64, since ulp(x) is a power of two, and ``rint`` rounds ties to
+    even.
     """
     number = format_named(form)
-    if values.dtype not in {other.numpy for other in FORMATS.values()}:
+    if values.dtype not in _DTYPES:
         raise ValueError(f"dtype {values.dtype} cannot be rounded: it must be one of {', '.join(FORMATS)}")
-    x = values.astype(np.float64)
-    _, exponent = np.frexp(x)  # |x| = m * 2**exponent with m in [1/2, 1)
-    spacing = np.maximum(exponent - 1, number.emin) - number.precision + 1
     with np.errstate(over="ignore", invalid="ignore"):
+        if form != "bfloat16":
+            return values.astype(number.numpy)
+        x = values.astype(np.float64)
+        _, exponent = np.frexp(x)  # |x| = m * 2**exponent with m in [1/2, 1)
+        spacing = np.maximum(exponent - 1, number.emin) - number.precision + 1
         rounded = np.ldexp(np.rint(np.ldexp(x, -spacing)), spacing)
         rounded = np.where(np.abs(rounded) > float(number.largest), np.copysign(np.inf, x), rounded)
         return rounded.astype(number.numpy)
