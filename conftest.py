@@ -2,6 +2,7 @@
 over a module of `properties`.
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
             sys.path.insert(0, folder)
     device.choose()
     option, is_worker = config.getoption, hasattr(config, "workerinput")
+    if not is_worker:  # a time limit's signal ends a run as Ctrl-C does: the verdicts so far are told and kept
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     names = option("--impl")
     try:
         workers = bool(getattr(config.option, "numprocesses", None))

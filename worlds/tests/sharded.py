@@ -1,6 +1,7 @@
 """DTensor, functional collectives and checkpoints, unmodified, on every rank."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -125,6 +126,9 @@ def checkpoint(payload: str, rank: int, world_size: int) -> Result:
     assert all((before[name] == each).all() for name, each in state(first).items())
     train(first, rank, saved, steps=2)
     train(second, rank, loaded, steps=2)
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
     return {"files": files, "before": before, "first": state(first), "second": state(second)}
 
 
