@@ -42,11 +42,12 @@ class PoolWorld:
         if self.ranks is not None and job.world_size > self.ranks:
             raise ValueError(f"the {self.name} world has {self.ranks} ranks here, so none of {job.world_size} can run")
         try:
-            if self._served >= process.LIFETIME:
+            # A rank that has died since the last example is no fault of this one.
+            if self._served >= process.LIFETIME or any(child.gone() for child in self._pool):
                 self.close()
             try:
                 self._make_ready(job.world_size)
-            except process.Died:  # since the last example: no fault of this one
+            except process.Died:
                 self.close()
                 self._make_ready(job.world_size)
             self._served += 1

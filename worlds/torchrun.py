@@ -117,6 +117,10 @@ class RemoteChild(process.Child):
             raise process.Died(content)
         return content
 
+    def gone(self) -> bool:
+        """Told with the next answer."""
+        return False
+
     def watch(self) -> None:
         """The agent does it."""
 

@@ -30,7 +30,7 @@ class SimWorld:
 
     def run(self, job: Job) -> Outcome:
         """One example; a child that hangs or dies is replaced, and every rank's report says so."""
-        if self._served >= process.LIFETIME:
+        if self._served >= process.LIFETIME or (self._child is not None and self._child.gone()):
             self.close()
         if self._child is None:
             self._served = 0

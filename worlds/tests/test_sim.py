@@ -1,6 +1,9 @@
 """The simulated world: what collectives mean, what a rank can see when, and how ranks that do not match are told."""
 
 import itertools
+import os
+import signal
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -267,6 +270,19 @@ def test_a_process_that_dies_is_reported_on_all_ranks_and_replaced(other: World,
         "rank 1 leaves" * (how == "os_exit")
     ] * 2
     assert results(run_calls(other, [[USUAL]] * 2))
+
+
+def test_a_process_that_is_lost_between_two_examples_is_no_fault_of_the_next() -> None:
+    world = SimWorld()
+    try:
+        (first, _) = results(run_calls(world, [[USUAL]] * 2))
+        assert world._child is not None
+        os.kill(first["pid"], signal.SIGKILL)
+        while not world._child.gone():
+            time.sleep(0.01)
+        assert results(run_calls(world, [[USUAL]] * 2))
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize(
