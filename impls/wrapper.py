@@ -11,6 +11,7 @@ from torch import nn
 # What the correct wrappers here promise, beside what is particular to each.
 ROBUST = {
     "several_dtypes": True,
+    "forwards": True,
     "sixteen_bits": True,
     "raises": True,
     "freezing": True,

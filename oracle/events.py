@@ -42,6 +42,8 @@ class Backward(Short):
 
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``overflow``: the
     ranks on which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
+    ``forwards``: how many come before the one backward. They share the micro-batch's coefficients out, so that the sum
+    of their losses has the gradients that one forward alone would give.
     """
 
     orders: tuple[tuple[int, ...], ...]
@@ -49,8 +51,11 @@ class Backward(Short):
     nested: bool = False
     overflow: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
+    forwards: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.forwards, int) or self.forwards < 1:
+            raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
         if self.nested and self.synchronize:
             raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
 

@@ -21,6 +21,7 @@ means divide by the ranks that remain, D is the least common multiple of all tha
 """
 
 import math
+from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -215,6 +216,22 @@ def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.floa
         ]
         for batch in contributions(scenario)
     ]
+
+
+def by_forward(numbers: Sequence[npt.NDArray[np.float64]], forwards: int) -> list[list[npt.NDArray[np.float64]]]:
+    """The coefficients of a micro-batch, [p], shared out between the forwards before its backward: [forward][p].
+
+    Element e of parameter p goes to forward (p + e) mod ``forwards``, so that adding up what the forwards give adds
+    zeros alone, and rounds nothing.
+    """
+
+    def share(parameter: int, values: npt.NDArray[np.float64], forward: int) -> npt.NDArray[np.float64]:
+        turns = (np.arange(values.size) + parameter) % forwards
+        return np.where(turns.reshape(values.shape) == forward, values, 0.0)
+
+    if forwards == 1:
+        return [list(numbers)]
+    return [[share(p, values, forward) for p, values in enumerate(numbers)] for forward in range(forwards)]
 
 
 def initial_parameters(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float64]]:

@@ -27,6 +27,8 @@ The events:
                to those already there. Dividing by the number of micro-batches is the caller's business, so no event
                does it. ``no_sync`` may be nested: leaving the inner one does not end the outer. Where the micro-batch
                overflows on a rank, its gradients there are infinite. Forward adds m*N + r + 1 to each buffer element.
+               Where several ``forwards`` come before the one backward, of the sum of their losses, every coefficient
+               goes to one of them and is zero in the others; so does what is added to buffers, to the last.
     Finish     Follows each synchronizing Backward. After it the gradient of a parameter is, on every rank, the mean
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
@@ -63,7 +65,7 @@ The events:
                on; once backward has begun all gradients are dropped, on every rank.
 
 After construction every rank holds rank 0's parameters and buffers. With ``broadcast_buffers`` buffers become rank 0's
-again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does).
+again at the beginning of the first forward and of each that follows a synchronizing one (as torch's DDP does).
 
 Three things on which practice differs are named choices that an implementation claims, never silent preferences:
 how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used (``UNUSED``: its gradient stays

@@ -35,6 +35,7 @@ class Claims:
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
+    forwards: bool = False  # several forwards before one backward, of the sum of their losses
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     tied: bool = False  # a tensor under two names

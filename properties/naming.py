@@ -94,6 +94,7 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
             where = "" if event.synchronize else "inside no_sync, "
             where = "inside no_sync, after a nested one has ended, " if event.nested else where
+            where += "" if event.forwards == 1 else f"after {event.forwards} forwards, "
             over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
             if len(set(zip(orders, over, strict=True))) == 1:
                 return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]

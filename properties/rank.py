@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from oracle.fingerprint import by_forward
 from oracle.program import (
     Backward,
     Clip,
@@ -160,22 +163,22 @@ class Rank(Wrapped):
         self.freeze()
 
     def backward(self, event: Backward) -> None:
-        """Forward and backward of the next micro-batch."""
+        """The forwards and the backward of the next micro-batch."""
         batch, numbers = next(self.batches)
+        order = self.scenario.order(batch, self.role)
         self.seen["hooks"].append([])
-        inputs = [
-            torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
-            for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
-        ]
+        *first, last = (self.tensors(values) for values in by_forward(numbers, event.forwards))
         if self.role in event.overflow:
-            inputs = self.overflowing(inputs, self.scenario.order(batch, self.role))
-        self.probe.increment = batch * self.scenario.world_size + self.rank + 1
+            last = self.overflowing(last, order)
         begin = self.issued()
         with adapter.synchronizing(self.wrapped, event.synchronize):
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
-            self.scaled(self.wrapped(inputs, self.scenario.order(batch, self.role))).backward()
+            self.probe.increment = 0
+            losses = [self.wrapped(inputs, order) for inputs in first]
+            self.probe.increment = batch * self.scenario.world_size + self.rank + 1
+            self.scaled(sum(losses, self.wrapped(last, order))).backward()
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
 
@@ -189,6 +192,13 @@ class Rank(Wrapped):
             self.wrapped(inputs, range(len(inputs)))
         for module in both:
             module.train()
+
+    def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
+        """Coefficients as the model takes them."""
+        return [
+            torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
+            for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
+        ]
 
     def filled_with(self, number: float) -> list[torch.Tensor]:
         """Coefficients that are all alike; a sharded parameter has another shape than the scenario's."""

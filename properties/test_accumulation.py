@@ -1,5 +1,6 @@
 """P3: gradient accumulation."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -91,6 +92,32 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
     """
     judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.")
+
+
+def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which some backwards follow two forwards each."""
+
+    def twice(scenario: Scenario, which: int) -> Scenario:
+        chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
+        numbers = itertools.count()
+        program = (
+            replace(event, forwards=2) if isinstance(event, Backward) and next(numbers) in chosen else event
+            for event in scenario.program
+        )
+        return replace(scenario, program=tuple(program))
+
+    return st.builds(twice, exact_scenarios(claims), st.integers(0, 255))
+
+
+@law("P3", after_two_forwards, needs=lambda claims: claims.forwards)
+def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
+    """Where one backward follows two forwards, of the sum of their losses, all that both of them add is in the mean.
+
+    Why: that is how a discriminator, a pair of views or a penalty is trained, and a gradient is a sum over uses. Broken
+    by what counts forwards, or makes ready in each what one backward is to use: pytorch/pytorch#58111,
+    pytorch/pytorch#22095.
+    """
+    judge.by_the_oracle(trial, scenario, "Two forwards before one backward do not count once each.")
 
 
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:

@@ -47,6 +47,7 @@ class FSDP1(nn.Module):
     claims: dict[str, Any] = {
         "hook_order": False,
         "accumulation": True,
+        "forwards": True,
         "outside": True,
         "evaluates": False,
         "stage": 3,

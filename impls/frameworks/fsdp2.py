@@ -29,6 +29,7 @@ class FSDP2(nn.Module):
     claims = {
         "hook_order": False,
         "accumulation": True,
+        "forwards": True,
         "stage": 3,
         "same_bits": True,
         "replicas": True,

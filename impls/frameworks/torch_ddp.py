@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 _CLAIMS = {
     "accumulation": True,
     "several_dtypes": True,
+    "forwards": True,
     "sixteen_bits": True,
     "tied": True,
     "outside": True,

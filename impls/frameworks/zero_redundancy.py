@@ -18,6 +18,7 @@ class ZeroRedundancy(DistributedDataParallel):
 
     claims = {
         "accumulation": True,
+        "forwards": True,
         "outside": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,

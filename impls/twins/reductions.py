@@ -3,6 +3,8 @@
 Each agrees, parameter by parameter, on how many ranks have a gradient; one that no rank used keeps its own untouched.
 """
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -35,6 +37,28 @@ class PerParameter(DataParallel):
         total = local.clone()
         dist.all_reduce(total)
         return total / dist.get_world_size()
+
+
+class AfterBackward(PerParameter):
+    """Asks for the mean from inside backward, and is done when that returns."""
+
+    odd = "what each forward has computed, when backward gets to it, asks for the mean at the end of that backward"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Several may come before the one backward."""
+        output = super().forward(*inputs, **named)
+        self._asked = False
+        if output.requires_grad and self.synchronize:
+            output.register_hook(self._ask)
+        return output
+
+    def _ask(self, gradient: torch.Tensor) -> None:
+        if not self._asked:
+            self._asked = True
+            torch.autograd.Variable._execution_engine.queue_callback(super().finish_gradient_synchronization)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Nothing is left to do."""
 
 
 class ReversedOrder(PerParameter):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from oracle.events import Event
 from oracle.fingerprint import (
     MOST_SIDON,
+    by_forward,
     capacity,
     coefficients,
     contributions,
@@ -235,3 +236,18 @@ def test_numbers_of_float64_stay_small_where_something_else_makes_gradients_larg
     plain = Scenario(2, (Parameter((2,), "float64"),), (Backward(((0,), (0,))), Finish()))
     for scenario in (replace(plain, probe="quadratic"), replace(plain, loss_scale=LossScale(2.0))):
         assert [values.tolist() for values in contributions(scenario)[0]] == [[[1, 3], [7, 15]]]
+
+
+@pytest.mark.parametrize("forwards", [1, 2, 3])
+def test_forwards_before_one_backward_share_out_every_coefficient(forwards: int) -> None:
+    scenario = Scenario(
+        2, (Parameter((2, 3)), Parameter(()), ONE, Parameter((0,))), (Backward(((0, 1, 2),) * 2), Finish())
+    )
+    (numbers,) = coefficients(scenario, 1)
+    shares = by_forward(numbers, forwards)
+    assert len(shares) == forwards
+    for whole, *parts in zip(numbers, *shares, strict=True):
+        assert np.array_equal(np.sum(parts, axis=0), whole)
+        assert np.all(np.count_nonzero(parts, axis=0) == 1)
+        assert all(part.shape == whole.shape for part in parts)
+    assert all(any(part.any() for part in share) for share in shares)

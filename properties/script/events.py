@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from oracle import hyperparameters
-from oracle.fingerprint import coefficients
+from oracle.fingerprint import by_forward, coefficients
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
 from oracle.optimizers import SGD, Adam
@@ -163,21 +163,27 @@ class Writer:
         """One micro-batch."""
         scenario, batch, ranks = self.scenario, backwards(self.scenario, number), range(self.scenario.world_size)
         orders = [names(scenario.order(batch, rank)).split(", ") for rank in ranks]
-        numbers = [_named(coefficients(scenario, rank)[batch]) for rank in ranks]
-        lines = [f"orders = {by_rank(orders)}", f"coefficients = {by_rank(numbers)}"]
+        shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
+        *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
+        lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
         if event.overflow:
             lines += [
                 f"if rank in {event.overflow}:",
                 "    coefficients[rank] = dict.fromkeys(coefficients[rank], inf)",
             ]
+        run, loss = [], "wrapped(coefficients[rank], orders[rank])"
+        if first:
+            lines += [f"earlier = [{', '.join(first)}]"]
+            run += ["model.increment = 0"] if scenario.buffers else []
+            run += ["losses = [wrapped(each[rank], orders[rank]) for each in earlier]"]
+            loss = f"sum(losses, {loss})"
         if scenario.buffers:
-            lines += [f"model.increment = {batch * scenario.world_size} + rank + 1"]
-        loss = "wrapped(coefficients[rank], orders[rank])"
-        run = f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"
+            run += [f"model.increment = {batch * scenario.world_size} + rank + 1"]
+        run += [f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"]
         if event.synchronize:
-            return [*lines, run]
+            return [*lines, *run]
         nested = ["    with wrapped.no_sync():", "        pass"] if event.nested else []
-        return [*lines, "with wrapped.no_sync():", *nested, f"    {run}"]
+        return [*lines, "with wrapped.no_sync():", *nested, *(f"    {line}" for line in run)]
 
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""

@@ -21,6 +21,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return f"more than {claims.most_ranks} ranks"
     if len({parameter.dtype for parameter in parameters}) > 1 and not claims.several_dtypes:
         return "several dtypes"
+    if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
+        return "several forwards before a backward"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
         return "scalars"
     if scenario.broadcast_buffers and claims.buffers != "each":

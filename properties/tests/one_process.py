@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from oracle.fingerprint import coefficients, initial_parameters
+from oracle.fingerprint import by_forward, coefficients, initial_parameters
 from oracle.program import (
     Backward,
     Clip,
@@ -121,11 +121,12 @@ class OneProcess:
     def backward(self, batch: int, rank: int, overflow: bool) -> None:
         loss: Any = 0.0
         used = self.scenario.order(batch, rank)
-        for index in used:
-            tensor = self.tensors[index]
-            c = torch.tensor(self.numbers[rank][batch][index], dtype=tensor.dtype)
-            c = torch.full_like(c, torch.inf) if overflow else c
-            loss = loss + (c * (tensor if self.scenario.probe == "linear" else tensor.square() / 2)).sum()
+        for share in by_forward(self.numbers[rank][batch], self.scenario.microbatches[batch].forwards):
+            for index in used:
+                tensor = self.tensors[index]
+                c = torch.tensor(share[index], dtype=tensor.dtype)
+                c = torch.full_like(c, torch.inf) if overflow else c
+                loss = loss + (c * (tensor if self.scenario.probe == "linear" else tensor.square() / 2)).sum()
         tensors = [self.tensors[index] for index in used]
         mine = self.local[rank]
         if self.scenario.loss_scale:

@@ -93,6 +93,20 @@ def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario,
     assert disagreements(OneProcess(scenario, averaging, order).run(), expected) == []
 
 
+@given(programs(), st.integers(2, 3))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_torch_in_one_process_agrees_where_several_forwards_come_before_a_backward(
+    scenario: Scenario, forwards: int
+) -> None:
+    program = (
+        replace(event, forwards=forwards) if isinstance(event, Backward) else event for event in scenario.program
+    )
+    often = replace(scenario, program=tuple(program))
+    expected = expect(often, "sum then divide")
+    assert expected.gradients.keys() == expect(scenario, "sum then divide").gradients.keys()
+    assert disagreements(OneProcess(often, "sum then divide", [*range(often.world_size)]).run(), expected) == []
+
+
 JOINING = Claims(joins=DIVISORS, unused="untouched", tied=True, several_dtypes=True)
 
 

@@ -29,6 +29,7 @@ from oracle.program import (
 from properties.claims import Claims
 from properties.strategies import exact_scenarios
 from properties.strategies.features import FEATURES
+from properties.test_accumulation import after_two_forwards
 from properties.tests.test_strategies import ALL, PLAIN
 
 Holds = Callable[[Scenario], bool]
@@ -40,18 +41,20 @@ BOTH = (Backward(((0, 1), (0, 1))), Finish())
 SMALLEST = Scenario(2, (ONE,), SYNCHRONIZED)
 
 
+SHRINKING = settings(
+    max_examples=1000,
+    database=None,
+    derandomize=True,
+    deadline=None,
+    report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
 def minimal(holds: Holds, claims: Claims = ALL, hook_orders: str = "any", has: tuple[str, ...] = ()) -> Scenario:
     """What such a scenario shrinks to."""
-    quiet = settings(
-        max_examples=1000,
-        database=None,
-        derandomize=True,
-        deadline=None,
-        report_multiple_bugs=False,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    return find(exact_scenarios(claims, hook_orders, has), holds, settings=quiet)
+    return find(exact_scenarios(claims, hook_orders, has), holds, settings=SHRINKING)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,11 @@ SMALLEST_WITH: dict[str, Scenario] = {
 @pytest.mark.parametrize("feature", FEATURES)
 def test_shrinks_to_the_smallest_scenario_that_has_what_is_asked_for(feature: str) -> None:
     assert minimal(lambda s: True, has=(feature,)) == SMALLEST_WITH[feature]
+
+
+def test_shrinks_to_the_smallest_scenario_in_which_a_backward_follows_two_forwards() -> None:
+    smallest = Scenario(2, (ONE,), (Backward(((0,), (0,)), forwards=2), Finish()))
+    assert find(after_two_forwards(ALL), lambda s: True, settings=SHRINKING) == smallest
 
 
 SHRUNK: dict[str, tuple[Holds, Scenario]] = {

@@ -35,6 +35,7 @@ ALL = Claims(
     bucket_cap=True,
     several_dtypes=True,
     unused="untouched",
+    forwards=True,
     raises=True,
     freezing=True,
     tied=True,

@@ -26,7 +26,7 @@ from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.strategies.within import beyond
-from properties.test_accumulation import split_and_whole, without_local
+from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
@@ -147,6 +147,26 @@ def test_what_is_not_claimed_is_seen_before_it_runs(what: str) -> None:
         assert not beyond(ALL, scenario)
         if holds(scenario) and (what != "different orders" or FEATURES["unused"].occurs(scenario)):
             assert beyond(claims, scenario), repr(scenario)
+
+
+def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and_the_law_asks_for_them() -> None:
+    claims, found = replace(ALL, buffers="each"), list[Scenario]()
+
+    @seed(0)
+    @given(after_two_forwards(claims))
+    @settings(max_examples=100, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
+    def draw(scenario: Scenario) -> None:
+        found.append(scenario)
+
+    draw()
+    counts = [[batch.forwards for batch in scenario.microbatches] for scenario in found]
+    assert all(max(each) == 2 for each in counts)
+    assert any(min(each) == 1 for each in counts)  # one micro-batch, and not another
+    assert any(batch.forwards == 2 and not batch.synchronize for scenario in found for batch in scenario.microbatches)
+    assert any(scenario.broadcast_buffers for scenario in found)
+    assert {beyond(claims, scenario) for scenario in found} == {""}
+    less = replace(claims, forwards=False)
+    assert {beyond(less, scenario) for scenario in found} == {"several forwards before a backward"}
 
 
 def test_what_a_law_makes_of_a_scenario_may_go_beyond_what_is_claimed() -> None:
