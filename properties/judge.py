@@ -105,6 +105,19 @@ def states_equal(run: Run, headline: str) -> None:
                 compare(run, headline, name, place, rank, actual, wanted)
 
 
+def evaluations_equal(run: Run, headline: str) -> None:
+    """Every rank's evaluations, as far as they were seen to read parameters, read those that it held after the last
+    event that changed any, bit for bit; or, where it computes in another dtype, these converted to that.
+    """
+    for rank, seen in enumerate(run.observations):
+        held = {-1: seen["initial"], **seen["parameters"]}
+        for place, values in seen["evaluated"].items():
+            last = held[max(each for each in held if each < place)]
+            pairs_read = zip(values, last, strict=True)
+            wanted = [None if read is None else each.astype(read.dtype) for read, each in pairs_read]
+            compare(run, headline, "parameter", place, rank, values, wanted)
+
+
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
     """Every rank holds these parameters after construction."""
     for rank, seen in enumerate(run.observations):

@@ -42,8 +42,16 @@ def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
     return values.contiguous(memory_format=torch.channels_last) if layout == "channels last" else values
 
 
+class Home(nn.Module):
+    """A module of a probe. ``read``: the values of its parameters that forward has read in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: dict[int, npt.NDArray[np.generic] | None] = {}
+
+
 def products(
-    homes: Sequence[nn.Module],
+    homes: Sequence[Home],
     kind: str,
     coefficients: Sequence[torch.Tensor],
     run: Iterable[int],
@@ -53,6 +61,8 @@ def products(
     loss = torch.zeros((), device=place())
     for index in run:
         parameter = getattr(homes[index], parameter_name(index))
+        if not homes[index].training:
+            homes[index].read[index] = to_numpy(parameter)
         if index == fails_at:
             parameter = _Fails.apply(parameter)
         values = parameter if kind == "linear" else parameter.square() / 2
@@ -60,7 +70,7 @@ def products(
     return loss
 
 
-class Unit(nn.Module):
+class Unit(Home):
     """A submodule: some of the parameters, and their part of the loss, as `products` takes it."""
 
     def forward(
@@ -70,7 +80,7 @@ class Unit(nn.Module):
         return products((self,) * len(coefficients), kind, coefficients, run, fails_at)
 
 
-class Probe(nn.Module):
+class Probe(Home):
     """The model of a scenario, holding the given initial values, and the buffers of a rank.
 
     ``increment``: what forward adds to its buffers. ``fails``: where the next forward or backward raises. ``frozen``:
@@ -82,7 +92,7 @@ class Probe(nn.Module):
         self.kind, self.buffer_count = scenario.probe, len(scenario.buffers)
         self.increment, self.fails, self.frozen = 0, "", frozenset[int]()
         # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
-        self.homes: tuple[nn.Module, ...] = (self,) * len(scenario.parameters)
+        self.homes: tuple[Home, ...] = (self,) * len(scenario.parameters)
         if scenario.units:
             units = [Unit() for _ in scenario.units]
             for number, unit in enumerate(units):

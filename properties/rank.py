@@ -52,7 +52,8 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
-    before which the rank has run out of micro-batches; ``initial`` parameters after construction; ``hooks``: for each
+    before which the rank has run out of micro-batches; ``evaluated``: the parameters as each Evaluate read them;
+    ``initial`` parameters after construction; ``hooks``: for each
     micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
     ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up to, served
     construction (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
@@ -128,7 +129,7 @@ class Rank(Wrapped):
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
             case Evaluate():
-                self.evaluate()
+                seen["evaluated"][place] = self.evaluate()
             case Join():
                 self.window.enter_context(adapter.joining(self.wrapped, event.divide_by))
             case EndJoin():
@@ -182,9 +183,11 @@ class Rank(Wrapped):
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
 
-    def evaluate(self) -> None:
-        """A forward that no backward follows."""
+    def evaluate(self) -> list[Any]:
+        """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""
         inputs = self.filled_with(0.0)
+        for home in self.probe.homes:
+            home.read.clear()
         both = [module for module in (self.wrapped, self.probe) if isinstance(module, torch.nn.Module)]
         for module in both:
             module.eval()
@@ -192,6 +195,7 @@ class Rank(Wrapped):
             self.wrapped(inputs, range(len(inputs)))
         for module in both:
             module.train()
+        return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
     def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
         """Coefficients as the model takes them."""

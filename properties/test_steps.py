@@ -1,8 +1,21 @@
 """P12: what a step does to parameters and to the optimizer's state."""
 
+import itertools
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, SetHyperparameters, Step, ZeroGrad
+from oracle.program import (
+    Backward,
+    Evaluate,
+    Finish,
+    Hyperparameters,
+    Parameter,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
@@ -17,6 +30,8 @@ ONE_SITS_OUT = Scenario(2, _PAIR, (*_WINDOW, *_WITHOUT_THE_SECOND), optimizer="A
 NEW_RATE = Scenario(
     2, _PAIR, (*_WINDOW, SetHyperparameters(Hyperparameters(learning_rate=0.25)), *_WINDOW), learning_rate=0.5
 )
+
+EVALUATED = Scenario(2, _PAIR, (*_WINDOW, Evaluate()))
 
 
 def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -114,3 +129,35 @@ def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenar
     trial.witnessed["hyper-parameters changed between steps"] += Step in kinds[: kinds.index(SetHyperparameters)]
     words = "A step does not use the hyper-parameters that were set."
     judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))
+
+
+def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Evaluations at the start and after every step, in models without buffers that are broadcast at each forward."""
+
+    def evaluated(scenario: Scenario) -> Scenario:
+        events = ((event, Evaluate()) if isinstance(event, Step) else (event,) for event in scenario.program)
+        return replace(scenario, program=(Evaluate(), *itertools.chain.from_iterable(events)))
+
+    once = replace(claims, buffers=claims.buffers and "initial")
+    return exact_scenarios(once, has=("step",)).map(evaluated)
+
+
+@law(
+    "P12",
+    evaluated_around_each_step,
+    needs=lambda claims: claims.evaluates,
+    witnesses={"an evaluation after a step was seen to read parameters": EVALUATED},
+)
+def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario: Scenario) -> None:
+    """A forward without autograd reads the parameters of the last step, bit for bit, on every rank.
+
+    Why: by its result models are chosen and runs are stopped, and training that goes on rightly says nothing of it.
+    Holds without an oracle. Broken where what was gathered, cast or copied for an earlier evaluation is used again, or
+    where only a forward that trains waits for what a step has sent.
+    """
+    run = trial.run(scenario)
+    evaluated = run.observations[0]["evaluated"].values()
+    trial.witnessed["an evaluation after a step was seen to read parameters"] += all(
+        read is not None for each in evaluated for read in each
+    )
+    judge.evaluations_equal(run, "An evaluation reads other parameters than the last step has left.")

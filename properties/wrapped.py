@@ -25,7 +25,7 @@ class Wrapped:
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
     ) -> None:
         self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
-        kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers")
+        kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers", "evaluated")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds}
         self.seen |= {"hooks": [], "looks": [], "built": [], "local": []}
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}

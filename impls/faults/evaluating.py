@@ -1,5 +1,6 @@
-"""Wrappers that take every forward for the first half of a micro-batch (P5)."""
+"""Wrappers that take every forward for the first half of a micro-batch (P5), or evaluate with what once was (P12)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -7,10 +8,13 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
+from impls.zero1 import Zero1
 from impls.zero3 import Call, Zero3
 
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)
+AS_STEPPED = ("test_an_evaluation_reads_what_the_last_step_has_left",)
 
 
 class CountsForwards(StaticBuckets):
@@ -61,3 +65,78 @@ class RankZeroEvaluates(NaiveAccumulation):
         if not self.training and dist.get_rank() == 0:
             dist.all_reduce(torch.ones((), device=self.device))
         return super().forward(*inputs, **named)
+
+
+class KeepsACopyToEvaluate(NaiveAccumulation):
+    """Evaluates with a copy of the parameters that its first evaluation has made."""
+
+    known_fault = "every evaluation computes what the first one did"
+    source = "recipe: a cache that is made in evaluation mode and outlives a step"
+    killed_by = AS_STEPPED
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, maybe with other tensors."""
+        if torch.is_grad_enabled():
+            return super().forward(*inputs, **named)
+        if not hasattr(self, "_copy"):
+            self._copy = {name: each.detach().clone() for name, each in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, self._copy, inputs, named)
+
+
+class GathersOnceToEvaluate(Zero3):
+    """Keeps what it has gathered for an evaluation, for the next one; what trains gathers anew."""
+
+    known_fault = "from the second on, evaluations use the parameters of the first"
+    source = "recipe: as FSDP2 of torch 2.13 (properties/FINDINGS.md), but in evaluations alone"
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    killed_by = AS_STEPPED
+
+    def __init__(self, module: nn.Module) -> None:
+        self._kept: dict[Flat, list[tuple[nn.Parameter, torch.Tensor]]] = {}
+        super().__init__(module)
+
+    def _gather(self, flats: list[Flat]) -> None:
+        if torch.is_grad_enabled():
+            return super()._gather(flats)
+        for flat in flats:
+            if not self._users[flat]:
+                if flat not in self._kept:
+                    whole = flat.all_gather(self._shards, flat.members[0].dtype)
+                    self._kept[flat] = [(member, each.clone()) for member, each in whole.items()]
+                for member, each in self._kept[flat]:
+                    member.untyped_storage().resize_(member.nbytes)
+                    member.data.copy_(each)
+            self._users[flat] += 1
+        return None
+
+
+class GathersToTrain(Zero1):
+    """What a step has changed elsewhere is gathered by the next forward that trains."""
+
+    known_fault = "an evaluation right after a step reads the elements of other ranks as they were before"
+    source = "recipe: overlap the gather after a step with the next micro-batch, and forget the evaluation in between"
+    claims = {**Zero1.claims, "lean": False, "slices": None, "moves": None, "cost": False, "same_bits": False}
+    killed_by = AS_STEPPED
+
+    _stale = False
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """Only what is this rank's own."""
+        for member, piece in stepped.items():
+            self.values(member).copy_(piece)
+        self._stale = True
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, after what it has to wait for."""
+        if self._stale and torch.is_grad_enabled():
+            self._stale = False
+            super().publish({member: self.values(member) for member in self.flat_of})
+        return super().forward(*inputs, **named)
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        """Every parameter by name, put together from what each rank has of its own."""
+        wholes = (
+            flat.all_gather({member: self.values(member) for member in flat.members}, flat.members[0].dtype)
+            for flat in self.flats
+        )
+        return {self._names[member]: each.clone() for whole in wholes for member, each in whole.items()}

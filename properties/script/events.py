@@ -149,8 +149,11 @@ class Writer:
                 return self.save(event)
             case Evaluate():
                 lines = ["model.increment = 0"] if self.scenario.buffers else []
-                lines += ["model.eval()", "with torch.no_grad():"]
-                return [*lines, "    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))", "model.train()"]
+                lines += ["for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
+                lines += ["        module.eval()", "with torch.no_grad():"]
+                lines += ["    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))"]
+                lines += ["for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
+                return [*lines, "        module.train()", *self.read(number)]
             case Join():
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
@@ -184,6 +187,14 @@ class Writer:
             return [*lines, *run]
         nested = ["    with wrapped.no_sync():", "        pass"] if event.nested else []
         return [*lines, "with wrapped.no_sync():", *nested, *(f"    {line}" for line in run)]
+
+    def read(self, number: int) -> list[str]:
+        """What an evaluation must have read: what the parameters were last."""
+        if self.expected is None:
+            return ['print(f"rank {rank}: the values read are", read, flush=True)']
+        known = {-1: self.expected.initial, **self.expected.parameters}
+        last = known[max(each for each in known if each < number)]
+        return compare("the value read", "read", by_name(last))
 
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.events import Backward, Raise
+from oracle.events import Backward, Evaluate, Raise
 from oracle.fingerprint import initial_parameters
 from oracle.program import Scenario
 from oracle.state import initial_buffers
@@ -115,8 +115,11 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
     product = "p" if linear else "p.square() / 2"
-    lines = ["", "", "def products(module, coefficients, order, fails_at=None):"]
+    evaluates = any(isinstance(event, Evaluate) for event in scenario.program)
+    lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
+    lines += ["", "", "def products(module, coefficients, order, fails_at=None):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
+    lines += ["        if not module.training:", "            read[name] = p.detach().clone()"] if evaluates else []
     lines += ["        if name == fails_at:", "            p = Fails.apply(p)"] if raises else []
     lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
     lines += ["    return loss"]
