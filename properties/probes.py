@@ -158,8 +158,9 @@ def to_numpy(tensor: torch.Tensor | None) -> npt.NDArray[np.generic] | None:
     """A copy of the tensor's values in their own dtype."""
     if tensor is None:
         return None
-    values = tensor.detach().cpu()
+    # Copied first: a storage that NumPy has seen can no longer be resized, which its owner may want to do.
+    values = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if values.dtype is torch.bfloat16:
-        return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16).copy()
-    copy: npt.NDArray[np.generic] = values.numpy().copy()
-    return copy
+        return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    array: npt.NDArray[np.generic] = values.numpy()
+    return array
