@@ -4,6 +4,7 @@ over a module of `properties`.
 
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
             sys.path.insert(0, folder)
     device.choose()
     option, is_worker = config.getoption, hasattr(config, "workerinput")
-    if not is_worker:  # a time limit's signal ends a run as Ctrl-C does: the verdicts so far are told and kept
+    if not is_worker and threading.current_thread() is threading.main_thread():
+        # A time limit's signal ends a run as Ctrl-C does: the verdicts so far are told and kept.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     names = option("--impl")
     try:
