@@ -2,6 +2,7 @@
 over a module of `properties`.
 """
 
+import functools
 import signal
 import sys
 import threading
@@ -55,9 +56,10 @@ def pytest_configure(config: pytest.Config) -> None:
             sys.path.insert(0, folder)
     device.choose()
     option, is_worker = config.getoption, hasattr(config, "workerinput")
-    if not is_worker and threading.current_thread() is threading.main_thread():
-        # A time limit's signal ends a run as Ctrl-C does: the verdicts so far are told and kept.
+    usual = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if usual and not is_worker:  # a time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        config.add_cleanup(functools.partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     names = option("--impl")
     try:
         workers = bool(getattr(config.option, "numprocesses", None))

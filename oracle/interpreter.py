@@ -149,9 +149,8 @@ def _backward(state: State, event: Backward) -> None:
         raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
     joining.leave(state, event.gone)
     ranks, batch = state.scenario.world_size, state.batch
-    due = state.broadcast_due or (event.synchronize and event.forwards > 1)  # also before the second forward
     for buffer in state.buffers:
-        if state.scenario.broadcast_buffers and due:
+        if state.scenario.broadcast_buffers and state.broadcast_due:
             buffer[:] = buffer[0]
         buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
     state.broadcast_due = event.synchronize

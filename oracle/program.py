@@ -65,7 +65,8 @@ The events:
                on; once backward has begun all gradients are dropped, on every rank.
 
 After construction every rank holds rank 0's parameters and buffers. With ``broadcast_buffers`` buffers become rank 0's
-again at the beginning of the first forward and of each that follows a synchronizing one (as torch's DDP does).
+again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does). Some
+broadcast them before each forward that follows a synchronizing one: where that differs, a program is not well-formed.
 
 Three things on which practice differs are named choices that an implementation claims, never silent preferences:
 how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used (``UNUSED``: its gradient stays

@@ -131,6 +131,9 @@ def _check_program(scenario: "Scenario") -> None:
         if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
         _check_event(scenario, event, trained, gradients, unscaled)
+        again = isinstance(event, Backward) and event.synchronize and event.forwards > 1 and unsynchronized
+        if again and scenario.buffers and scenario.broadcast_buffers:
+            raise ValueError(f"{event!r} leaves open before which forward buffers are broadcast: have none")
         match event:
             case Backward():
                 unsynchronized, gradients = not event.synchronize, True

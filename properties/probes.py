@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -49,6 +50,12 @@ class Home(nn.Module):
         super().__init__()
         self.read: dict[int, npt.NDArray[np.generic] | None] = {}
 
+    def note(self, index: int, parameter: torch.Tensor) -> None:
+        """Keeps what was read, where that has values that can be had: not while forward is compiled or traced."""
+        if not torch.compiler.is_compiling():
+            with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, and of functional transforms
+                self.read[index] = to_numpy(parameter)
+
 
 def products(
     homes: Sequence[Home],
@@ -62,7 +69,7 @@ def products(
     for index in run:
         parameter = getattr(homes[index], parameter_name(index))
         if not homes[index].training:
-            homes[index].read[index] = to_numpy(parameter)
+            homes[index].note(index, parameter)
         if index == fails_at:
             parameter = _Fails.apply(parameter)
         values = parameter if kind == "linear" else parameter.square() / 2
@@ -161,6 +168,6 @@ def to_numpy(tensor: torch.Tensor | None) -> npt.NDArray[np.generic] | None:
     # Copied first: a storage that NumPy has seen can no longer be resized, which its owner may want to do.
     values = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if values.dtype is torch.bfloat16:
-        return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    array: npt.NDArray[np.generic] = values.numpy()
+        return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16).copy()
+    array: npt.NDArray[np.generic] = values.numpy().copy()  # once more, so that no storage of torch's stays behind
     return array

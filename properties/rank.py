@@ -52,8 +52,8 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
-    before which the rank has run out of micro-batches; ``evaluated``: the parameters as each Evaluate read them;
-    ``initial`` parameters after construction; ``hooks``: for each
+    before which the rank has run out of micro-batches; ``evaluated``: the parameters as each Evaluate has read them
+    (None: not seen to); ``initial`` parameters after construction; ``hooks``: for each
     micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
     ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up to, served
     construction (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
@@ -192,7 +192,7 @@ class Rank(Wrapped):
         for module in both:
             module.eval()
         with torch.no_grad():
-            self.wrapped(inputs, range(len(inputs)))
+            self.wrapped(inputs, tuple(range(len(inputs))))
         for module in both:
             module.train()
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]

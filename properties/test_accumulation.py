@@ -99,14 +99,22 @@ def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
 
     def twice(scenario: Scenario, which: int) -> Scenario:
         chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
-        numbers = itertools.count()
-        program = (
-            replace(event, forwards=2) if isinstance(event, Backward) and next(numbers) in chosen else event
-            for event in scenario.program
-        )
+        numbers, held = itertools.count(), False  # whether the last micro-batch was inside `no_sync`
+        program: list[Event] = []
+        for event in scenario.program:
+            if isinstance(event, Backward):
+                two = next(numbers) in chosen and not (scenario.broadcast_buffers and held and event.synchronize)
+                program.append(replace(event, forwards=2 if two else 1))
+                held = not event.synchronize
+            else:
+                program.append(event)
         return replace(scenario, program=tuple(program))
 
-    return st.builds(twice, exact_scenarios(claims), st.integers(0, 255))
+    drawn = exact_scenarios(claims)
+    if claims.buffers is not None:  # which may be broadcast in between
+        drawn |= exact_scenarios(claims, has=("buffers",))
+    made = st.builds(twice, drawn, st.integers(0, 255))
+    return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))
 
 
 @law("P3", after_two_forwards, needs=lambda claims: claims.forwards)

@@ -151,6 +151,15 @@ class RankReport:
 
 Outcome = tuple[RankReport, ...]
 
+
+def also_lost(outcome: Outcome, how: str) -> Outcome:
+    """The outcome, with a process that has ended between two examples told as left behind. ``how``: empty: none has."""
+    if not how:
+        return outcome
+    first, *others = outcome
+    return (replace(first, left=(*first.left, f"a process that {how} after its example")), *others)
+
+
 # An order of reduction. A tree is a member of the group, or a pair of trees that one addition combines: ((2, 1), 0) is
 # (x[2] + x[1]) + x[0]. An order has (lo, hi, tree) for the elements lo <= i < hi, in turn, of the whole.
 Tree = int | Sequence[Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from worlds import process
 from worlds.blame import blame, disagreement
-from worlds.contract import MESSAGES, Job, Outcome, RankError, RankReport
+from worlds.contract import MESSAGES, Job, Outcome, RankError, RankReport, also_lost
 from worlds.serving import Setup, serve
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
@@ -42,12 +42,14 @@ class PoolWorld:
         if self.ranks is not None and job.world_size > self.ranks:
             raise ValueError(f"the {self.name} world has {self.ranks} ranks here, so none of {job.world_size} can run")
         try:
-            # A rank that has died since the last example is no fault of this one.
-            if self._served >= process.LIFETIME or any(child.gone() for child in self._pool):
+            # A rank that has died since the last example is no failure of this one, but is told with it.
+            lost = next(filter(None, (child.ended() for child in self._pool)), "")
+            if self._served >= process.LIFETIME or lost:
                 self.close()
             try:
                 self._make_ready(job.world_size)
-            except process.Died:
+            except process.Died as died:
+                lost = lost or str(died)
                 self.close()
                 self._make_ready(job.world_size)
             self._served += 1
@@ -59,7 +61,7 @@ class PoolWorld:
         except BaseException:  # Ctrl-C: answers to this example may still come, so nobody may read on
             self.close()
             raise
-        outcome = tuple(reports[rank] for rank in range(job.world_size))
+        outcome = also_lost(tuple(reports[rank] for rank in range(job.world_size)), lost)
         if any(report.error or report.left for report in outcome) or _left_over(outcome):
             self.close()
         return outcome

@@ -192,9 +192,9 @@ class Child:
             self._process.join(5)
             raise Died(self._ended or _how_it_ended(self._process.exitcode)) from None
 
-    def gone(self) -> bool:
-        """Whether its process has ended, as far as that is known without asking it."""
-        return not self._process.is_alive()
+    def ended(self) -> str:
+        """How its process has ended, as far as that is known without asking it; empty while it runs."""
+        return "" if self._process.is_alive() else _how_it_ended(self._process.exitcode)
 
     def watch(self) -> None:
         """Ends a child that is stopped or holds too much memory, and cuts its log; looks once in a while only."""

@@ -117,9 +117,9 @@ class RemoteChild(process.Child):
             raise process.Died(content)
         return content
 
-    def gone(self) -> bool:
+    def ended(self) -> str:
         """Told with the next answer."""
-        return False
+        return ""
 
     def watch(self) -> None:
         """The agent does it."""

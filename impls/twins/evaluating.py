@@ -1,11 +1,13 @@
 """Wrappers that do more in an evaluation than others, and are right."""
 
+import copy
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 
 
@@ -25,3 +27,27 @@ class CountsEvaluations(StaticBuckets):
             dist.all_reduce(one)
             self.evaluated += one
         return super().forward(*inputs, **named)
+
+
+class EvaluatesInDouble(NaiveAccumulation):
+    """Evaluates with the parameters as they are now, in float64."""
+
+    odd = "an evaluation reads other tensors, of another dtype, that it makes of the parameters each time"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, in an evaluation with other tensors."""
+        if torch.is_grad_enabled():
+            return super().forward(*inputs, **named)
+        wide = {name: parameter.double() for name, parameter in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, wide, inputs, named)
+
+
+class EvaluatesACopy(NaiveAccumulation):
+    """Evaluates a copy of the module, made each time."""
+
+    odd = "the module itself is never called for an evaluation"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, or a copy's."""
+        module = self.module if torch.is_grad_enabled() else copy.deepcopy(self.module)
+        return module(*inputs, **named)

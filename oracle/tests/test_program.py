@@ -13,6 +13,7 @@ from oracle.program import (
     EVENTS,
     NAMES,
     Backward,
+    Buffer,
     Clip,
     EndJoin,
     Finish,
@@ -167,6 +168,14 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
         ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
         ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
+        (
+            {
+                "program": (LOCAL, replace(BATCH[0], forwards=2), Finish()),
+                "buffers": (Buffer((1,)),),
+                "broadcast_buffers": True,
+            },
+            "forwards=2) leaves open before which forward buffers are broadcast",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_with_the_value(changes: dict[str, Any], why: str) -> None:

@@ -149,7 +149,7 @@ class Writer:
                 return self.save(event)
             case Evaluate():
                 lines = ["model.increment = 0"] if self.scenario.buffers else []
-                lines += ["for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
+                lines += ["read.clear()", "for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
                 lines += ["        module.eval()", "with torch.no_grad():"]
                 lines += ["    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))"]
                 lines += ["for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
@@ -189,12 +189,15 @@ class Writer:
         return [*lines, "with wrapped.no_sync():", *nested, *(f"    {line}" for line in run)]
 
     def read(self, number: int) -> list[str]:
-        """What an evaluation must have read: what the parameters were last."""
+        """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the
+        numbers may be others.
+        """
         if self.expected is None:
             return ['print(f"rank {rank}: the values read are", read, flush=True)']
         known = {-1: self.expected.initial, **self.expected.parameters}
         last = known[max(each for each in known if each < number)]
-        return compare("the value read", "read", by_name(last))
+        same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
+        return compare("the value read", same, by_name(last))
 
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""

@@ -3,7 +3,7 @@
 from multiprocessing.connection import Connection
 
 from worlds import process
-from worlds.contract import Job, Outcome, RankError, RankReport
+from worlds.contract import Job, Outcome, RankError, RankReport, also_lost
 
 
 def _serve(connection: Connection) -> None:
@@ -30,7 +30,8 @@ class SimWorld:
 
     def run(self, job: Job) -> Outcome:
         """One example; a child that hangs or dies is replaced, and every rank's report says so."""
-        if self._served >= process.LIFETIME or (self._child is not None and self._child.gone()):
+        lost = "" if self._child is None else self._child.ended()
+        if self._served >= process.LIFETIME or lost:
             self.close()
         if self._child is None:
             self._served = 0
@@ -47,7 +48,7 @@ class SimWorld:
             raise
         if answered:
             try:
-                outcome: Outcome = child.receive()
+                outcome = also_lost(child.receive(), lost)
                 if any(report.left or (report.error and report.error.kind == "not runnable") for report in outcome):
                     self.close()
                 return outcome

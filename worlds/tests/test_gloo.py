@@ -227,8 +227,11 @@ def test_a_rank_that_dies_between_two_examples_is_no_fault_of_the_next(ranks: in
     try:
         first = pids(world, 2)
         os.kill(first[0], signal.SIGKILL)
-        while not world._pool[0].gone():
+        while not world._pool[0].ended():
             time.sleep(0.01)
-        assert not set(first) & set(pids(world, ranks))
+        outcome = run_calls(world, [[USUAL]] * ranks)
+        assert not set(first) & {result["pid"] for result in results(outcome)}
+        assert outcome[0].left == ("a process that was killed by SIGKILL after its example",)
+        assert all(report.left == () for report in run_calls(world, [[USUAL]] * ranks))
     finally:
         world.close()

@@ -278,9 +278,12 @@ def test_a_process_that_is_lost_between_two_examples_is_no_fault_of_the_next() -
         (first, _) = results(run_calls(world, [[USUAL]] * 2))
         assert world._child is not None
         os.kill(first["pid"], signal.SIGKILL)
-        while not world._child.gone():
+        while not world._child.ended():
             time.sleep(0.01)
-        assert results(run_calls(world, [[USUAL]] * 2))
+        outcomes = [run_calls(world, [[USUAL]] * 2) for _ in range(2)]
+        assert all(map(results, outcomes))
+        told = "a process that was killed by SIGKILL after its example"
+        assert [report.left for outcome in outcomes for report in outcome] == [(told,), (), (), ()]
     finally:
         world.close()
 
