@@ -54,9 +54,13 @@ def room(call: Collective, dtypes: Sequence[str]) -> int:
     """
     if call.dtype in dtypes:
         return call.count
-    if call.dtype in FORMATS:
+    if call.dtype in FORMATS or not call.count:  # a barrier has no dtype
         return 0
-    return call.count * np.dtype(call.dtype).itemsize // min(FORMATS[dtype].bytes for dtype in dtypes)
+    try:
+        width = np.dtype(call.dtype).itemsize
+    except TypeError:  # one that NumPy does not know: as wide as any
+        width = np.dtype(np.complex128).itemsize
+    return call.count * width // min(FORMATS[dtype].bytes for dtype in dtypes)
 
 
 def on_the_wire(dtype: str, wire: str) -> str:

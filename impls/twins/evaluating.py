@@ -1,6 +1,5 @@
 """Wrappers that do more in an evaluation than others, and are right."""
 
-import copy
 from typing import Any
 
 import torch
@@ -40,14 +39,3 @@ class EvaluatesInDouble(NaiveAccumulation):
             return super().forward(*inputs, **named)
         wide = {name: parameter.double() for name, parameter in self.module.named_parameters()}
         return torch.func.functional_call(self.module, wide, inputs, named)
-
-
-class EvaluatesACopy(NaiveAccumulation):
-    """Evaluates a copy of the module, made each time."""
-
-    odd = "the module itself is never called for an evaluation"
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward, or a copy's."""
-        module = self.module if torch.is_grad_enabled() else copy.deepcopy(self.module)
-        return module(*inputs, **named)

@@ -9,6 +9,7 @@ from properties.catalogue import every_fault, every_law
 from properties.hold import unwitnessed
 from properties.implementations import CORRECT, Implementation, described, look_up
 from properties.law import Law, concerns
+from properties.search import search
 from properties.tests.idle import ONLY_BEGINS
 from properties.trial import SENT, Trial
 from properties.verdict import LawBroken
@@ -34,3 +35,11 @@ def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: W
         unwitnessed(law, trial)
     assert trial.witnessed["ran to its end"]
     assert not trial.witnessed[SENT]
+
+
+def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothing(sim: World) -> None:
+    law = every_law()["test_an_evaluation_reads_what_the_last_step_has_left"]
+    name = "properties.tests.user_code:EvaluatesACopy"
+    trial = Trial(described(name, adapter.describe(name)), sim)
+    assert search(law, trial, 20, seed_value=0).failures == []
+    assert unwitnessed(law, trial) == ["an evaluation after a step was seen to read parameters"]

@@ -1,6 +1,7 @@
 """What somebody could hand over with ``--impl``, right and wrong, and what ranks run in the tests of `properties`."""
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from properties.probes import to_numpy
 
@@ -83,6 +85,15 @@ class WaitsForNobody(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         return self.module(*inputs)
+
+
+class EvaluatesACopy(NaiveAccumulation):
+    """Never calls the module itself for an evaluation."""
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, or a copy's."""
+        module = self.module if torch.is_grad_enabled() else copy.deepcopy(self.module)
+        return module(*inputs, **named)
 
 
 class Model(nn.Module):
