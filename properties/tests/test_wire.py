@@ -18,10 +18,8 @@ WIDE = ("float32", "float64")
         (Collective("all_gather", "", "bool", 8, -1, "default"), 2),
         (Collective("all_gather", "", "float8_e4m3fn", 8, -1, "default"), 2),
         (Collective("all_gather", "", "complex64", 3, -1, "default"), 6),
-        (
-            Collective("all_gather", "", "bits8", 3, -1, "default"),
-            12,
-        ),  # NumPy has none, so it is taken for the widest
+        # NumPy does not know it, so it is taken for the widest.
+        (Collective("all_gather", "", "bits8", 3, -1, "default"), 12),
     ],
     ids=str,
 )
