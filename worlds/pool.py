@@ -78,7 +78,7 @@ class PoolWorld:
         if self._folder is None:
             self._served = 0
             self._met = set()
-            self._folder = tempfile.TemporaryDirectory(prefix=f"lockstep-{self.name}-")
+            self._folder = process.new_folder()
             self._setup = replace(self._setup, store=self.new_store(Path(self._folder.name)))
         if missing := range(len(self._pool), size):
             self.prepare(size)

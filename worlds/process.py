@@ -11,12 +11,14 @@ and its log are watched.
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import mmap
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
 import resource
+import shutil
 import signal
 import struct
 import sys
@@ -92,7 +94,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     if (pid := os.fork()) > 0:
         connection.close()
-        _guard(pid)
+        _guard(pid, Path(log).parent.parent)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that `Leftovers` sees what a daemon's parent has left
     os.setpgid(0, 0)
@@ -109,8 +111,11 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     os._exit(0)  # an implementation's own threads must not keep the process
 
 
-def _guard(pid: int) -> NoReturn:
-    """Stays behind a child: when the child ends, or the fork server, ends all that the child has started."""
+def _guard(pid: int, folder: Path) -> NoReturn:
+    """Stays behind a child: when the child ends, or the fork server, ends all that the child has started.
+
+    Where the fork server went first, the supervisor was killed: then its folder is left, and goes too.
+    """
 
     def end(*_: object) -> None:
         while left := descendants(os.getpid()):
@@ -118,6 +123,7 @@ def _guard(pid: int) -> NoReturn:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0] > 0:
                     pass
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
@@ -155,11 +161,21 @@ def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -
         _PROGRESS.pack_into(_progress, 0, count, place, group.encode(), call.encode())
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="lockstep-")
+
+
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """An empty folder, in the one that this process has for all its children; both go with it, however it ends."""
+    return tempfile.TemporaryDirectory(dir=_folder().name)
+
+
 class Child:
     """One supervised process that runs ``serve(connection, *arguments)``. ``rank``: that it is to be, if of several."""
 
     def __init__(self, serve: Callable[..., None], *arguments: Any, rank: int = 0) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
+        self._folder = new_folder()
         self._log = str(Path(self._folder.name) / "log")
         self.connection, theirs = multiprocessing.Pipe()
         with _fork_server(rank % len(_SERVERS)) as context:

@@ -148,7 +148,7 @@ HANGS = """
 def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothing_is_left(
     tmp_path: Path, end: signal.Signals, world: str
 ) -> None:
-    """Not even a daemon that a rank has started."""
+    """Not even a daemon that a rank has started, or a folder."""
     (tmp_path / "hangs.py").write_text(textwrap.dedent(HANGS))
     setting = {"LOCKSTEP_TEST": str(tmp_path)}
     command = [
@@ -170,13 +170,14 @@ def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothin
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as pytest_itself:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not (tmp_path / "begun").exists() and time.monotonic() < deadline and pytest_itself.poll() is None:
                 time.sleep(0.02)
             assert (tmp_path / "begun").exists()
             pytest_itself.send_signal(end)
             output, _ = pytest_itself.communicate(timeout=20)
             assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
+            assert {path.name for path in tmp_path.glob("lockstep-*")} <= {"lockstep-report"}
         finally:
             for pid in [*marked(f"LOCKSTEP_TEST={tmp_path}"), pytest_itself.pid]:
                 with contextlib.suppress(ProcessLookupError):
