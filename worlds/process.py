@@ -168,6 +168,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:
     """An empty folder, in the one that this process has for all its children; both go with it, however it ends."""
+    Path(_folder().name).mkdir(exist_ok=True)  # a guard removes it where a fork server alone was killed
     return tempfile.TemporaryDirectory(dir=_folder().name)
 
 

@@ -52,6 +52,16 @@ def test_a_child_is_given_arguments_and_answers_messages() -> None:
     assert gone([pid])
 
 
+def test_a_fork_server_that_is_killed_takes_its_children_and_is_replaced(child: Child) -> None:
+    os.kill(process._SERVERS[0]._forkserver_pid, signal.SIGKILL)
+    with pytest.raises(Died, match="exited with code"):
+        answer(child)
+    another = start(served.echo, "hello")
+    another.send(1)
+    assert answer(another)[:2] == ("hello", 1)
+    another.kill()
+
+
 @pytest.mark.parametrize(
     ("order", "words"),
     [
@@ -176,6 +186,7 @@ def test_when_the_supervisor_goes_its_children_go(tmp_path: Path, then: str, end
             parent.send_signal(end)
         parent.wait(20)
         assert gone([*pids, *helpers])  # the fork server and the resource tracker too
+        assert not list(tmp_path.glob("lockstep-*"))
     finally:
         for left in (parent.pid, *helpers):
             with contextlib.suppress(ProcessLookupError):
