@@ -114,7 +114,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
 def _guard(pid: int, folder: Path) -> NoReturn:
     """Stays behind a child: when the child ends, or the fork server, ends all that the child has started.
 
-    Where the fork server went first, the supervisor was killed: then its folder is left, and goes too.
+    A supervisor that was killed has left its folder, which goes too.
     """
 
     def end(*_: object) -> None:
@@ -123,7 +123,9 @@ def _guard(pid: int, folder: Path) -> NoReturn:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0] > 0:
                     pass
-        shutil.rmtree(folder, ignore_errors=True)
+        supervisor = multiprocessing.parent_process()
+        if supervisor and not supervisor.is_alive():
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
@@ -168,7 +170,6 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:
     """An empty folder, in the one that this process has for all its children; both go with it, however it ends."""
-    Path(_folder().name).mkdir(exist_ok=True)  # a guard removes it where a fork server alone was killed
     return tempfile.TemporaryDirectory(dir=_folder().name)
 
 
