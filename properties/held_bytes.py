@@ -92,8 +92,9 @@ class Weighed(Rank):
     def construct(self) -> None:
         """Hooks registered now run after those of the implementation."""
         super().construct()
-        for name, module in self.probe.named_modules():
-            unit = int(name.removeprefix("unit") or -1)
+        numbers = map(self.scenario.unit, range(len(self.scenario.parameters)))
+        units = {home: unit for home, unit in zip(self.probe.homes, numbers, strict=True) if unit is not None}
+        for module, unit in {self.probe: -1, **units}.items():
             module.register_forward_pre_hook(lambda *_, unit=unit: self.weigh("forward", unit))
 
     def backward(self, event: Backward) -> None:

@@ -106,8 +106,9 @@ class Probe(Home):
                 self.register_module(f"unit{number}", unit)
             places = map(scenario.unit, range(len(scenario.parameters)))
             self.homes = tuple(self if number is None else units[number] for number in places)
-        # The module whose forward reads each: not the one that holds it, where another reads it.
-        self.readers = tuple(self if index in scenario.outside else home for index, home in enumerate(self.homes))
+        # The name of the module whose forward reads each, "" for this one: not of its home, where another reads it.
+        readers = map(scenario.reader, range(len(scenario.parameters)))
+        self.readers = tuple("" if unit is None else f"unit{unit}" for unit in readers)
         made: list[nn.Parameter] = []
         for index, (parameter, values) in enumerate(zip(scenario.parameters, initial, strict=True)):
             if parameter.tied is None:
@@ -150,11 +151,11 @@ class Probe(Home):
             getattr(self, f"buffer{index}").add_(self.increment)
         fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None
         loss = torch.zeros((), device=place())
-        for module, run in itertools.groupby(reversed(order), self.readers.__getitem__):
-            if module is self:
+        for unit, run in itertools.groupby(reversed(order), self.readers.__getitem__):
+            if not unit:
                 loss = loss + products(self.homes, self.kind, coefficients, run, fails_at)
-            else:
-                loss = loss + module(self.kind, coefficients, tuple(run), fails_at)
+            else:  # by name: a wrapper may have put a module of its own in the place of a unit
+                loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), fails_at)
         for index in self.frozen:
             if self.homes[index] is self:
                 loss = loss + getattr(self, parameter_name(index)).sum()

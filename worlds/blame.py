@@ -9,6 +9,8 @@ from itertools import combinations
 
 from worlds.contract import MESSAGES, Collective, RankError, RankReport
 
+IMPORTING = -1  # the count of a rank that has yet to begin
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -20,6 +22,8 @@ class Progress:
     call: str = ""
 
     def __str__(self) -> str:
+        if self.count == IMPORTING:
+            return "it was still importing"
         last = f", the last {self.call}" if self.call else ""
         return f"{self.count} collective{'s' * (self.count != 1)} launched{last}"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from worlds.contract import Array, Collective
 from worlds.together import Together
@@ -60,6 +61,17 @@ def flatten(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else _NOTHING
 
 
+# What backends send and write as it lies in memory, whatever its strides say: gloo so, NCCL refuses what has gaps.
+_AS_IT_LIES = ("all_reduce", "broadcast", "reduce")
+
+
+def as_it_lies(call: Collective, tensors: Tensors) -> Tensors:
+    """The elements where a backend looks for them: in place, as many as there are, from the first on."""
+    if call.operation not in _AS_IT_LIES or len(tensors) != 1 or tensors[0].is_contiguous():
+        return tensors
+    return [tensors[0].detach().as_strided((tensors[0].numel(),), (1,))]
+
+
 def to_numpy(flat: torch.Tensor) -> Array:
     """The same values in NumPy, which has neither bfloat16 nor float8: float32 holds each of their values."""
     array: Array = (flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat).cpu().numpy()
@@ -89,6 +101,7 @@ class DescribedGroup(dist.ProcessGroup):
     def __init__(self, rank: int, members: tuple[int, ...], label: str) -> None:
         super().__init__(rank, len(members))
         self.member, self.members, self.global_rank, self.label = rank, members, members[rank], label
+        self._name = ""
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """What C++ shows."""
@@ -96,9 +109,9 @@ class DescribedGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """The name under which c10d knows this group."""
-        name: str = dist.distributed_c10d._world.pg_names[self]
-        return name
+        """The name under which c10d knows this group, or has known it: it asks once more when it has forgotten it."""
+        self._name = c10d._world.pg_names.get(self, self._name)
+        return self._name
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -161,17 +174,20 @@ class DescribedGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Everybody's tensor, as a list, to all. Not all need be of one size."""
+        opts = opts or c10d.AllgatherOptions()
         takes = _uneven(outputs[0], inputs[0].numel(), len(self.members))
         call = self._describe("all_gather", inputs, takes=takes)
         return self.launch(call, inputs, outputs[0], lambda group: group.allgather(outputs, inputs, opts))
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Everybody's tensors: one list for each member."""
+        opts = opts or c10d.AllgatherOptions()
         call, written = self._describe("all_gather", inputs), [output for member in outputs for output in member]
         return self.launch(call, inputs, written, lambda group: group.allgather_coalesced(outputs, inputs, opts))
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
         """Everybody's tensor, end to end, to all."""
+        opts = opts or c10d.AllgatherOptions()
         call = self._describe("all_gather", [source])
         return self.launch(call, [source], [output], lambda group: group._allgather_base(output, source, opts))
 
@@ -229,6 +245,7 @@ class DescribedGroup(dist.ProcessGroup):
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """The n-th tensor of member m becomes the m-th of member n."""
+        opts = opts or c10d.AllToAllOptions()
         gives, takes = (tuple(tensor.numel() for tensor in tensors) for tensors in (inputs, outputs))
         call = self._describe("all_to_all", inputs, gives=gives, takes=takes)
         return self.launch(call, inputs, outputs, lambda group: group.alltoall(outputs, inputs, opts))
@@ -242,6 +259,7 @@ class DescribedGroup(dist.ProcessGroup):
         opts: Any = None,
     ) -> dist.Work:
         """The n-th part of member m's tensor becomes the m-th of member n's; parts are cut along dimension 0."""
+        opts = opts or c10d.AllToAllOptions()
         size = len(self.members)
         gives, takes = _rows(source, input_splits, size), _rows(output, output_splits, size)
         call = self._describe("all_to_all", [source], gives=gives, takes=takes)
@@ -256,6 +274,7 @@ class DescribedGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> dist.Work:
         """Nothing moves; nobody goes on before all are there."""
+        opts = opts or c10d.BarrierOptions()
         call = self._describe("barrier", [])
         return self.launch(call, [], [], lambda group: group.barrier(opts))
 

@@ -18,6 +18,8 @@ Array = npt.NDArray[np.generic]
 FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned", "not runnable")
 
 
+_LONGEST = 100_000  # characters of an exception's message and of its traceback
+
 # Between two ranks; everything else is between all members of a group.
 MESSAGES = ("send", "recv")
 # The root of these is where the data goes.
@@ -229,8 +231,13 @@ class Job:
 def raised(exception: BaseException) -> RankError:
     """The report of an exception, SystemExit too, that the function raised on a rank."""
     text = "".join(traceback.format_exception(exception))
-    message = f"{type(exception).__name__}: {exception}"
-    return RankError("raised", message, text, tuple(getattr(exception, "__notes__", ())), _by_a_statement(exception))
+    try:
+        message = f"{type(exception).__name__}: {exception}"
+    except Exception as another:
+        message = f"{type(exception).__name__}, whose message cannot be had: {type(another).__name__}"
+    notes = getattr(exception, "__notes__", ())
+    notes = tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
+    return RankError("raised", message[:_LONGEST], text[:_LONGEST], notes, _by_a_statement(exception))
 
 
 def _by_a_statement(exception: BaseException) -> bool:

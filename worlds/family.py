@@ -1,5 +1,6 @@
 """Processes and what they have started, as Linux tells it in /proc."""
 
+import _thread
 import contextlib
 import os
 import signal
@@ -12,7 +13,7 @@ class Leftovers:
     """What a function leaves behind on the process that ran it. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
-        self._threads = len(_threads())
+        self._threads, self._nameless = len(_threads()), _nameless()
 
     def list(self) -> tuple[str, ...]:
         """Threads and processes that have been started since and are still there, in words; cheap if there are none."""
@@ -20,6 +21,7 @@ class Leftovers:
         threads = _threads()
         if (more := len(threads) - self._threads) > 0:
             found += [f"a thread ({thread.name})" for thread in threads[-more:]]
+        found += ["a thread (of _thread)"] * (_nameless() - self._nameless)
         with contextlib.suppress(ChildProcessError):  # there is none
             while (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
                 del ended  # it ran to its end, and nobody had asked for its status
@@ -30,6 +32,17 @@ class Leftovers:
 def _threads() -> list[threading.Thread]:
     """Those that Python code has started: one of C++ that has run a hook is no-one's to end, and has a stand-in."""
     return [thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)]
+
+
+def _nameless() -> int:
+    """How many threads Python code has started past `threading`."""
+    return _thread._count() - len(_threads())
+
+
+def end_if_forked(process: int, error: object) -> None:
+    """Ends this process where a function that ``process`` was to run has forked it, and come back here in both."""
+    if os.getpid() != process:
+        os._exit(1 if error else 0)
 
 
 def descendants(pid: int) -> list[int]:

@@ -20,8 +20,6 @@ from worlds.serving import Setup, serve
 PATIENCE = 10.0
 # Seconds that a new pool's first example may take longer on GPUs, which are set up in it.
 COLD = 30.0
-# Seconds of silence after which it is looked up whether ranks wait in different collectives, which is hopeless.
-LOOK = 1.0
 
 
 class PoolWorld:
@@ -117,13 +115,12 @@ class PoolWorld:
     def _collect(self, children: list[process.Child], limit: float) -> dict[int, RankReport]:
         """Every rank's report, once all have answered or waiting for the rest is hopeless."""
         reports: dict[int, RankReport] = {}
-        began = time.monotonic()
-        deadline = began + limit
+        clock = process.Clock(limit)
         missing = dict(enumerate(children))
         while missing:
-            ready = process.wait(list(missing.values()), min(LOOK, deadline - time.monotonic()))
+            ready = process.wait(list(missing.values()), clock.until_look())
             if not ready and (
-                time.monotonic() >= deadline
+                clock.is_over(missing.values())
                 or disagreement(reports, {rank: child.progress() for rank, child in missing.items()})
             ):
                 break
@@ -134,7 +131,7 @@ class PoolWorld:
                 except process.Died as died:
                     reports[rank] = RankReport(None, RankError("died", f"its process {died}", child.output()))
             if reports and (len(missing) == 1 or any(report.error for report in reports.values())):
-                deadline = min(deadline, time.monotonic() + PATIENCE)
+                clock.deadline = min(clock.deadline, time.monotonic() + PATIENCE)
         if not missing and not any(report.error for report in reports.values()):
             return reports
         silent = {
@@ -143,7 +140,7 @@ class PoolWorld:
             if rank in missing or not reports[rank].collectives
         }
         stacks = {rank: child.stacks() for rank, child in missing.items()}
-        return blame(reports, silent, stacks, time.monotonic() - began)
+        return blame(reports, silent, stacks, clock.ran())
 
     def close(self) -> None:
         """Ends every process of the pool; the next run starts another."""

@@ -24,13 +24,13 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worlds.blame import Progress
+from worlds.blame import IMPORTING, Progress
 from worlds.family import descendants, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
@@ -40,6 +40,7 @@ LIFETIME = 2000
 MEMORY, MEMORY_WITH_DEVICE = 4 << 30, 24 << 30
 LOG_LIMIT = 4 << 20
 TICK = 0.1  # seconds between two looks at a child that is waited for
+LOOK = 1.0  # and between two at how far it is: ranks that wait in different collectives wait in vain
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _STACK_SIGNAL = signal.SIGUSR1
 START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
@@ -102,6 +103,8 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     for stream in (1, 2):
         os.dup2(out, stream)
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
+    # multiprocessing forbids a daemon children of its own. An implementation may have some; the guard ends them.
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     _open_progress(log)
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
@@ -155,6 +158,16 @@ def _open_progress(log: str) -> None:
     with open(log + ".progress", "w+b") as file:
         file.truncate(_PROGRESS.size)
         _progress = mmap.mmap(file.fileno(), _PROGRESS.size)
+
+
+@contextlib.contextmanager
+def off_the_clock() -> Iterator[None]:
+    """In a child: what is imported inside, before the example's first collective, takes none of its time."""
+    note_progress(IMPORTING)
+    try:
+        yield
+    finally:
+        note_progress(0)
 
 
 def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -> None:
@@ -264,6 +277,10 @@ class Child:
         words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
         return Progress(count, words[0], place, words[1])
 
+    def importing(self) -> bool:
+        """Whether it is `off_the_clock`."""
+        return self.progress().count == IMPORTING
+
     def output(self) -> str:
         """The end of what the child printed, on both streams."""
         path = Path(self._log)
@@ -283,6 +300,29 @@ class Child:
             signal_all([*descendants(guard), guard], signal.SIGKILL)
         self._process.join(10)
         self._folder.cleanup()
+
+
+class Clock:
+    """The seconds that an example has, without those in which its children import what it needs."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit, self._began = limit, time.monotonic()
+        self.deadline = self._began + limit
+
+    def until_look(self) -> float:
+        """Seconds until somebody should look whether the time is over."""
+        return min(LOOK, self.deadline - time.monotonic())
+
+    def is_over(self, children: Iterable[Child]) -> bool:
+        """Whether it is, for children that have not answered. An import has as long as a child's start."""
+        now = time.monotonic()
+        if now < self._began + START_LIMIT and any(child.importing() for child in children):
+            self.deadline = max(self.deadline, now + self._limit)
+        return now >= self.deadline
+
+    def ran(self) -> float:
+        """Seconds since the example began."""
+        return time.monotonic() - self._began
 
 
 def wait(children: list[Child], seconds: float) -> list[Child]:

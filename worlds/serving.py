@@ -7,6 +7,7 @@ a new connection for every example would take longer than the example.
 import datetime
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -14,7 +15,9 @@ from typing import Any
 
 from worlds import devices, process
 from worlds.contract import MESSAGES, Collective, RankReport, raised, resolve
-from worlds.family import Leftovers
+from worlds.family import Leftovers, end_if_forked
+
+CONNECTS = 5.0  # seconds that the ranks of an example are given to meet at its end
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def serve(connection: Connection, setup: Setup) -> None:
     import torch.distributed as dist
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
-    from worlds.fresh import fresh_state, seed
+    from worlds.fresh import Environment, fresh_process, fresh_thread, seed
     from worlds.stand_in import stand_in
 
     if setup.hosts_apart:
@@ -61,7 +64,8 @@ def serve(connection: Connection, setup: Setup) -> None:
     kind = getattr(dist.ProcessGroup.BackendType, setup.backend.upper())
     kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
     timeline: list[Collective] = []
-    contents = grouped = False
+    contents, groups = False, 0  # groups that this example has made
+    process_id = os.getpid()
 
     class RealGroup(DescribedGroup):
         """Records what it is asked for and lets the backend do it."""
@@ -108,18 +112,19 @@ def serve(connection: Connection, setup: Setup) -> None:
         return dist.ProcessGroupNCCL(store, rank, size, options)
 
     def create(options: Any, _: Any) -> DescribedGroup:
-        nonlocal grouped
-        default, grouped = not grouped, True
+        nonlocal groups
+        groups += 1
         rank, size = options.group_rank, options.group_size
-        if not default:
-            members = tuple(options.global_ranks_in_group)
-            label = f"ranks {','.join(map(str, members))}, {options.group_id}"
-            return RealGroup(rank, members, label, connect(options.store, rank, size))
-        return RealGroup(rank, tuple(range(size)), "default", kept[size])
+        if groups == 1:
+            return RealGroup(rank, tuple(range(size)), "default", kept[size])
+        members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
+        label = f"ranks {','.join(map(str, members))}, {options.group_id}"
+        return RealGroup(rank, members, label, connect(options.store, rank, size))
 
     name = f"lockstep_{setup.backend}"
     dist.Backend.register_backend(name, create, extended_api=True, devices=backend_devices(setup.backend))
     stand_in(name, shown=setup.backend)
+    environment = Environment()
     while True:
         message = connection.recv()
         if isinstance(message, int):
@@ -127,24 +132,40 @@ def serve(connection: Connection, setup: Setup) -> None:
             connection.send(None)
             continue
         number, job = message
-        timeline, contents, grouped = [], job.contents, False
+        timeline, contents, groups = [], job.contents, 0
         process.note_progress(0)
-        os.environ.update(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))
+        environment.renew(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))
         result, error = None, None
-        fresh_state()
-        seed()
+        fresh_process()
+        fresh_thread()
+        seed(setup.rank)
         leftovers = Leftovers()
         try:
+            with process.off_the_clock():
+                function = resolve(job.function)
             store = dist.PrefixStore(f"example {number}", shared)
             dist.init_process_group(name, store=store, rank=setup.rank, world_size=job.world_size)
-            result = resolve(job.function)(job.payload, setup.rank, job.world_size)
+            result = function(job.payload, setup.rank, job.world_size)
         except BaseException as exception:  # SystemExit too: a rank that exits is a finding
             error = raised(exception)
         finally:
+            end_if_forked(process_id, error)
+            if groups > 1:
+                await_all(dist.PrefixStore(f"end of {number}", shared), job.world_size)
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         connection.send(RankReport(result, error, tuple(timeline), leftovers.list()))
+
+
+def await_all(store: Any, size: int) -> None:
+    """Returns when so many ranks have come here, or not all of them come: who is done first must not close a group to
+    which another still connects.
+    """
+    deadline, came = time.monotonic() + CONNECTS, store.add("ended", 1)
+    while came < size and time.monotonic() < deadline:
+        time.sleep(0.001)
+        came = store.add("ended", 0)
 
 
 def backend_devices(backend: str) -> list[str]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
+from impls.naive import NaiveDataParallel
 from impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 
@@ -67,3 +69,42 @@ class OneOptimizerForEach(StaticBucketsTrainer):
     odd = "a torch optimizer for each parameter, and the last parameter is stepped first"
 
     optimizer_class = _OneForEach
+
+
+class _InItsPlace(nn.Module):
+    """Takes the place of a submodule, and calls it."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+        self.called = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The submodule's, and a note that it was called."""
+        self.called |= torch.is_grad_enabled()
+        return self.child(*inputs, **named)
+
+
+class WrapsEachSubmodule(NaiveDataParallel):
+    """Puts a module of its own in the place of each submodule, as policies that wrap by themselves do, and knows no
+    gradient of one that was never called.
+    """
+
+    odd = "each submodule is replaced by a wrapper, which sees its forward"
+    claims = {**NaiveDataParallel.claims, "outside": False}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for name, child in module.named_children():
+            setattr(module, name, _InItsPlace(child))
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """Of the root, and of the submodules that have been called."""
+        idle = {
+            parameter
+            for child in self.module.children()
+            if isinstance(child, _InItsPlace) and not child.called
+            for parameter in child.parameters()
+        }
+        return [parameter for parameter in super().trained if parameter not in idle]

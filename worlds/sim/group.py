@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
+from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
 from worlds.contract import Collective, RankError
 from worlds.sim.agreement import check, contiguous, disagreeing
 from worlds.sim.flight import Flight
@@ -89,6 +89,10 @@ class SimGroup(DescribedGroup):
         """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
         if get_ident() != self.thread:
             raise self.foreign_thread("launches", call)
+        for tensor in (*inputs, *outputs):
+            if tensor.layout is not torch.strided:
+                reason = f"the simulated world has no collectives of {tensor.layout} tensors"
+                raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
         check(call, inputs, outputs, self.member, len(self.members))
         if self.run.watches is None:
             return self._launch(call, inputs, outputs)
@@ -101,7 +105,8 @@ class SimGroup(DescribedGroup):
         run.baton.fruitless = 0
         # c10d hands over as input what a broadcast only writes.
         received = call.operation == "broadcast" and call.root != self.global_rank and not run.job.contents
-        flat = flatten(() if received else inputs)
+        memory = as_it_lies(call, inputs), as_it_lies(call, outputs)
+        flat = flatten(() if received else memory[0])
         run.collectives[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.job.contents else call)
         meeting = run.meetings.get((self.label, place))
         if meeting is None:
@@ -110,7 +115,7 @@ class SimGroup(DescribedGroup):
             work = SimWork(self, meeting, outputs, call, place)
         else:
             watch = run.watches[self.global_rank]
-            flight = Flight(watch, meeting, self.member, place + 1, call, (inputs, outputs), flat)
+            flight = Flight(watch, meeting, self.member, place + 1, call, memory, flat)
             meeting.flights[self.member] = flight
             work = WatchedWork(self, meeting, outputs, call, place, flight)
         if run.log is not None:

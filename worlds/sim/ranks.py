@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -12,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
-from worlds.family import Leftovers
-from worlds.fresh import fresh_state
+from worlds.family import Leftovers, end_if_forked
+from worlds.fresh import fresh_process, fresh_thread
+from worlds.process import off_the_clock
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
 from worlds.sim.core import Core
@@ -62,7 +64,8 @@ class Ranks:
 
         If the outcome says that the job is not runnable, neither is anything else in this process from then on.
         """
-        self._job, self._function = job, resolve(job.function)
+        with off_the_clock():
+            self._job, self._function = job, resolve(job.function)
         self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
         if job.asynchrony is not None:
             draws = itertools.cycle(job.asynchrony.draws)
@@ -72,6 +75,7 @@ class Ranks:
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         leftovers = Leftovers()
+        fresh_process()
         self._core.gather()
         self._baton.run()
         if run.not_runnable is not None:
@@ -89,10 +93,10 @@ class Ranks:
 
     def _example(self, rank: int) -> object:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
-        result, error, run = None, None, self._run
+        result, error, run, process = None, None, self._run, os.getpid()
         how: object = Ended(run.collectives[rank])
         _current.run, _current.grouped = run, False
-        fresh_state()
+        fresh_thread()
         belongings = Belongings(rank, self._size, run.belongings)
         belongings.take_out()
         watch = None if run.watches is None else run.watches[rank]
@@ -108,6 +112,7 @@ class Ranks:
             if error.kind == "raised":
                 run.failed = True
         finally:
+            end_if_forked(process, error)
             if watch is not None:
                 watch.over = True
             if dist.is_initialized():

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from worlds.collectives import Tensors
+from worlds.collectives import Tensors, as_it_lies
 from worlds.contract import Collective
 from worlds.sim.meeting import Flat, Meeting, Mismatch
 
@@ -67,7 +67,7 @@ class SimWork(dist.Work):
         results = self._meeting.results
         result = None if results is None else results[self._group.member]
         if result is not None:
-            write(result, self._outputs)
+            write(result, as_it_lies(self._call, self._outputs))
 
     def get_future(self) -> Future:
         """C++ consumers (DDP's reducer) ask for it right after the launch.

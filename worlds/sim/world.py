@@ -42,7 +42,9 @@ class SimWorld:
         limit = job.limit or self.limit
         try:
             child.send(job)
-            answered = process.wait([child], limit)
+            clock = process.Clock(limit)
+            while not (answered := process.wait([child], clock.until_look())) and not clock.is_over([child]):
+                pass
         except BaseException:  # Ctrl-C: the answer to this example may still come, so nobody may read on
             self.close()
             raise

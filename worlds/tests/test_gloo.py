@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worlds import pool
+from worlds import pool, process
 from worlds.contract import World
 from worlds.gloo import GlooWorld
 from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
@@ -180,7 +180,7 @@ def test_when_all_ranks_hang_the_limit_ends_them(gloo: World) -> None:
 
 def test_a_rank_that_is_alone_has_the_whole_limit(gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the last one that is missing from the start, and nobody waits for it."""
-    monkeypatch.setattr(pool, "LOOK", 0.01)
+    monkeypatch.setattr(process, "LOOK", 0.01)
     assert results(program(gloo, "computing_for_a_second", 1))
 
 
