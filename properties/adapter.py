@@ -91,7 +91,8 @@ _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_g
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "zero_grad": ((), {"set_to_none": True}),
-    "clip_grad_norm_": ((1.0, 2.0), {}),
+    "clip_grad_norm_": ((), {"max_norm": 1.0, "norm_type": 2.0}),
+    "unscale_": ((), {"scale": 1.0}),
 }
 
 
@@ -197,8 +198,15 @@ def finish(wrapped: Any) -> None:
 
 
 def finish_name(wrapped: Any) -> str | None:
-    """The method that ends a synchronization, if there is one."""
-    return next((name for name in FINISH_NAMES if callable(getattr(wrapped, name, None))), None)
+    """The method that ends a synchronization, if there is one: what needs an argument is something else."""
+    return next((name for name in FINISH_NAMES if _ends(wrapped, name)), None)
+
+
+def _ends(wrapped: Any, name: str) -> bool:
+    method = getattr(wrapped, name, None)
+    if not callable(method):
+        return False
+    return _needs_nothing(method) if inspect.isclass(wrapped) else _accepts(wrapped, name, ((), {}))
 
 
 def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:

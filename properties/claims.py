@@ -23,7 +23,7 @@ WIRES = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Claims:
-    """The promises, with what is claimed for code that declares nothing (`for_undeclared` fills in the rest).
+    """The promises, with what is claimed for code that declares nothing (`read_claims` fills in the rest).
 
     Always claimed: the mean over ranks, equal replicas, the same collectives on every rank.
     """
@@ -116,8 +116,10 @@ def read_claims(
         raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
     if (declared or {}).get("bucket_cap") and not takes_cap:
         raise ValueError(
-            "claims: bucket_cap needs a constructor argument bucket_cap_mb, bucket_size_mb or bucket_cap_bytes"
+            "claims: bucket_cap needs a constructor argument "
+            "bucket_cap_mb, bucket_size_mb, bucket_cap_bytes or bucket_bytes"
         )
     if (declared or {}).get("replaces") and makes_optimizer:
         raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
-    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})
+    sharded = {"stage": 0} if makes_optimizer else {}  # it steps its own way, and is asked only for what it claims
+    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **sharded, **(declared or {})})

@@ -79,7 +79,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
-    record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples})
+    beside = {"refused": len(found.refusals)} if verdict == "holds" and found.refusals else {}
+    record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
     if message:
         pytest.fail(message, pytrace=False)
     if verdict == "not runnable here":

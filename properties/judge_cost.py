@@ -50,8 +50,11 @@ def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
     """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
 
     Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
-    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting.
+    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting. To be alone with a
+    collective costs nothing.
     """
+    if run.scenario.world_size == 1:
+        return
     for rank, (mine, theirs) in enumerate(zip(run.collectives, reference.collectives, strict=True)):
         inside = [call for begin, end in run.observations[rank]["local"] for call in mine[begin:end]]
         told = [list(filter(_reduces, calls)) if run.stage == 3 else list(calls) for calls in (inside, mine, theirs)]

@@ -47,8 +47,9 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
     """A law's verdicts, the worlds with the same one together."""
     places: dict[str, list[str]] = {}
     for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
-        count = f" ({each['examples']})" if "examples" in each else ""
-        places.setdefault(each["verdict"], []).append(f"{each['world']}{count}")
+        told = f"{each['examples']}" if "examples" in each else ""
+        told += f", {each['refused']} refused" if "refused" in each else ""
+        places.setdefault(each["verdict"], []).append(f"{each['world']} ({told})" if told else each["world"])
     ended = [f"{verdict} on {' and '.join(worlds)}" for verdict, worlds in places.items() if worlds != [""]]
     return "; ".join(ended) or next(iter(places))
 

@@ -3,6 +3,7 @@
 from itertools import accumulate, zip_longest
 
 from oracle.fingerprint import coefficients
+from oracle.formats import FORMATS
 from oracle.program import Scenario
 from properties.naming import element_name
 from worlds.contract import Collective, Outcome
@@ -24,15 +25,28 @@ def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
     return lines + ([f"... and {issued - MOST} more"] if issued > MOST else [])
 
 
-def _collective(number: int, calls: dict[int, Collective], labels: list[dict[float, str]]) -> list[str]:
+def _collective(number: int, calls: dict[int, Collective], labels: list[dict[float, list[str]]]) -> list[str]:
     """One collective: what each rank put in, where different parameters meet, and what came out of a sum."""
     everyone, agreed = len(calls) == len(labels), len(set(calls.values())) == 1
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
     # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
     alike = [len(column) > 1 and len(set(column)) == 1 for column in zip(*sent.values(), strict=False)]
-    names = {
-        rank: ["" if same else labels[rank].get(value, "") for value, same in zip_longest(row, alike)]
+    meant: dict[int, list[list[str]]] = {
+        rank: [[] if same else labels[rank].get(value, []) for value, same in zip_longest(row, alike)]
+        if calls[rank].dtype in FORMATS  # integers are no gradients
+        else [[]] * len(row)
         for rank, row in sent.items()
+    }
+    # A number may be that of several elements: what every rank may mean is what they mean. What has no name, such as a
+    # flag, or a sum that was rounded, is no other parameter.
+    columns_meant = [[each for each in column if each] for column in zip_longest(*meant.values(), fillvalue=())]
+    common = [
+        [name for name in column[0] if all(name in each for each in column)] if column else []
+        for column in columns_meant
+    ]
+    names = {
+        rank: [(shared or each)[0] if each else "" for each, shared in zip(row, common, strict=False)]
+        for rank, row in meant.items()
     }
     cells = {
         rank: [
@@ -59,22 +73,23 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
     lines += [
         row(f"rank {rank} sends", parts) + ("" if agreed else f"  {calls[rank]}") for rank, parts in cells.items()
     ]
-    # What has no name, such as a flag, or a sum that was rounded, is no other parameter.
-    meeting = [{row[i] for row in names.values() if i < len(row) and row[i]} for i in range(columns)]
-    if any(len(each) > 1 for each in meeting):
-        marks = " | ".join(("^" * w if len(each) > 1 else "").ljust(w) for each, w in zip(meeting, widths, strict=True))
+    apart = [bool(column) and not shared for column, shared in zip(columns_meant, common, strict=True)][:columns]
+    if any(apart):
+        marks = " | ".join(
+            ("^" * width if each else "").ljust(width) for each, width in zip(apart, widths, strict=True)
+        )
         lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")
     if agreed and everyone and first.operation == "all_reduce" and first.reduction == "sum":
         lines.append(row("every rank gets", totals))
     return lines
 
 
-def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
-    """What a number on the wire is: a gradient of one micro-batch or accumulated, before or after dividing.
+def _labels(scenario: Scenario, rank: int) -> dict[float, list[str]]:
+    """What a number on the wire may be: a gradient of one micro-batch or accumulated, before or after dividing.
 
-    Times the loss scale, as it is at the start.
+    Times the loss scale, as it is at the start. Of which element: that before dividing first.
     """
-    labels: dict[float, str] = {}
+    labels: dict[float, list[str]] = {}
     scale = 1.0 if scenario.loss_scale is None else scenario.loss_scale.initial
     batches = coefficients(scenario, rank)
     for divisor in (1, scenario.world_size):
@@ -83,7 +98,9 @@ def _labels(scenario: Scenario, rank: int) -> dict[float, str]:
                 values = [scale * float(batch[parameter].reshape(-1)[element]) for batch in batches]
                 for value in (*values, *accumulate(values)):
                     if value:
-                        labels.setdefault(value / divisor, element_name(scenario, parameter, element))
+                        names = labels.setdefault(value / divisor, [])
+                        if (name := element_name(scenario, parameter, element)) not in names:
+                            names.append(name)
     return labels
 
 

@@ -9,7 +9,7 @@ from hypothesis.database import ExampleDatabase
 
 from properties.law import Law
 from properties.trial import Trial
-from properties.verdict import LawBroken, Refused, SilentlyWrong
+from properties.verdict import LawBroken, Refused
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds; with those of `repeat` they are 20.
@@ -179,12 +179,14 @@ def rerun(law: Law, trial: Trial, drawn: Any) -> tuple[list[LawBroken], int]:
 def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
 
-    One that was shrunk on the simulated world must fail on its own as well, and one that was shrunk with less patience
-    with all of it; else what was found there stands instead, if anything was.
+    One that was shrunk on the simulated world must fail on its own as well, and one that hangs with all of its world's
+    patience; else what was found there stands instead, if anything was.
     """
-    if failure.found and not failure.simulated and _broken(law, trial, failure.drawn, []) is None:
+    here = failure.found.broken if failure.found and failure.simulated else failure.broken
+    hangs = took_the_clock(here)
+    if failure.found and hangs and _broken(law, trial, failure.drawn, []) is None:
         return repeat(law, trial, failure.found)
-    limit = trial.limit if isinstance(failure.broken, SilentlyWrong) else SHRINK_LIMIT
+    limit = SHRINK_LIMIT if hangs else trial.limit
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)
     if not failure.simulated:
         return replace(failure, seen=(len(failures) + 1, runs + 1))

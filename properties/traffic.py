@@ -39,7 +39,8 @@ def passed(calls: Iterable[Collective], ranks: int) -> Fraction:
 def _passed(call: Collective, ranks: int) -> Fraction:
     if call.operation in MESSAGES:
         return Fraction(call.count * ranks, ranks - 1) if call.operation == "send" else Fraction(0)
-    return Fraction(PASSES.get(call.operation, 1) * elements(call) * (ranks if call.operation == "all_gather" else 1))
+    whole = sum(call.takes) or elements(call) * ranks if call.operation == "all_gather" else elements(call)
+    return Fraction(PASSES.get(call.operation, 1) * whole)
 
 
 def cost_of(trial: Trial, scenario: Scenario) -> Cost:

@@ -1,5 +1,6 @@
 """In which dtypes gradients travel."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,19 +34,23 @@ def due(scenario: Scenario) -> dict[str, int]:
 def wide_enough(run: Run, headline: str) -> None:
     """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
 
-    Broadcasts are left out: they carry parameters.
+    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients.
     """
     scenario = run.scenario
     if scenario.world_size == 1:
         return
     counts = due(scenario)
-    for rank, calls in enumerate(run.collectives):
+    for rank, calls in enumerate(map(_with_gradients, run.since_construction)):
         for wider in HOLDS.values():
             least = sum(count for dtype, count in counts.items() if dtype in wider)
-            sent = sum(room(each, wider) for each in calls if each.operation != "broadcast")
+            sent = sum(room(each, wider) for each in calls)
             if sent < least:
                 words = f"At least {least} elements must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+
+
+def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
+    return [call for call in calls if call.operation != "broadcast"] or list(calls)
 
 
 def room(call: Collective, dtypes: Sequence[str]) -> int:
@@ -68,24 +73,31 @@ def on_the_wire(dtype: str, wire: str) -> str:
     return wire if wire in HOLDS[dtype] else dtype
 
 
+def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
+    counts = Counter[str]()
+    for call in calls:
+        counts[call.dtype] += elements(call)
+    return counts
+
+
 def as_claimed(run: Run, wire: str, headline: str) -> None:
     """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
 
-    Other things may be added up in others: norms, flags. Where too little is reduced at all, ranks exchange gradients
-    and add them up themselves, and what they exchange counts.
+    Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
+    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts.
     """
     scenario = run.scenario
     if scenario.world_size == 1:
         return
-    least = dict.fromkeys(HOLDS, 0)
-    for dtype, count in due(scenario).items():
+    counts, least = due(scenario), dict.fromkeys(HOLDS, 0)
+    for dtype, count in counts.items():
         least[on_the_wire(dtype, wire)] += count
-    for rank, calls in enumerate(run.collectives):
-        told = reductions(calls)
-        if sum(elements(call) for call in told if call.dtype in FORMATS) < sum(least.values()):
-            told = [call for call in calls if call.operation != "broadcast"]
+    for rank, calls in enumerate(run.since_construction):
+        told = _by_dtype(reductions(calls))
+        missing = sum(max(0, count - told[dtype]) for dtype, count in least.items())
+        if sum(told[dtype] for dtype, count in least.items() if counts[dtype] and not count) < missing:
+            told = _by_dtype(_with_gradients(calls))
         for name, count in least.items():
-            sent = sum(elements(call) for call in told if call.dtype == name)
-            if sent < count:
+            if (sent := told[name]) < count:
                 words = f"At least {count} elements must be reduced in {name}; on rank {rank} {sent} are."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)

@@ -35,7 +35,8 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     gradient = None
     if asked["adjoint"]:
         (result * torch.tensor(weights(call)[rank], device=place())).sum().backward()
-        gradient = None if memory.grad is None else to_numpy(view_of(memory.grad, call.layout))
+        # To autograd None is zero: it is what a backward may return for what has no part in the result.
+        gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
     between = memory.detach()[:, 1::2] if call.layout == "columns" else memory.detach()[:, :0]
     return {"result": to_numpy(result), "gradient": gradient, "around": to_numpy(between)}
 

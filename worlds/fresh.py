@@ -10,7 +10,7 @@ import torch
 
 
 def fresh_thread() -> None:
-    """Sets what torch keeps per thread to how torch begins. Looked at first: setting takes longer than finding it right."""
+    """Sets what torch keeps per thread to how torch begins; looks first, for setting takes longer."""
     if not torch.is_grad_enabled():
         torch.set_grad_enabled(True)
 

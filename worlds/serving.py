@@ -134,7 +134,7 @@ def serve(connection: Connection, setup: Setup) -> None:
         number, job = message
         timeline, contents, groups = [], job.contents, 0
         process.note_progress(0)
-        environment.renew(RANK=str(setup.rank), LOCAL_RANK=str(local_rank), WORLD_SIZE=str(job.world_size))
+        environment.renew(**places(setup, local_rank, job.world_size))
         result, error = None, None
         fresh_process()
         fresh_thread()
@@ -156,6 +156,12 @@ def serve(connection: Connection, setup: Setup) -> None:
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         connection.send(RankReport(result, error, tuple(timeline), leftovers.list()))
+
+
+def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:
+    """What torchrun tells a rank of its place; of several hosts, how many ranks each has is what torchrun has told."""
+    told = {"RANK": str(setup.rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(size)}
+    return told | ({"LOCAL_WORLD_SIZE": str(size)} if setup.local_rank is None else {})
 
 
 def await_all(store: Any, size: int) -> None:

@@ -50,6 +50,7 @@ class Belongings:
             b"RANK": b"%d" % rank,
             b"LOCAL_RANK": b"%d" % rank,
             b"WORLD_SIZE": b"%d" % world_size,
+            b"LOCAL_WORLD_SIZE": b"%d" % world_size,
         }
         self._household, self._modules = household, 0
         self._signatures, self._states = _at_the_beginning()

@@ -175,7 +175,7 @@ def random_numbers(payload: str, rank: int, world_size: int) -> Mapping[str, Any
 def environment(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """What torchrun would tell a rank, read after others had their turn."""
     dist.barrier()
-    return {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
 
 
 def all_kinds_of_values(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -258,7 +258,7 @@ def test_every_rank_has_random_numbers_of_its_own_that_begin_alike(sim: World) -
 
 def test_every_rank_is_told_who_it_is_as_torchrun_would(sim: World) -> None:
     for rank, told in enumerate(results(program(sim, "environment", 3))):
-        assert told == {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3"}
+        assert told == {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
 
 
 @pytest.mark.parametrize(("how", "said"), [("os_exit", "exited with code 3"), ("kill", "was killed by SIGKILL")])
