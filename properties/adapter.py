@@ -51,7 +51,8 @@ class Sharded(Protocol):
     ) -> ShardedOptimizer:
         """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}.
 
-        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters.
+        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, or no
+        stage is.
         """
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":

@@ -121,5 +121,4 @@ def read_claims(
         )
     if (declared or {}).get("replaces") and makes_optimizer:
         raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
-    sharded = {"stage": 0} if makes_optimizer else {}  # it steps its own way, and is asked only for what it claims
-    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **sharded, **(declared or {})})
+    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})

@@ -96,15 +96,13 @@ class WrapsEachSubmodule(NaiveDataParallel):
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         for name, child in module.named_children():
-            setattr(module, name, _InItsPlace(child))
+            if any(True for _ in child.parameters(recurse=False)):
+                setattr(module, name, _InItsPlace(child))
 
     @property
     def trained(self) -> list[nn.Parameter]:
         """Of the root, and of the submodules that have been called."""
-        idle = {
-            parameter
-            for child in self.module.children()
-            if isinstance(child, _InItsPlace) and not child.called
-            for parameter in child.parameters()
-        }
-        return [parameter for parameter in super().trained if parameter not in idle]
+        children = self.module.children()
+        idle = [child for child in children if isinstance(child, _InItsPlace) and not child.called]
+        theirs = {parameter for child in idle for parameter in child.parameters()}
+        return [parameter for parameter in super().trained if parameter not in theirs]

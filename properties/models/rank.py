@@ -72,9 +72,10 @@ class ModelTraining:
 
     def parameters(self) -> list[Any]:
         """Copies of the parameters, whole."""
-        held = dict(self.model.named_parameters())
-        whole = self.wrapped.full_parameters() if hasattr(self.wrapped, "full_parameters") else held
-        return [to_numpy(whole[name]) for name in self.names]
+        if hasattr(self.wrapped, "full_parameters"):
+            whole = self.wrapped.full_parameters()
+            return [to_numpy(whole[name]) for name in self.names]
+        return [to_numpy(parameter) for parameter in self.model.parameters()]  # a wrapper may have named them anew
 
     def gradients(self) -> list[Any]:
         """Copies of the gradients, whole."""

@@ -1,0 +1,167 @@
+"""What ranks run in the tests of what is rare but right, or wrong as it is elsewhere."""
+
+import _thread
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from worlds.process import off_the_clock
+
+Result = Mapping[str, Any]
+
+
+def _memory(rank: int) -> torch.Tensor:
+    return torch.arange(1.0, 17.0) + 100 * rank
+
+
+LAYOUTS = {
+    "every other": lambda memory, rank: memory[::2],
+    "columns": lambda memory, rank: memory.view(4, 4)[:, :2],
+    "transposed": lambda memory, rank: memory.view(2, 8).t(),
+    "transposed on one rank": lambda memory, rank: memory.view(4, 4).t() if rank else memory.view(4, 4),
+    "channels last on one rank": lambda memory, rank: (
+        memory.view(1, 2, 2, 4).permute(0, 3, 1, 2) if rank else memory.view(1, 4, 2, 2)
+    ),
+}
+OPERATIONS = {
+    "all_reduce": lambda tensor: dist.all_reduce(tensor),
+    "broadcast": lambda tensor: dist.broadcast(tensor, 1),
+    "reduce": lambda tensor: dist.reduce(tensor, 1),
+}
+
+
+def laid_out(payload: str, rank: int, world_size: int) -> Result:
+    """Memory after a collective of a tensor in it; where a reduction leaves it undefined, nothing."""
+    operation, layout = payload.split(", ")
+    memory = _memory(rank)
+    OPERATIONS[operation](LAYOUTS[layout](memory, rank))
+    return {"memory": None if operation == "reduce" and rank != 1 else memory.numpy()}
+
+
+def destroying_a_group(payload: str, rank: int, world_size: int) -> Result:
+    """The others go on as if it had never been."""
+    groups = [dist.new_group() for _ in range(2)]
+    values = [torch.full((2,), float(rank + 1)) for _ in range(4)]
+    dist.all_reduce(values[0], group=groups[0])
+    dist.destroy_process_group(groups[0])
+    dist.all_reduce(values[1], group=groups[1])
+    dist.all_reduce(values[2])
+    dist.all_reduce(values[3], group=dist.new_group([0, 1]) if rank < 2 or world_size > 2 else None)
+    return {"values": torch.stack(values[:3]).numpy(), "groups": dist.get_pg_count()}
+
+
+def beginning_again(payload: str, rank: int, world_size: int) -> Result:
+    """Destroys the default group and makes another one, and a group of some of its ranks."""
+    store = c10d._get_default_store()
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.PrefixStore("again", store), rank=rank, world_size=world_size)
+    values, some = torch.full((2,), float(rank + 1)), torch.ones(1)
+    dist.all_reduce(values)
+    group = dist.new_group([0, 1])
+    if rank < 2:
+        dist.all_reduce(some, group=group)
+    return {"values": values.numpy(), "some": some.numpy()}
+
+
+def calling_the_group(payload: str, rank: int, world_size: int) -> Result:
+    """Past `torch.distributed`, without options, as C++ code and some wrappers do."""
+    group: Any = dist.group.WORLD
+    mine, whole = torch.full((2,), float(rank)), torch.zeros(2 * world_size)
+    gathered = [torch.zeros(2) for _ in range(world_size)]
+    group.barrier().wait()
+    group.allgather([gathered], [mine]).wait()
+    group._allgather_base(whole, mine).wait()
+    turned = torch.zeros(world_size)
+    group.alltoall_base(turned, torch.arange(float(world_size)) + 10 * rank, [], []).wait()
+    return {"gathered": torch.cat([*gathered, whole, turned]).numpy()}
+
+
+def making_a_group_last(payload: str, rank: int, world_size: int) -> Result:
+    """Ranks end while others still connect to what they have made."""
+    dist.new_group(list(range(world_size - 1)))
+    return {}
+
+
+def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:
+    """It would ring in the next example."""
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    return {}
+
+
+def sleeping(payload: str, rank: int, world_size: int) -> Result:
+    """For as many seconds as the payload says."""
+    time.sleep(float(payload))
+    return {}
+
+
+def setting_a_variable(payload: str, rank: int, world_size: int) -> Result:
+    """What it was before, and what torchrun would have told."""
+    before, os.environ["LOCKSTEP_ODDITY"] = os.environ.get("LOCKSTEP_ODDITY"), "set"
+    return {"before": before, "local": os.environ["LOCAL_WORLD_SIZE"]}
+
+
+def drawing_numbers(payload: str, rank: int, world_size: int) -> Result:
+    """The first of each generator."""
+    return {"drawn": [random.random(), float(np.random.rand()), float(torch.rand(1))]}
+
+
+def forking(payload: str, rank: int, world_size: int) -> Result:
+    """A child that comes back from here, by an exception or not, and a parent that waits for it."""
+    if (child := os.fork()) == 0:
+        if payload == "exits":
+            sys.exit(3)
+        return {}
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {"status": status}
+
+
+def having_children(payload: str, rank: int, world_size: int) -> Result:
+    """One of multiprocessing's, as a DataLoader has."""
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    return {"status": child.exitcode}
+
+
+def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Result:
+    """One that `threading` does not know."""
+    if rank == 0:
+        _thread.start_new_thread(time.sleep, (60,))
+    return {}
+
+
+class _CannotBeTold(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no message")
+
+
+def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
+    """An exception without a message, whose notes are none."""
+    error = _CannotBeTold()
+    error.__notes__ = 7  # type: ignore[assignment]
+    raise error
+
+
+def importing(payload: str, rank: int, world_size: int) -> Result:
+    """As if an import took a second, and then something that takes as long as the payload says."""
+    with off_the_clock():
+        time.sleep(1.0)
+    time.sleep(float(payload))
+    return {}
+
+
+def summing_sparse(payload: str, rank: int, world_size: int) -> Result:
+    """An all-reduce of a sparse tensor."""
+    tensor = torch.sparse_coo_tensor([[rank]], [1.0], (world_size,))
+    dist.all_reduce(tensor)
+    return {"sum": tensor.to_dense().numpy()}

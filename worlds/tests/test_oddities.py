@@ -1,0 +1,108 @@
+"""What is rare but right runs, on both worlds alike; what is wrong is wrong on both; what one example does to its
+process is not there for the next.
+"""
+
+import os
+
+import pytest
+
+from worlds.contract import Job, Outcome, World
+from worlds.gloo import GlooWorld
+from worlds.sim.world import SimWorld
+from worlds.tests.oddities import LAYOUTS, OPERATIONS
+from worlds.tests.outcomes import kinds, messages, plain, results
+
+
+def run(world: World, name: str, size: int, payload: str = "", limit: float | None = None) -> Outcome:
+    """The outcome of a function of `worlds.tests.oddities`."""
+    return world.run(Job(f"worlds.tests.oddities:{name}", payload, size, limit=limit))
+
+
+@pytest.fixture(params=["sim", "gloo"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Each of the two in turn."""
+    found: World = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_tensor_is_sent_as_it_lies_in_memory(sim: World, gloo: World, operation: str, layout: str) -> None:
+    """So gaps, and strides that are not the same on all ranks, corrupt silently on sim as they do on gloo."""
+    here, there = (results(run(each, "laid_out", 3, f"{operation}, {layout}")) for each in (sim, gloo))
+    assert plain(here) == plain(there)
+
+
+@pytest.mark.parametrize("name", ["destroying_a_group", "beginning_again", "calling_the_group"])
+def test_groups_end_and_begin_and_are_called_without_options(sim: World, gloo: World, name: str) -> None:
+    for size in (2, 3):
+        here, there = (plain(results(run(each, name, size))) for each in (sim, gloo))
+        assert here == there
+        values = here[0].get("values", [[sum(range(1, size + 1))]])
+        assert sum(range(1, size + 1)) in [*values[0]] if isinstance(values[0], list) else values
+
+
+def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
+    """Before there was a meeting at the end, some 7 of 60 failed to connect."""
+    for _ in range(60):
+        results(run(gloo, "making_a_group_last", 4))
+
+
+def test_an_alarm_and_a_variable_end_with_their_example(world: World) -> None:
+    results(run(world, "leaving_an_alarm", 2))
+    results(run(world, "sleeping", 2, "0.4"))
+    for _ in range(2):
+        seen = results(run(world, "setting_a_variable", 2))
+        assert [dict(each) for each in seen] == [{"before": None, "local": "2"}] * 2
+    assert "LOCKSTEP_ODDITY" not in os.environ
+
+
+def test_random_numbers_begin_anew_on_gloo_too_and_only_torchs_are_those_of_every_rank(gloo: World) -> None:
+    first, second = ([each["drawn"] for each in results(run(gloo, "drawing_numbers", 2))] for _ in range(2))
+    assert first == second
+    assert [one == other for one, other in zip(*first, strict=True)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("how", "status"), [("exits", 1), ("returns", 0)])
+def test_a_forked_copy_of_a_rank_ends_where_its_function_ends(world: World, how: str, status: int) -> None:
+    assert [each["status"] for each in results(run(world, "forking", 2, how))] == [status] * 2
+
+
+def test_ranks_may_have_children(world: World) -> None:
+    assert [each["status"] for each in results(run(world, "having_children", 2))] == [0, 0]
+
+
+def test_a_thread_that_threading_does_not_know_is_told_and_does_not_meet_the_next_example(world: World) -> None:
+    outcome = run(world, "leaving_a_nameless_thread", 2)
+    assert outcome[0].left == ("a thread (of _thread)",)
+    assert run(world, "sleeping", 2, "0")[0].left == ()
+
+
+def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World) -> None:
+    outcome = run(world, "raising_the_unspeakable", 2)
+    assert kinds(outcome) == ["raised"] * 2
+    assert set(messages(outcome)) == {"_CannotBeTold, whose message cannot be had: KeyError"}
+
+
+@pytest.mark.parametrize("kind", [SimWorld, GlooWorld])
+def test_an_import_takes_none_of_an_examples_time(kind: type[SimWorld] | type[GlooWorld]) -> None:
+    world = kind()
+    try:
+        results(run(world, "sleeping", 1, "0"))  # the fork server is up
+        results(run(world, "importing", 1, "0", limit=0.7))
+        assert kinds(run(world, "importing", 1, "60", limit=0.7)) == ["timeout"]
+    finally:
+        world.close()
+
+
+def test_sparse_tensors_are_gloos_alone() -> None:
+    """The simulated world says so, where it once reduced nothing."""
+    sim, gloo = SimWorld(), GlooWorld()
+    try:
+        assert [each["sum"].tolist() for each in results(run(gloo, "summing_sparse", 2))] == [[1.0, 1.0]] * 2
+        outcome = run(sim, "summing_sparse", 2)
+        assert kinds(outcome) == ["not runnable"] * 2
+        assert "torch.sparse_coo tensors" in messages(outcome)[0]
+    finally:
+        sim.close()
+        gloo.close()
