@@ -61,11 +61,19 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
-    """Scenarios in which a step follows at once where a micro-batch overflows, and how it does."""
+    """Scenarios in which a step follows at once where a micro-batch overflows, and how it does. That may be inside
+    `no_sync`, with one after it that does not.
+    """
 
-    def stepped(scenario: Scenario) -> Scenario | None:
+    def stepped(drawn: tuple[Scenario, bool]) -> Scenario | None:
+        scenario, earlier = drawn
         program: list[Event] = []
         for event, following in zip(scenario.program, (*scenario.program[1:], None), strict=True):
+            if earlier and isinstance(event, Backward) and event.overflow:
+                program += [replace(event, synchronize=False), replace(event, overflow=()), Finish(), Step()]
+                continue
+            if earlier and program and isinstance(program[-1], Step) and isinstance(event, Finish | Step):
+                continue
             overflowed = bool(program) and isinstance(program[-1], Backward) and bool(program[-1].overflow)
             program.append(event)
             if overflowed and isinstance(event, Finish) and not isinstance(following, Step):
@@ -73,9 +81,9 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
         other = replace(scenario, program=tuple(program))
         return other if knows(other, claims) else None
 
-    return st.tuples(
-        _those_there_are(exact_scenarios(claims, has=("overflow",)).map(stepped)), st.sampled_from(OVERFLOWS)
-    )
+    earlier = st.booleans() if claims.accumulation else st.just(False)
+    scenarios = st.tuples(exact_scenarios(claims, has=("overflow",)), earlier)
+    return st.tuples(_those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
 
 
 def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -46,12 +46,14 @@ OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplement
 class Run:
     """A program that every rank ran to its end: the observations, and the collectives, by rank.
 
+    ``since_construction``: by rank, the collectives that did not serve construction, which loading a file may repeat.
     ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
     where they were chosen.
     """
 
     scenario: Scenario
     outcome: Outcome
+    since_construction: Sequence[tuple[Collective, ...]] = ()
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,11 +66,6 @@ class Run:
     def collectives(self) -> list[tuple[Collective, ...]]:
         """By rank, the collectives issued, in order."""
         return [report.collectives for report in self.outcome]
-
-    @property
-    def since_construction(self) -> list[tuple[Collective, ...]]:
-        """The same, without those that served construction."""
-        return [without(report, "built").collectives for report in self.outcome]
 
 
 @dataclass
@@ -145,12 +142,13 @@ class Trial:
             raise
         self.witnessed["ran to its end"] += 1
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
+        trained = [without(report, "looks", "built").collectives for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
         )
-        return Run(scenario, outcome, self.claims.stage, choices)
+        return Run(scenario, outcome, trained, self.claims.stage, choices)
 
 
 def job(

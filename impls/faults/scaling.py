@@ -116,6 +116,26 @@ class LooksAtItsOwn(StaticBucketsTrainer):
         return finite
 
 
+class LooksWhereItSynchronizes(LooksAtItsOwn):
+    """Ranks agree, and nobody has looked inside `no_sync`."""
+
+    known_fault = "an overflow inside no_sync is seen by nobody"
+    source = "recipe"
+    killed_by = AGREED
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        before = self.finite
+        super()._on_gradient(parameter)
+        if not self.synchronize:
+            self.finite = before
+
+    def unscale_(self, scale: float) -> bool:
+        """What the hooks of all ranks saw."""
+        overflows = torch.tensor(float(not super().unscale_(scale)))
+        dist.all_reduce(overflows)
+        return not overflows
+
+
 class NeverOverflows(StaticBucketsTrainer):
     """Says that all gradients are finite, without a look."""
 

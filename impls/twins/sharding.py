@@ -81,6 +81,41 @@ class FusedZero1(Zero1):
         return super().make_optimizer(kind, groups, masters, **defaults, fused=True)
 
 
+class AdamOfItsOwn(torch.optim.Adam):
+    """In the form in which it was published: Kingma and Ba, "Adam", 2015, algorithm 1, with L2 decay."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Unlike torch's it forms both corrected moments."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+                state["step"] += 1
+                count, gradient = int(state["step"]), parameter.grad
+                if group["weight_decay"]:
+                    gradient = gradient + group["weight_decay"] * parameter
+                mean = state["exp_avg"].mul_(first).add_((1 - first) * gradient)
+                square = state["exp_avg_sq"].mul_(second).add_((1 - second) * (gradient * gradient))
+                mean, square = mean / (1 - first**count), square / (1 - second**count)
+                parameter -= group["lr"] * mean / (square.sqrt() + group["eps"])
+
+
+class Zero1WithAnAdamOfItsOwn(Zero1):
+    """Steps by `AdamOfItsOwn` where Adam is asked for."""
+
+    claims = {**Zero1.claims, "same_bits": False}
+    odd = "Adam in another form than torch's, which rounds otherwise"
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        return super().make_optimizer(AdamOfItsOwn if kind is torch.optim.Adam else kind, groups, masters, **defaults)
+
+
 class LateZero2(Zero2):
     """Nothing is reduced before backward is over."""
 

@@ -15,6 +15,7 @@ from properties.implementations import look_up
 from properties.law import law_of
 from properties.report import report
 from properties.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
+from properties.tests.unsteady import SLOW
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
@@ -183,3 +184,15 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: 
     with pytest.warns(UserWarning, match="fails on the simulated world, passes on gloo"):
         hold(MEAN, under_test, records.__setitem__)
     assert records["lockstep"]["verdict"] == "sim only, no failure"
+
+
+def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is seen again with all of its world's patience, as nothing has hung."""
+    monkeypatch.setattr("properties.search.SHRINK_LIMIT", SLOW / 2)
+    under_test = trial("properties.tests.unsteady:CrashesAndSlow", sim, gloo, sim=lambda: sim)
+    (failure,) = search(MEAN, under_test, 5, seed_value=0).failures
+    again = repeat(MEAN, under_test, failure)
+    assert again is not None
+    assert again.simulated
+    assert again.broken.verdict == "crashes"
+    assert "KeyError: 'lost'" in again.broken.headline

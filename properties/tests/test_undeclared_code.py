@@ -14,7 +14,10 @@ from properties.trial import Trial
 from worlds.contract import World
 
 LAWS = every_law()
-ODD = ("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns")
+ODD = (
+    *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
+    *("BroadcastsInTurn", "SetsWhetherToSynchronize"),
+)
 
 
 def trial(name: str, world: World) -> Trial:

@@ -136,3 +136,58 @@ class Similar(nn.Module):
 
     def finish_grad_sync(self) -> None:
         """Would average."""
+
+
+class BroadcastsInTurn(Averaging):
+    """Each rank broadcasts its gradient, and all add up; the start comes by a sum in which only rank 0 has a part. It
+    clips what it is given, as torch's own function does.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter *= dist.get_rank() == 0
+                dist.all_reduce(parameter)
+
+    def average(self, gradient: torch.Tensor) -> None:
+        total = torch.zeros_like(gradient)
+        for rank in range(dist.get_world_size()):
+            sent = gradient.clone()
+            dist.broadcast(sent, rank)
+            total += sent
+        gradient.copy_(total / dist.get_world_size())
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+
+
+class SetsWhetherToSynchronize(Averaging):
+    """Gradients are final when backward returns; what is called like the end of it says whether. A norm has a shape."""
+
+    finish_gradient_synchronization = None  # type: ignore[assignment]
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.synchronizes, self.queued = True, False
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self.queue)
+
+    def sync_gradients(self, whether: bool) -> None:
+        self.synchronizes = whether
+
+    def queue(self, _: torch.Tensor) -> None:
+        if self.synchronizes and not self.queued:
+            self.queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.end)
+
+    @torch.no_grad()
+    def end(self) -> None:
+        self.queued = False
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                self.average(parameter.grad)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        return nn.utils.clip_grad_norm_(self.module.parameters(), max_norm, norm_type).reshape(1)

@@ -79,3 +79,18 @@ class WithStateOfTheClassAndSlow(WithStateOfTheClass):
         if not WithStateOfTheClassAndSlow.warm and _in_processes_of_their_own():
             WithStateOfTheClassAndSlow.warm = True
             time.sleep(1.5 * CONFIRM_LIMIT)
+
+
+class CrashesAndSlow(NaiveDataParallel):
+    """Raises on every rank, on processes of their own after some time."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        if _in_processes_of_their_own():
+            time.sleep(SLOW)
+
+    def finish_gradient_synchronization(self) -> None:
+        raise KeyError("lost")
+
+
+SLOW = 0.4  # seconds
