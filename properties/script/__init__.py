@@ -1,6 +1,7 @@
 """Writes a counterexample as a script of its own: plain torch and the implementation, nothing of Lockstep.
 
 head        the model and whatever else the script defines before it begins
+sharded     what it defines beside for an implementation that may hold things in pieces
 events      the program, event by event, with what must then be seen
 """
 

@@ -31,7 +31,7 @@ from oracle.program import (
 from properties import adapter
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
-from properties.script.head import backwards, initial_values, place
+from properties.script.head import backwards, initial_values, is_sharded, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
 _STEPS = (Step, SetHyperparameters, SaveAndLoad, Replace)
@@ -48,6 +48,8 @@ class Writer:
         self.raises = any(isinstance(event, Raise) for event in scenario.program)
         self.masters = self.optimizes and scenario.masters
         self.scaled = scenario.loss_scale is not None
+        self.sharded = is_sharded(implementation)
+        self.values = "values()" if self.sharded else "tensors()"
 
     def lines(self) -> list[str]:
         """Construction, and then every event."""
@@ -56,12 +58,13 @@ class Writer:
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         lines += self.construct()
         if self.expected is not None:
-            lines += compare("the value", "tensors()", by_name(self.expected.initial))
-        lines += self.optimizer() if self.optimizes else []
+            lines += compare("the value", self.values, by_name(self.expected.initial))
+        lines += self.optimizer() if self.optimizes and not self.sharded else []
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
-            done = [*self.event(number, event), *seen(self.scenario, self.expected, number, self.held)]
+            after = seen(self.scenario, self.expected, number, self.state, self.values)
+            done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
         return lines
 
@@ -81,13 +84,23 @@ class Writer:
         if self.raises:
             lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
             lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
-        return [*lines, f"wrapped = {attribute}(model{given})"]
+        if not self.sharded:
+            return [*lines, f"wrapped = {attribute}(model{given})"]
+        lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
+        lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
+        return [*lines, f"wrapped = {attribute}(model{given})", *self.optimizer()]
 
     def optimizer(self) -> list[str]:
         """The caller's optimizer, and masters if there are any."""
         scenario = self.scenario
         settings = hyperparameters.at_the_start(scenario)
         lines = []
+        if self.sharded:
+            for group, values in zip(scenario.all_groups, settings, strict=True):
+                within = [parameter_name(index) for index in group.parameters]
+                lines += [f"    {{'names': {within}, {_keywords(values, ': ', quoted=True)}}},"]
+            defaults = f"lr={scenario.learning_rate!r}{', masters=True' * scenario.masters}"
+            return [f"optimizer = make_optimizer(torch.optim.{scenario.optimizer}, [", *lines, f"], {defaults})"]
         if self.masters:
             sixteen = [i for i in self.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
             made = (f'"{parameter_name(i)}": nn.Parameter({place(scenario, i)}.detach().float())' for i in sixteen)
@@ -107,6 +120,13 @@ class Writer:
         sixteen = FORMATS[self.scenario.parameters[tensor].dtype].bytes == 2
         return f'masters["{parameter_name(tensor)}"]' if self.masters and sixteen else place(self.scenario, tensor)
 
+    def state(self, tensor: int, name: str) -> str:
+        """What it holds of it under a name."""
+        if self.sharded:
+            return f'state("{parameter_name(tensor)}").get("{name}")'
+        held = self.held(tensor)
+        return held if name == "master" else f'optimizer.state[{held}].get("{name}")'
+
     def loss_scale(self) -> list[str]:
         """The loss scale as it begins."""
         assert self.scenario.loss_scale is not None
@@ -124,9 +144,13 @@ class Writer:
                 return self.unscale()
             case Clip():
                 most = f"{event.max_norm!r}, {event.norm_type!r}"
+                if self.sharded:
+                    return [f"norm = clip({most})"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
+            case ZeroGrad() if self.sharded:
+                return [f"zero_grad({event.set_to_none})"]
             case ZeroGrad(set_to_none=True):
                 return ["for p in model.parameters():", "    p.grad = None"]
             case ZeroGrad():
@@ -201,18 +225,20 @@ class Writer:
 
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""
+        if self.sharded:
+            return ["unscaled, skip = True, not unscale(scale)"]
         lines = ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
         finite = "p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters()"
         return [*lines, f"unscaled, skip = True, not all({finite})"]
 
     def step(self) -> list[str]:
         """A step of the optimizer, and what goes with masters and a loss scale."""
-        step = []
-        if self.masters:
+        step, masters = [], self.masters and not self.sharded
+        if masters:
             step += ["for name, master in masters.items():", "    p = tensors()[name]"]
             step += ["    master.grad = None if p.grad is None else p.grad.float()"]
         step += ["optimizer.step()"]
-        if self.masters:
+        if masters:
             step += ["with torch.no_grad():", "    for name, master in masters.items():"]
             step += ["        if master.grad is not None:", "            tensors()[name].copy_(master)"]
         if not self.scaled:
@@ -237,6 +263,8 @@ class Writer:
 
     def save(self, event: SaveAndLoad) -> list[str]:
         """Everything, or the weights alone, into a new model."""
+        if self.sharded:
+            return self.save_whole(event)
         lines = ["saved = copy.deepcopy(model.state_dict())"]
         if event.optimizer:
             lines += ["saved_optimizer = copy.deepcopy(optimizer.state_dict())"]
@@ -251,6 +279,18 @@ class Writer:
         else:
             # Masters are made from the weights that were loaded, so once more.
             lines += [*(self.optimizer() if self.masters else []), *(self.loss_scale() if self.scaled else [])]
+        return lines
+
+    def save_whole(self, event: SaveAndLoad) -> list[str]:
+        """The same, of what is held in pieces."""
+        kept = "(wrapped.full_optimizer_state(), options())" if event.optimizer else "(None, None)"
+        lines = ["saved = copy.deepcopy((wrapped.full_parameters(), dict(model.named_buffers())))"]
+        lines += [f"saved_state, saved_options = copy.deepcopy({kept})", *self.construct()]
+        lines += ["wrapped.load_full(saved[0], saved_state)", "for name, buffer in model.named_buffers():"]
+        lines += ["    buffer.copy_(saved[1][name])"]
+        lines += ["for group, saved in zip(optimizer.param_groups, saved_options or []):", "    group.update(saved)"]
+        if self.scaled:
+            lines += ["unscaled = skip = False"] if event.optimizer else self.loss_scale()
         return lines
 
     def fail(self, event: Raise) -> list[str]:

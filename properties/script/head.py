@@ -11,6 +11,7 @@ from oracle.program import Scenario
 from oracle.state import initial_buffers
 from properties.implementations import Implementation
 from properties.naming import parameter_name
+from properties.script.sharded import DEFINITIONS
 
 _BEGIN = '''"""{headline}
 
@@ -101,7 +102,15 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
     raises = any(isinstance(event, Raise) for event in scenario.program)
     names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
     compare = _COMPARE.replace("{names}", "{" + names + "}")
+    if is_sharded(implementation):
+        whole = compare.index("\n\ndef gradients")
+        compare = compare[:whole] + DEFINITIONS + compare[compare.index("\n\ndist.init") :]
     return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
+
+
+def is_sharded(implementation: Implementation) -> bool:
+    """Whether the script is to speak to it as to what may hold things in pieces."""
+    return implementation.claims.stage is not None
 
 
 def place(scenario: Scenario, parameter: int, of: str = "model") -> str:

@@ -12,12 +12,16 @@ from oracle.state import Told
 from properties.naming import parameter_name
 
 
-def seen(scenario: Scenario, expected: Expectation | None, number: int, held: Callable[[int], str]) -> list[str]:
-    """After the event of that number. ``held``: what the optimizer holds for a tensor, in the script's words."""
+def seen(
+    scenario: Scenario, expected: Expectation | None, number: int, state: Callable[[int, str], str], parameters: str
+) -> list[str]:
+    """After the event of that number. In the script's words, ``state``: what the optimizer holds for a tensor, under a
+    name; ``parameters``: the values of all by name.
+    """
     event = scenario.program[number]
     if expected is None:
         kind, values = (
-            ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", "tensors()")
+            ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", parameters)
         )
         looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad, EndJoin))
         return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looked_at else []
@@ -27,8 +31,8 @@ def seen(scenario: Scenario, expected: Expectation | None, number: int, held: Ca
     if number in expected.gradients:
         lines += compare("the gradient", "gradients()", by_name(expected.gradients[number]))
     if number in expected.parameters:
-        lines += compare("the value", "tensors()", by_name(expected.parameters[number]))
-    lines += _states(expected.states.get(number, ()), held)
+        lines += compare("the value", parameters, by_name(expected.parameters[number]))
+    lines += _states(expected.states.get(number, ()), state)
     if number in expected.loss_scales:
         scale = np.asarray(expected.loss_scales[number])
         lines += compare("the scale", '{"the loss": torch.tensor(scale)}', {"the loss": scale})
@@ -40,16 +44,12 @@ def seen(scenario: Scenario, expected: Expectation | None, number: int, held: Ca
     return lines
 
 
-def _states(states: Sequence[dict[str, Told]], held: Callable[[int], str]) -> list[str]:
+def _states(states: Sequence[dict[str, Told]], state: Callable[[int, str], str]) -> list[str]:
     """The optimizer's state and masters; but for the number of steps, which shows in what they do."""
     lines: list[str] = []
     for name in dict.fromkeys(name for state in states for name in state if name != "step"):
-        having = {index: state[name] for index, state in enumerate(states) if name in state}
-        values = ", ".join(
-            f'"{parameter_name(index)}": '
-            + (held(index) if name == "master" else f'optimizer.state[{held(index)}].get("{name}")')
-            for index in having
-        )
+        having = {index: told[name] for index, told in enumerate(states) if name in told}
+        values = ", ".join(f'"{parameter_name(index)}": {state(index, name)}' for index in having)
         lines += compare(name, f"{{{values}}}", {parameter_name(index): value for index, value in having.items()})
     return lines
 

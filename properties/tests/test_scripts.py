@@ -31,10 +31,13 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
+from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
 from properties.implementations import look_up
 from properties.script import script, write_script
+from properties.search import search
 from properties.strategies import exact_scenarios
+from properties.trial import Trial
 from worlds.contract import Job, World
 
 HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))
@@ -52,7 +55,11 @@ def lines(world: World, name: str, scenario: Scenario) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"],
+    [
+        *("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"),
+        *("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3", "impls.frameworks.fsdp2:FSDP2"),
+        *("impls.frameworks.fsdp1:FSDP1", "impls.frameworks.zero_redundancy:ZeroRedundancy"),
+    ],
 )
 def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
@@ -66,6 +73,17 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
         assert len(printed) >= looks * scenario.world_size
 
     check()
+
+
+@pytest.mark.parametrize(
+    "fault", ["LastElementsOfNobody", "ForgetsEarlierBackwards", "OptionsOfItsOwn", "StaleMasters"]
+)
+def test_scripts_of_sharded_faults_print_what_is_wrong(sim: World, fault: str) -> None:
+    name = f"impls.faults.sharding:{fault}"
+    law = every_law()[every_fault()[name].killed_by[0]]
+    (implementation,) = look_up([name], sim)
+    (failure, *_) = search(law, Trial(implementation, sim), 100, seed_value=0).failures
+    assert any("WRONG" in line for line in lines(sim, name, failure.broken.scenario))
 
 
 @pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])

@@ -1,0 +1,64 @@
+"""What a script defines beside, where the implementation may hold things in pieces: the words of `Sharded`.
+
+As in `properties.training`, what the implementation does not offer the caller does.
+"""
+
+DEFINITIONS = '''
+
+def values():
+    if not hasattr(wrapped, "full_parameters"):
+        return tensors()
+    full = wrapped.full_parameters()
+    return {name: full[dotted] for name, dotted in names.items()}
+
+
+def gradients():
+    if not hasattr(wrapped, "full_gradients"):
+        return {name: p.grad for name, p in tensors().items()}
+    full = wrapped.full_gradients()
+    return {name: full[dotted] for name, dotted in names.items()}
+
+
+def state(name):
+    """What the optimizer holds of a parameter."""
+    if not hasattr(wrapped, "full_optimizer_state"):
+        return optimizer.state[tensors()[name]]
+    return {key: torch.as_tensor(value) for key, value in wrapped.full_optimizer_state().get(names[name], {}).items()}
+
+
+def make_optimizer(kind, groups, **defaults):
+    groups = [{**group, "names": [names[name] for name in group["names"]]} for group in groups]
+    if hasattr(wrapped, "make_optimizer"):
+        return wrapped.make_optimizer(kind, groups, **defaults)
+    named = dict(model.named_parameters())
+    return kind([{**group, "params": [named[name] for name in group.pop("names")]} for group in groups], **defaults)
+
+
+def zero_grad(set_to_none):
+    if getattr(type(wrapped), "zero_grad", nn.Module.zero_grad) is not nn.Module.zero_grad:
+        wrapped.zero_grad(set_to_none=set_to_none)
+    else:
+        model.zero_grad(set_to_none=set_to_none)
+
+
+def clip(max_norm, norm_type):
+    if not hasattr(wrapped, "clip_grad_norm_"):
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+    norm = wrapped.clip_grad_norm_(max_norm, norm_type)
+    norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
+    return norm.reshape(()) if norm.numel() == 1 else norm
+
+
+def unscale(scale):
+    """Whether all is finite."""
+    if hasattr(wrapped, "unscale_"):
+        return wrapped.unscale_(scale)
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    for gradient in found:
+        gradient /= scale
+    return all(bool(gradient.isfinite().all()) for gradient in found)
+
+
+def options():
+    return [{key: group[key] for key in group if key not in ("params", "names")} for group in optimizer.param_groups]
+'''
