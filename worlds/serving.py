@@ -8,7 +8,7 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,7 +17,7 @@ from worlds import devices, process
 from worlds.contract import MESSAGES, Collective, RankReport, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 
-CONNECTS = 5.0  # seconds that the ranks of an example are given to meet at its end
+CONNECTS = 5.0  # seconds that the members of a group are given to meet when their example ends
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def serve(connection: Connection, setup: Setup) -> None:
     kind = getattr(dist.ProcessGroup.BackendType, setup.backend.upper())
     kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
     timeline: list[Collective] = []
-    contents, groups = False, 0  # groups that this example has made
+    contents = False
+    made: list[tuple[str, int]] = []  # label and size of the groups of this example, the default one first
     process_id = os.getpid()
 
     class RealGroup(DescribedGroup):
@@ -112,13 +113,13 @@ def serve(connection: Connection, setup: Setup) -> None:
         return dist.ProcessGroupNCCL(store, rank, size, options)
 
     def create(options: Any, _: Any) -> DescribedGroup:
-        nonlocal groups
-        groups += 1
         rank, size = options.group_rank, options.group_size
-        if groups == 1:
+        if not made:
+            made.append(("default", size))
             return RealGroup(rank, tuple(range(size)), "default", kept[size])
         members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
         label = f"ranks {','.join(map(str, members))}, {options.group_id}"
+        made.append((label, size))
         return RealGroup(rank, members, label, connect(options.store, rank, size))
 
     name = f"lockstep_{setup.backend}"
@@ -132,7 +133,7 @@ def serve(connection: Connection, setup: Setup) -> None:
             connection.send(None)
             continue
         number, job = message
-        timeline, contents, groups = [], job.contents, 0
+        timeline, contents, made = [], job.contents, []
         process.note_progress(0)
         environment.renew(**places(setup, local_rank, job.world_size))
         result, error = None, None
@@ -150,8 +151,8 @@ def serve(connection: Connection, setup: Setup) -> None:
             error = raised(exception)
         finally:
             end_if_forked(process_id, error)
-            if groups > 1:
-                await_all(dist.PrefixStore(f"end of {number}", shared), job.world_size)
+            if len(made) > 1:
+                await_members(dist.PrefixStore(f"end of {number}", shared), made[1:])
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
@@ -164,14 +165,16 @@ def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:
     return told | ({"LOCAL_WORLD_SIZE": str(size)} if setup.local_rank is None else {})
 
 
-def await_all(store: Any, size: int) -> None:
-    """Returns when so many ranks have come here, or not all of them come: who is done first must not close a group to
-    which another still connects.
+def await_members(store: Any, groups: Sequence[tuple[str, int]]) -> None:
+    """Returns when all members of these groups have come here, or some do not come: who is done first must not close a
+    group to which another still connects.
     """
-    deadline, came = time.monotonic() + CONNECTS, store.add("ended", 1)
-    while came < size and time.monotonic() < deadline:
-        time.sleep(0.001)
-        came = store.add("ended", 0)
+    deadline = time.monotonic() + CONNECTS
+    for label, _ in groups:
+        store.add(label, 1)
+    for label, size in groups:
+        while store.add(label, 0) < size and time.monotonic() < deadline:
+            time.sleep(0.001)
 
 
 def backend_devices(backend: str) -> list[str]:

@@ -68,12 +68,12 @@ def in_slices_of_one_buffer(rank: int, size: int) -> torch.Tensor:
 
 
 def in_columns_of_one_matrix(rank: int, size: int) -> torch.Tensor:
-    """Columns lie in each other's gaps."""
-    matrix = data(rank, 6).reshape(3, 2)
-    work = dist.all_reduce(matrix[:, 0], async_op=True)
+    """Columns lie in each other's gaps. What is gathered is copied first; a reduction would take the gaps along."""
+    matrix, gathered = data(rank, 6).reshape(3, 2), [torch.zeros(3).double() for _ in range(size)]
+    work = dist.all_gather(gathered, matrix[:, 0], async_op=True)
     matrix[:, 1].mul_(3)
     work.wait()
-    return matrix
+    return torch.cat([*gathered, matrix.reshape(-1)])
 
 
 def polling_until_it_is_done(rank: int, size: int) -> torch.Tensor:

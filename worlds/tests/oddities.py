@@ -136,7 +136,10 @@ def having_children(payload: str, rank: int, world_size: int) -> Result:
 def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Result:
     """One that `threading` does not know."""
     if rank == 0:
-        _thread.start_new_thread(time.sleep, (60,))
+        begun = _thread.allocate_lock()
+        begun.acquire()
+        _thread.start_new_thread(lambda: (begun.release(), time.sleep(60)), ())
+        begun.acquire()
     return {}
 
 
