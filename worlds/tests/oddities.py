@@ -138,7 +138,12 @@ def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Resul
     if rank == 0:
         begun = _thread.allocate_lock()
         begun.acquire()
-        _thread.start_new_thread(lambda: (begun.release(), time.sleep(60)), ())
+
+        def sleep() -> None:
+            begun.release()
+            time.sleep(60)
+
+        _thread.start_new_thread(sleep, ())
         begun.acquire()
     return {}
 
