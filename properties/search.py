@@ -184,7 +184,7 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """
     here = failure.found.broken if failure.found and failure.simulated else failure.broken
     hangs = took_the_clock(here)
-    if failure.found and hangs and _broken(law, trial, failure.drawn, []) is None:
+    if failure.found and (hangs or not failure.simulated) and _broken(law, trial, failure.drawn, []) is None:
         return repeat(law, trial, failure.found)
     limit = SHRINK_LIMIT if hangs else trial.limit
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)
