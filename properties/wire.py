@@ -50,7 +50,7 @@ def wide_enough(run: Run, headline: str) -> None:
 
 
 def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
-    return [call for call in calls if call.operation != "broadcast"] or list(calls)
+    return [call for call in calls if call.operation != "broadcast" and call.count] or list(calls)
 
 
 def room(call: Collective, dtypes: Sequence[str]) -> int:
