@@ -3,6 +3,7 @@ process is not there for the next.
 """
 
 import os
+from typing import Any
 
 import pytest
 
@@ -40,12 +41,12 @@ def test_groups_end_and_begin_and_are_called_without_options(sim: World, gloo: W
         assert plain(here) == plain(there)
         for rank, each in enumerate(here):
             ones = [value for other in range(size) for value in (other, other)]
-            meant = {
+            of_each: dict[str, dict[str, list[Any]]] = {
                 "destroying_a_group": {"values": [[size * (size + 1) / 2] * 2] * 3},
                 "beginning_again": {"values": [size * (size + 1) / 2] * 2, "some": [2.0 if rank < 2 else 1.0]},
                 "calling_the_group": {"gathered": [*ones, *ones, *(rank + 10 * other for other in range(size))]},
-            }[name]
-            assert {key: each[key].tolist() for key in meant} == meant
+            }
+            assert {key: each[key].tolist() for key in of_each[name]} == of_each[name]
 
 
 def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
