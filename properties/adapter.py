@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oracle.program import Scenario
-from worlds.process import off_the_clock
+from worlds.settings import importing
 
 if TYPE_CHECKING:  # it is imported where the ranks are
     import torch
@@ -107,7 +107,7 @@ def find(name: str) -> Callable[..., Any]:
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
-    with off_the_clock():
+    with importing():
         module = _load_file(place) if place.endswith(".py") else _import(place, name)
     if not hasattr(module, attribute):
         public = sorted(

@@ -28,7 +28,7 @@ SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 def windows(draw: st.DrawFn, claims: Claims, most_local: int = 2, steps: int = 1, least: int = 0) -> Scenario:
     """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step."""
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(SIZES)
-    local = draw(st.integers(least, most_local)) if claims.accumulation else 0
+    local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent else 0
     orders = (tuple(range(len(sizes))),) * ranks
     batches = [Backward(orders, synchronize=False)] * local
     window: tuple[Event, ...] = (*batches, Backward(orders), Finish(), Step(), ZeroGrad())
@@ -46,7 +46,7 @@ def larger(scenario: Scenario) -> Scenario:
 @law(
     "P18",
     lambda claims: windows(claims, least=1),
-    needs=lambda claims: claims.accumulation and claims.most_ranks > 1,
+    needs=lambda claims: claims.accumulation and claims.silent and claims.most_ranks > 1,
     witnesses={SENT: LOCAL},
 )
 def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:

@@ -2,26 +2,10 @@
 
 import os
 import random
-import signal
 import sys
 
 import numpy as np
 import torch
-
-
-def fresh_thread() -> None:
-    """Sets what torch keeps per thread to how torch begins; looks first, for setting takes longer."""
-    if not torch.is_grad_enabled():
-        torch.set_grad_enabled(True)
-
-
-def fresh_process() -> None:
-    """Sets what torch keeps per process to how torch begins, and lets no alarm of the last example ring in this one."""
-    if torch.get_default_dtype() is not torch.float32:
-        torch.set_default_dtype(torch.float32)
-    if torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(False)
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def seed(rank: int) -> None:

@@ -47,7 +47,8 @@ def serve(connection: Connection, setup: Setup) -> None:
     import torch.distributed as dist
 
     from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
-    from worlds.fresh import Environment, fresh_process, fresh_thread, seed
+    from worlds.fresh import Environment, seed
+    from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
     from worlds.stand_in import stand_in
 
     if setup.hosts_apart:
@@ -137,12 +138,10 @@ def serve(connection: Connection, setup: Setup) -> None:
         process.note_progress(0)
         environment.renew(**places(setup, local_rank, job.world_size))
         result, error = None, None
-        fresh_process()
-        fresh_thread()
         seed(setup.rank)
-        leftovers = Leftovers()
+        leftovers, found = Leftovers(), (surroundings(), Surroundings(OF_A_THREAD))
         try:
-            with process.off_the_clock():
+            with importing():
                 function = resolve(job.function)
             store = dist.PrefixStore(f"example {number}", shared)
             dist.init_process_group(name, store=store, rank=setup.rank, world_size=job.world_size)
@@ -156,7 +155,8 @@ def serve(connection: Connection, setup: Setup) -> None:
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
-        connection.send(RankReport(result, error, tuple(timeline), leftovers.list()))
+        left = leftovers.list() + tuple(left for each in found for left in each.restore())
+        connection.send(RankReport(result, error, tuple(timeline), left))
 
 
 def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:

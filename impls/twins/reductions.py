@@ -167,3 +167,26 @@ class EverythingInFloat64(DataParallel):
         for parameter, mean, ranks in zip(parameters, means, counts.tolist(), strict=True):
             if ranks:
                 parameter.grad = (mean / dist.get_world_size()).to(parameter.dtype).view_as(parameter)
+
+
+class ReducesEveryMicroBatch(PerParameter):
+    """What has accumulated is averaged when the next micro-batch begins, inside `no_sync` as well."""
+
+    odd = "every micro-batch is reduced, as where only a shard of the gradients is kept"
+    claims = {**PerParameter.claims, "silent": False, "forwards": False, "raises": False}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._begun = False  # whether a forward has run since gradients were averaged
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Averages what the last one's backward has added."""
+        self.finish_gradient_synchronization()
+        self._begun = torch.is_grad_enabled()
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages, unless that has been done."""
+        if self._begun:
+            super().finish_gradient_synchronization()
+        self._begun = False

@@ -3,6 +3,7 @@ twins pass. Which laws, faults and twins there are is read from the packages (`p
 """
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -66,6 +67,7 @@ def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twi
     assert found.failures == []
     assert trial.witnessed["ran to its end"], found.refusals[:1]
     assert unwitnessed(LAWS[law], trial) == []
+    assert trial.left == Counter()
 
 
 @pytest.mark.parametrize("law", sorted({law for _, law in KILLS} & set(LAWS)), ids=short)

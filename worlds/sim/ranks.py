@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
 from worlds.family import Leftovers, end_if_forked
-from worlds.fresh import fresh_process, fresh_thread
-from worlds.process import off_the_clock
+from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
 from worlds.sim.core import Core
@@ -64,7 +63,8 @@ class Ranks:
 
         If the outcome says that the job is not runnable, neither is anything else in this process from then on.
         """
-        with off_the_clock():
+        leftovers, found = Leftovers(), surroundings()
+        with importing():
             self._job, self._function = job, resolve(job.function)
         self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
         if job.asynchrony is not None:
@@ -74,15 +74,13 @@ class Ranks:
             run.log = [[] for _ in range(self._size)]
         self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
-        leftovers = Leftovers()
-        fresh_process()
         self._core.gather()
         self._baton.run()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
         first, *others = (report for report in self._reports if report is not None)
         # Whose they are is not known, since all ranks are one process: the first rank tells.
-        return (replace(first, left=leftovers.list()), *others)
+        return (replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others)
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)
@@ -96,7 +94,7 @@ class Ranks:
         result, error, run, process = None, None, self._run, os.getpid()
         how: object = Ended(run.collectives[rank])
         _current.run, _current.grouped = run, False
-        fresh_thread()
+        found = Surroundings(OF_A_THREAD)
         belongings = Belongings(rank, self._size, run.belongings)
         belongings.take_out()
         watch = None if run.watches is None else run.watches[rank]
@@ -122,7 +120,7 @@ class Ranks:
         timeline = () if run.log is None else tuple(entry.passage() for entry in run.log[rank])
         hazards = () if watch is None else tuple(watch.hazards)
         self._reports[rank] = RankReport(
-            result, error, tuple(run.collectives[rank]), timeline=timeline, hazards=hazards
+            result, error, tuple(run.collectives[rank]), tuple(found.restore()), timeline, hazards
         )
         return how
 

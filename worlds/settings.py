@@ -1,0 +1,210 @@
+"""What belongs to a whole process or thread, so that one example would leave it to the next: settings of Python and
+torch, and functions of theirs that an implementation replaces.
+
+Looked at before and after each example. A few settings are put back; where any other has changed, only a new process
+begins as the first did.
+"""
+
+import contextlib
+import gc
+import multiprocessing
+import operator
+import os
+import resource
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.checkpoint
+from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from worlds.process import off_the_clock
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of them. ``get`` gives a value that no later change reaches; ``put`` sets it back, where that can be done."""
+
+    name: str
+    get: Callable[[], Any]
+    put: Callable[[Any], object] | None = None
+
+    def told(self, before: object, after: object) -> str:
+        """What has changed, in words."""
+        return self.name
+
+
+def _put_filters(filters: list[Any]) -> None:
+    warnings.filters[:] = filters  # type: ignore[index]
+    with warnings.catch_warnings():  # has Python forget what it knew of the filters
+        pass
+
+
+def _stop_alarm(_: bool) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _streams() -> tuple[object, ...]:
+    return sys.stdout, sys.stderr, *(_file(number) for number in range(3))
+
+
+def _file(number: int) -> tuple[int, int] | None:
+    try:
+        told = os.fstat(number)
+    except OSError:  # it is closed
+        return None
+    return told.st_dev, told.st_ino
+
+
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD]
+_LIMITS = [
+    getattr(resource, f"RLIMIT_{name}") for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
+]
+_GLOBAL_HOOKS = [
+    hooks
+    for of in (modules, optimizers)
+    for name, hooks in vars(of).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+]
+_SUBNORMAL = sys.float_info.min / 2
+
+OF_THE_PROCESS = (
+    Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting(
+        "torch's deterministic algorithms",
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    Setting("the filters of warnings", lambda: list(warnings.filters), _put_filters),
+    Setting("how warnings are shown", lambda: warnings.showwarning),
+    Setting("torch's precision of matmul", torch.get_float32_matmul_precision),
+    Setting("torch's detection of anomalies", torch.is_anomaly_enabled),
+    Setting("torch's hooks on all modules and optimizers", lambda: [*map(len, _GLOBAL_HOOKS)]),
+    Setting("the working folder", os.getcwd),
+    Setting("the standard streams", _streams),
+    Setting("what signals do", lambda: [*map(signal.getsignal, _SIGNALS)]),
+    Setting("the limits on resources", lambda: [*map(resource.getrlimit, _LIMITS)]),
+    Setting("the limit on recursion", sys.getrecursionlimit),
+    Setting("the collection of garbage", lambda: (gc.isenabled(), gc.get_threshold())),
+    Setting("the path of imports", lambda: (list(sys.path), list(sys.meta_path))),
+    Setting("how processes are started", lambda: multiprocessing.get_start_method(allow_none=True)),
+    Setting("an alarm", lambda: signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), _stop_alarm),
+    Setting("what happens to uncaught exceptions", lambda: (threading.excepthook, sys.unraisablehook)),
+)
+OF_A_THREAD = (
+    Setting("whether gradients are computed", torch.is_grad_enabled, torch.set_grad_enabled),
+    Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("torch's inference mode", torch.is_inference_mode_enabled),
+    Setting("torch's autocast", lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))),
+    Setting("a mode of torch's functions", torch._C._len_torch_function_stack),
+    Setting("a mode of torch's dispatch", torch._C._len_torch_dispatch_stack),
+    Setting("torch's hooks on saved tensors", lambda: torch._C._autograd._top_saved_tensors_default_hooks(True)),
+    Setting("whether subnormal numbers count as zero", lambda: _SUBNORMAL * 2 == 0, torch.set_flush_denormal),
+    Setting("NumPy's handling of errors", np.geterr, lambda how: np.seterr(**how)),
+    Setting("the tracing of calls", lambda: (sys.gettrace(), sys.getprofile())),
+)
+# Whose functions people replace, to follow or to change what training does: some of torch's, all of the others'. Not
+# those of optimizers: torch replaces the step of each class itself, when the first of it is made.
+_FACTORIES = [f"{kind}{like}" for kind in ("empty", "full", "ones", "rand", "randn", "zeros") for like in ("", "_like")]
+_REPLACED = {
+    torch: [*_FACTORIES, "arange", "tensor", "compile", "load", "no_grad", "save"],
+    **dict.fromkeys(
+        (
+            torch.Tensor,
+            torch.autograd,
+            torch.distributed,
+            torch.distributed.distributed_c10d,
+            torch.distributed.ProcessGroup,
+            torch.nn.Module,
+            torch.nn.Parameter,
+            torch.nn.functional,
+            torch.nn.utils,
+            torch.optim.Optimizer,
+            torch.utils.checkpoint,
+        )
+    ),
+}
+
+
+class Functions:
+    """The functions that a module or class of torch's has; looked at like a `Setting`."""
+
+    put = None
+
+    def __init__(self, of: Any, names: Iterable[str] | None) -> None:
+        self._of = of
+        self._names = [name for name in names or vars(of) if callable(vars(of)[name])]
+        self._look = operator.itemgetter(*self._names)
+
+    def get(self) -> tuple[object, ...]:
+        """Them; and of a class how much it has in all, for what is added hides what it inherits."""
+        there = vars(self._of)
+        try:
+            functions: tuple[object, ...] = self._look(there)
+        except KeyError:  # one is gone
+            functions = tuple(there.get(name) for name in self._names)
+        if not isinstance(self._of, type):
+            return functions
+        return *functions, len(there) - ("__slotnames__" in there)  # which copyreg puts there
+
+    def told(self, before: tuple[object, ...], after: tuple[object, ...]) -> str:
+        """What has changed: the first function that is another one."""
+        of = f"torch.{self._of.__name__.removeprefix('torch.')}"
+        others = (name for name, then, now in zip(self._names, before, after, strict=False) if then is not now)
+        return next((f"{of}.{name}" for name in others), f"what {of} has")
+
+
+_FUNCTIONS = [Functions(of, names) for of, names in _REPLACED.items()]
+
+
+class Surroundings:
+    """What an example finds, as far as these settings go. Made before it begins."""
+
+    def __init__(self, settings: Sequence[Setting | Functions]) -> None:
+        self._settings = settings
+        self.settle()
+
+    def settle(self) -> None:
+        """What there is now is what the example has found."""
+        self._found = [setting.get() for setting in self._settings]
+
+    def restore(self) -> list[str]:
+        """Puts back what the example has changed. Returns, in words, what cannot be put back."""
+        left = []
+        for setting, before in zip(self._settings, self._found, strict=True):
+            after = setting.get()
+            if after == before:
+                continue
+            if setting.put is None:
+                left.append(f"another setting of {setting.told(before, after)}")
+            else:
+                setting.put(before)
+        return left
+
+
+_of_the_process: Surroundings | None = None
+
+
+def surroundings() -> Surroundings:
+    """Those of the process in which an example is about to begin."""
+    global _of_the_process
+    _of_the_process = Surroundings((*OF_THE_PROCESS, *_FUNCTIONS))
+    return _of_the_process
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """What is imported inside takes none of the example's time, and what it sets for the process stays so: a process
+    imports a module but once.
+    """
+    with off_the_clock():
+        yield
+    if _of_the_process is not None:
+        _of_the_process.settle()

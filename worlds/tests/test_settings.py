@@ -1,0 +1,41 @@
+"""What an example changes for its whole process or thread is not there for the next."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from worlds.contract import Job, World
+from worlds.gloo import GlooWorld
+from worlds.sim.world import SimWorld
+from worlds.tests.changes import CHANGES
+from worlds.tests.outcomes import results
+
+
+@pytest.fixture(params=[SimWorld, GlooWorld], scope="module")
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Each of the two in turn; none that other tests use, for what they run must not be there."""
+    made: World = request.param()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_next_example_finds_what_the_first_has_found(world: World, name: str) -> None:
+    if world.name == "sim" and name == "a signal":
+        name = "a limit"
+    changed = world.run(Job("worlds.tests.changes:change", name, 2))
+    found = results(changed)
+    assert found[0]["before"] != found[0]["after"]
+    told = CHANGES[name][2]
+    for report in changed if world.name == "gloo" else changed[:1]:
+        assert report.left == ((f"another setting of {told}",) if told else ())
+    for each in results(world.run(Job("worlds.tests.changes:see", name, 2))):
+        assert each["before"] == found[0]["before"]
+
+
+def test_what_a_module_sets_when_it_is_imported_stays(world: World) -> None:
+    """It is imported but once, in a real job too."""
+    for _ in range(3):
+        outcome = world.run(Job("worlds.tests.changes_when_imported:see", "", 2))
+        assert [each["dtype"] for each in results(outcome)] == ["torch.float64"] * 2
+        assert [report.left for report in outcome] == [()] * 2
