@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,15 @@ from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWron
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
+TIMES = 3  # runs of a failure in processes that have run others, and in fresh ones
 SIM_ONLY = (
     "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
     "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
 )
-
-
+PAST = (
+    "right in fresh processes, wrong after other examples in the same one: it keeps something, such as a class "
+    "attribute, from one module that it wraps to the next. So each example had processes of its own"
+)
 SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
 
 
@@ -45,6 +48,10 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     trial.witnessed.clear()
     trial.left.clear()
     found = budget.spend(law, trial)
+    apart = owes_to_the_past(law, trial, found.failures)
+    if apart:
+        trial = replace(trial, apart=True)
+        found = budget.spend(law, trial)
     failures = found.failures
     loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
     if failures and len(loud) == len(failures) and not any(map(took_the_clock, loud)):
@@ -76,6 +83,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    if apart and not failures:
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAST}", stacklevel=2)
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
@@ -102,6 +111,28 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     return [witness for witness in law.witnesses if not trial.witnessed[witness]]
 
 
+def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
+    """Whether one of these fails each time where it was found, and never in processes in which nothing has run before.
+
+    Not one by chance, which may pass or fail in either.
+    """
+    fresh = replace(trial, apart=True)
+    for failure in failures:
+        if not took_the_clock(failure.broken) and all(_fails(law, trial, failure) for _ in range(TIMES)):
+            return not any(_fails(law, fresh, failure) for _ in range(TIMES))
+    return False
+
+
+def _fails(law: Law, trial: Trial, failure: Failure) -> bool:
+    try:
+        law.check(trial, failure.drawn)
+    except Refused:
+        return False
+    except LawBroken:
+        return True
+    return False
+
+
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """Runs a failure again, to see how often it fails, and on gloo, to say what a real backend makes of it.
 
@@ -117,7 +148,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)
-    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None)
+    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True)
     if failed < runs:  # the simulated world does the same every time, so the implementation does not
         there, runs = rerun(law, real, failure.drawn)
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")

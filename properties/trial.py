@@ -19,6 +19,7 @@ from properties.implementations import Implementation
 from properties.part import WHOLE, Part
 from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
+from worlds import process
 from worlds.contract import (
     MESSAGES,
     Asynchrony,
@@ -35,6 +36,7 @@ from worlds.contract import (
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
+process.preload("properties.rank")
 # What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
 # range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of these
 # (the key: whether while a rank constructs).
@@ -73,8 +75,9 @@ class Trial:
     """One implementation on one world. ``witnessed`` counts what has taken place, against vacuous passes.
 
     ``confirm_on`` gives a real world on which a failure of the simulated one is run again, ``sim`` the simulated world,
-    on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``left``: what
-    ranks have left behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is.
+    on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
+    every run has processes of its own, in which nothing has run before. ``left``: what ranks have left behind, such as
+    a thread. ``world_fault``: what is wrong with the world itself, if anything is.
     """
 
     implementation: Implementation
@@ -83,6 +86,7 @@ class Trial:
     sim: Callable[[], World] | None = None
     at_once: bool = False
     limit: float | None = None
+    apart: bool = False
     witnessed: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
@@ -133,6 +137,8 @@ class Trial:
         choices = {name: value for name, value in given.items() if value is not None}
         choices |= {} if part is WHOLE else {"part": part.request()}
         wanted = job(self.implementation.name, scenario, contents, choices)
+        if self.apart:
+            self.world.close()
         outcome = self.world.run(replace(wanted, function=function, at_once=self.at_once, limit=self.limit))
         self.left.update(each for report in outcome for each in report.left)
         try:

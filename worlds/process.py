@@ -24,6 +24,7 @@ import struct
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ForkServer
@@ -53,7 +54,7 @@ class Died(Exception):
 
 # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
 _PRELOADED = ["torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
-_PRELOADED += ["torch.testing._internal.distributed.multi_threaded_pg"]
+_PRELOADED += ["worlds.serving", "worlds.sim.ranks"]
 # The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
 _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
 _HASH_SEEDS = ("1", "2")
@@ -61,20 +62,31 @@ _HASH_SEEDS = ("1", "2")
 
 @contextlib.contextmanager
 def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerContext]:
-    """The context in which processes are forked from one of the servers, which is made to run."""
-    server, before = _SERVERS[number], os.environ.get("PYTHONHASHSEED")
+    """The context in which processes are forked from one of the servers, which is made to run.
+
+    Python would run the main module, such as pytest's, again in every process: no child needs it, and it takes longer
+    than all the rest of a start.
+    """
+    server, before, main = _SERVERS[number], os.environ.get("PYTHONHASHSEED"), sys.modules["__main__"]
     usual = multiprocessing.forkserver.connect_to_new_process  # the first server's: what Process.start calls
     server.set_forkserver_preload(_PRELOADED)
     os.environ["PYTHONHASHSEED"] = _HASH_SEEDS[number]
     multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
+    sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         server.ensure_running()
         yield multiprocessing.get_context("forkserver")
     finally:
         multiprocessing.forkserver.connect_to_new_process = usual
+        sys.modules["__main__"] = main
         os.environ.pop("PYTHONHASHSEED")
         if before is not None:
             os.environ["PYTHONHASHSEED"] = before
+
+
+def preload(module: str) -> None:
+    """Has the fork servers import this module too, which every child is going to need: called before they start."""
+    _PRELOADED.append(module)
 
 
 def prepare(ranks: int) -> None:

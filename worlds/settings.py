@@ -38,7 +38,7 @@ class Setting:
 
     def told(self, before: object, after: object) -> str:
         """What has changed, in words."""
-        return self.name
+        return f"setting of {self.name}"
 
 
 def _put_filters(filters: list[Any]) -> None:
@@ -158,7 +158,7 @@ class Functions:
         """What has changed: the first function that is another one."""
         of = f"torch.{self._of.__name__.removeprefix('torch.')}"
         others = (name for name, then, now in zip(self._names, before, after, strict=False) if then is not now)
-        return next((f"{of}.{name}" for name in others), f"what {of} has")
+        return next((f"{of}.{name}" for name in others), f"method of {of}")
 
 
 _FUNCTIONS = [Functions(of, names) for of, names in _REPLACED.items()]
@@ -183,7 +183,7 @@ class Surroundings:
             if after == before:
                 continue
             if setting.put is None:
-                left.append(f"another setting of {setting.told(before, after)}")
+                left.append(f"another {setting.told(before, after)}")
             else:
                 setting.put(before)
         return left

@@ -186,6 +186,21 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: 
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 
 
+@pytest.mark.parametrize("where", ["sim", "gloo"])
+def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failure(
+    sim: World, gloo: World, where: str
+) -> None:
+    """Each example then has processes of its own; the simulated ranks still share one."""
+    world, match = (gloo, "right in fresh processes, wrong after other") if where == "gloo" else (sim, "passes on gloo")
+    under_test = trial("properties.tests.unsteady:RightOnceInAProcess", sim, world, confirm_on=lambda: gloo)
+    records: dict[str, Any] = {}
+    with pytest.warns(UserWarning, match=match):
+        hold(MEAN, under_test, records.__setitem__)
+    assert records["lockstep"]["verdict"] == ("holds" if where == "gloo" else "sim only, no failure")
+    if where == "gloo":
+        assert records["lockstep"]["examples"] > 1
+
+
 def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen again with all of its world's patience, as nothing has hung."""
     monkeypatch.setattr("properties.search.SHRINK_LIMIT", SLOW / 2)

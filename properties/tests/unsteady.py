@@ -69,6 +69,22 @@ class WithStateOfTheClass(NaiveDataParallel):
             _spoil(self)
 
 
+class RightOnceInAProcess(NaiveDataParallel):
+    """Right for the first module that a process wraps, and never again."""
+
+    wrapped = 0
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        RightOnceInAProcess.wrapped += 1
+        self.place = RightOnceInAProcess.wrapped
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        if self.place > 1:
+            _spoil(self)
+
+
 class WithStateOfTheClassAndSlow(WithStateOfTheClass):
     """Right wherever each rank is a process, and slow there the first time."""
 

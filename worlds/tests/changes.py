@@ -49,22 +49,22 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     "the device": (
         lambda: torch.set_default_device("meta"),
         lambda: torch.empty(1).device.type,
-        "a mode of torch's functions",
+        "setting of a mode of torch's functions",
     ),
     "inference": (
         lambda: _enter(torch.inference_mode()),
         torch.is_inference_mode_enabled,
-        "torch's inference mode",
+        "setting of torch's inference mode",
     ),
     "autocast": (
         lambda: _enter(torch.autocast("cpu")),
         lambda: torch.is_autocast_enabled("cpu"),
-        "torch's autocast",
+        "setting of torch's autocast",
     ),
     "saved tensors": (
         lambda: _enter(torch.autograd.graph.save_on_cpu()),
         lambda: torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
-        "torch's hooks on saved tensors",
+        "setting of torch's hooks on saved tensors",
     ),
     "subnormals": (
         lambda: torch.set_flush_denormal(True),
@@ -74,12 +74,12 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     "anomalies": (
         lambda: torch.autograd.set_detect_anomaly(True),
         torch.is_anomaly_enabled,
-        "torch's detection of anomalies",
+        "setting of torch's detection of anomalies",
     ),
     "a hook on all modules": (
         lambda: nn.modules.module.register_module_forward_hook(lambda *_: None),
         lambda: len(nn.modules.module._global_forward_hooks),
-        "torch's hooks on all modules and optimizers",
+        "setting of torch's hooks on all modules and optimizers",
     ),
     "a function": (
         lambda: _replace(dist, "all_reduce"),
@@ -94,40 +94,40 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     "a method that is inherited": (
         lambda: _replace(torch.Tensor, "mul_"),
         lambda: torch.Tensor.mul_.__name__,
-        "what torch.Tensor has",
+        "method of torch.Tensor",
     ),
-    "the folder": (lambda: os.chdir("/"), lambda: os.getcwd() == "/", "the working folder"),
+    "the folder": (lambda: os.chdir("/"), lambda: os.getcwd() == "/", "setting of the working folder"),
     "what is printed to": (
         lambda: setattr(sys, "stdout", io.StringIO()),
         lambda: type(sys.stdout).__name__,
-        "the standard streams",
+        "setting of the standard streams",
     ),
     "what is read from": (
         lambda: os.dup2(1, 0),
         lambda: os.fstat(0).st_ino == os.fstat(1).st_ino,
-        "the standard streams",
+        "setting of the standard streams",
     ),
     "a signal": (  # not on sim: Python lets a process's main thread alone do it
         lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
         lambda: signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN,
-        "what signals do",
+        "setting of what signals do",
     ),
     "a limit": (
         lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
         lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 200,
-        "the limits on resources",
+        "setting of the limits on resources",
     ),
-    "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit, "the limit on recursion"),
-    "garbage": (gc.disable, gc.isenabled, "the collection of garbage"),
+    "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit, "setting of the limit on recursion"),
+    "garbage": (gc.disable, gc.isenabled, "setting of the collection of garbage"),
     "the path": (
         lambda: sys.path.insert(0, "/nowhere"),
         lambda: "/nowhere" in sys.path,
-        "the path of imports",
+        "setting of the path of imports",
     ),
     "tracing": (
         lambda: sys.setprofile(lambda *_: None),
         lambda: sys.getprofile() is None,
-        "the tracing of calls",
+        "setting of the tracing of calls",
     ),
 }
 
