@@ -8,6 +8,7 @@ import torch
 from worlds.contract import Collective
 from worlds.sim.meeting import Flat
 from worlds.sim.order import Combiner
+from worlds.sim.ring import partial_sums
 
 
 def carry_out(
@@ -37,7 +38,8 @@ def carry_out(
     if call.operation == "all_reduce":
         return [total] * size
     if call.operation == "reduce":
-        return [total if member == root else None for member in range(size)]
+        combine = _COMBINE[call.reduction]
+        return [total if member == root else partial_sums(combine, inputs, member) for member in range(size)]
     if call.operation == "reduce_scatter":
         return list(_cut(total, call.gives or (call.count // size,) * size))
     raise NotImplementedError(f"the simulated world does not know {call.operation}")

@@ -41,11 +41,19 @@ OPERATIONS = {
 
 
 def laid_out(payload: str, rank: int, world_size: int) -> Result:
-    """Memory after a collective of a tensor in it; where a reduction leaves it undefined, nothing."""
+    """Memory after a collective of a tensor in it."""
     operation, layout = payload.split(", ")
     memory = _memory(rank)
     OPERATIONS[operation](LAYOUTS[layout](memory, rank))
-    return {"memory": None if operation == "reduce" and rank != 1 else memory.numpy()}
+    return {"memory": memory.numpy()}
+
+
+def reducing_to_one(payload: str, rank: int, world_size: int) -> Result:
+    """What every rank holds afterwards; the payload has a number of elements, the root, and a function's name."""
+    count, root, reduction = payload.split(", ")
+    values = (torch.arange(int(count)) % 5 + 2.0 * rank + 1).double()
+    dist.reduce(values, int(root), getattr(dist.ReduceOp, reduction))
+    return {"values": values.numpy()}
 
 
 def destroying_a_group(payload: str, rank: int, world_size: int) -> Result:

@@ -34,6 +34,22 @@ def test_a_tensor_is_sent_as_it_lies_in_memory(sim: World, gloo: World, operatio
     assert plain(here) == plain(there)
 
 
+@pytest.mark.parametrize("reduction", ["SUM", "MAX", "PRODUCT"])
+def test_a_reduction_to_one_rank_leaves_on_the_others_what_gloo_leaves(sim: World, gloo: World, reduction: str) -> None:
+    """Nobody may use it, and code that does is to be wrong on sim too."""
+    changed = 0
+    for size, count, root in ((2, 1, 0), (2, 1, 1), (2, 5, 0), (3, 1, 0), (3, 8, 2), (4, 5, 1), (5, 33, 3), (4, 0, 0)):
+        payload = f"{count}, {root}, {reduction}"
+        here, there = (results(run(each, "reducing_to_one", size, payload)) for each in (sim, gloo))
+        assert plain(here) == plain(there)
+        own = ([element % 5 + 2.0 * rank + 1 for element in range(count)] for rank in range(size))
+        changed += any(
+            rank != root and each["values"].tolist() != mine
+            for rank, (each, mine) in enumerate(zip(here, own, strict=True))
+        )
+    assert changed >= 5
+
+
 @pytest.mark.parametrize("name", ["destroying_a_group", "beginning_again", "calling_the_group"])
 def test_groups_end_and_begin_and_are_called_without_options(sim: World, gloo: World, name: str) -> None:
     for size in (2, 3):

@@ -1,0 +1,27 @@
+"""What a reduction to one root leaves on the others. The contract says nothing of it; on gloo it is what the ring has
+added up so far, and here it is the same, so that whoever goes on with it is wrong on both.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+from worlds.sim.meeting import Flat
+from worlds.sim.order import Combine
+
+
+def partial_sums(combine: Combine, inputs: Sequence[Flat], member: int) -> Flat:
+    """What a member holds when each chunk has gone its way: c begins on member c - 1, and goes down to member c."""
+    held, size = inputs[member].clone(), len(inputs)
+    for chunk, (begin, end) in enumerate(_chunks(held.numel(), size)):
+        before = [(chunk - 1 - hop) % size for hop in range((chunk - 1 - member) % size)]
+        parts = [inputs[other][begin:end] for other in (*before, member)]
+        held[begin:end] = functools.reduce(lambda arrived, own: combine(own, arrived), parts)
+    return held
+
+
+def _chunks(elements: int, size: int) -> Iterator[tuple[int, int]]:
+    """First element and end of each, which gloo sends in two segments; of tensors beyond some 2 MiB it makes more."""
+    length = 2 * math.ceil(elements / (2 * size))
+    for chunk in range(size):
+        yield min(chunk * length, elements), min((chunk + 1) * length, elements)
