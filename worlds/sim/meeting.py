@@ -57,6 +57,8 @@ class Run:
     clock: int = 0
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
     messages: dict[str, list[Any]] = field(default_factory=dict)  # by group: sends and receives without their partner
+    kept: dict[str, bytes] = field(default_factory=dict)  # what the store has
+    awaiting: list[int] = field(default_factory=list)  # global ranks that wait for a key of it
     belongings: Household = field(default_factory=Household)
     failed: bool = False  # whether a rank raised an error of its own: others that then wait are not at fault
     not_runnable: RankError | None = None

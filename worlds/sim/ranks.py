@@ -22,6 +22,7 @@ from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run
 from worlds.sim.order import combiner_of
+from worlds.sim.store import RankStore
 from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
 
@@ -72,7 +73,6 @@ class Ranks:
             run.watches = [Watch(rank, job.asynchrony, draws) for rank in range(self._size)]
         if job.timeline:
             run.log = [[] for _ in range(self._size)]
-        self._store = dist.HashStore()
         self._reports: list[RankReport | None] = [None] * self._size
         self._core.gather()
         self._baton.run()
@@ -102,7 +102,8 @@ class Ranks:
         function = partial(self._function, self._job.payload, rank, self._size)
         try:
             with watch or contextlib.nullcontext():
-                dist.init_process_group("sim", store=self._store, rank=rank, world_size=self._size)
+                store = RankStore(run, rank)
+                dist.init_process_group("sim", store=store, rank=rank, world_size=self._size)
                 result = function()
         except BaseException as exception:  # SystemExit too: a rank that exits is a finding
             error = _describe(exception, run)

@@ -56,6 +56,36 @@ def reducing_to_one(payload: str, rank: int, world_size: int) -> Result:
     return {"values": values.numpy()}
 
 
+def keeping_in_the_store(payload: str, rank: int, world_size: int) -> Result:
+    """Rank 0 does something first, and the others wait for it, by each way there is."""
+    store = c10d._get_default_store()
+    if rank:
+        store.wait(["begun"])
+        found = [store.get("begun"), *store.multi_get(["one", "two"])]
+        while not store.check(["polled"]):
+            pass
+    else:
+        found = [b"yes", b"1", b"2"]
+        for name, value in (("begun", "yes"), ("one", "1"), ("two", "2")):
+            store.set(name, value)
+        dist.all_reduce(torch.ones(1), group=dist.new_group([0], use_local_synchronization=True))
+        store.set("polled", "")
+    store.add("done", 1)
+    while store.add("done", 0) < world_size:
+        pass
+    swaps = [store.compare_set(f"{rank}", *each) for each in (("other", "a"), ("", "b"), ("b", "c"), ("b", "d"))]
+    store.append(f"{rank}", "!")
+    return {"found": found, "swaps": swaps, "appended": store.get(f"{rank}"), "deleted": store.delete_key(f"{rank}")}
+
+
+def waiting_in_vain(payload: str, rank: int, world_size: int) -> Result:
+    """For a key that nobody sets."""
+    if rank == 1:
+        c10d._get_default_store().wait(["never"])
+    dist.all_reduce(torch.ones(1))
+    return {}
+
+
 def destroying_a_group(payload: str, rank: int, world_size: int) -> Result:
     """The others go on as if it had never been."""
     groups = [dist.new_group() for _ in range(2)]

@@ -65,6 +65,19 @@ def test_groups_end_and_begin_and_are_called_without_options(sim: World, gloo: W
             assert {key: each[key].tolist() for key in of_each[name]} == of_each[name]
 
 
+def test_ranks_wait_for_each_other_by_the_store(sim: World, gloo: World) -> None:
+    for size in (1, 2, 3):
+        here, there = (results(run(each, "keeping_in_the_store", size)) for each in (sim, gloo))
+        assert plain(here) == plain(there)
+        assert [each["appended"] for each in here] == [b"c!"] * size
+
+
+def test_a_key_that_nobody_sets_is_a_deadlock_that_is_named(sim: World) -> None:
+    outcome = run(sim, "waiting_in_vain", 2)
+    assert kinds(outcome) == ["deadlock"] * 2
+    assert "rank 1 waits for key '0//never' of the store" in messages(outcome)[1]
+
+
 def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
     """Before there was a meeting at the end, some 7 of 60 failed to connect."""
     for _ in range(60):

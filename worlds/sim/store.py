@@ -1,0 +1,108 @@
+"""The store in which simulated ranks find each other, and in which programs may keep things.
+
+A rank that waits for a key passes the baton, so that whoever is to set it can.
+"""
+
+from _thread import get_ident
+from collections.abc import Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+from worlds.contract import RankError
+from worlds.sim.meeting import Run
+
+
+class RankStore(dist.Store):
+    """One rank's way to what all ranks of a run share. Time-outs are not heeded: what nobody sets is a deadlock."""
+
+    def __init__(self, run: Run, rank: int) -> None:
+        super().__init__()
+        self._run, self._rank, self._thread = run, rank, get_ident()
+
+    def set(self, key: str, value: bytes | str) -> None:
+        """Sets a key, and lets those go on who wait for one."""
+        self._kept(f"sets key {key!r}")[key] = value if isinstance(value, bytes) else value.encode()
+        self._run.baton.wake(self._run.awaiting)
+        self._run.awaiting.clear()
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, when there is one."""
+        self.wait([key])
+        return self._run.kept[key]
+
+    def wait(self, keys: Sequence[str], timeout: Any = None) -> None:
+        """Blocks until all of these keys are set."""
+        kept = self._kept(f"waits for {_told(keys)}")
+        while missing := [key for key in keys if key not in kept]:
+            self._run.awaiting.append(self._rank)
+            self._run.block(self._rank, _told(missing))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of these keys are set. If not, others run first, so that whoever asks often enough sees it."""
+        kept = self._kept(f"asks for {_told(keys)}")
+        if not all(key in kept for key in keys):
+            self._run.poll(self._rank, _told(keys))
+        return all(key in kept for key in keys)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number, 0 at first. Who adds 0 looks at it, as in `check`."""
+        kept = self._kept(f"adds to key {key!r}")
+        if not amount:
+            self._run.poll(self._rank, _told([key]))
+        total = int(kept.get(key, b"0")) + amount
+        if amount or key not in kept:
+            self.set(key, str(total))
+        return total
+
+    def append(self, key: str, value: bytes | str) -> None:
+        """Puts a value behind what a key has."""
+        self.set(key, self._run.kept.get(key, b"") + (value if isinstance(value, bytes) else value.encode()))
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        """Sets a key that has the expected value, or none where none is expected. Returns the value it then has."""
+        expected, desired = (each if isinstance(each, bytes) else each.encode() for each in (expected, desired))
+        if key not in self._run.kept and expected:
+            return expected
+        if self._run.kept.get(key, b"") == expected:
+            self.set(key, desired)
+        return self._run.kept[key]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """The values of several keys, when all are set."""
+        self.wait(keys)
+        return [self._run.kept[key] for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
+        """Sets several keys."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def delete_key(self, key: str) -> bool:
+        """Whether there was such a key, which now is gone."""
+        return self._kept(f"deletes key {key!r}").pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        """How many keys are set."""
+        return len(self._kept("counts keys"))
+
+    def has_extended_api(self) -> bool:
+        """Whether there are `append`, `multi_get` and `multi_set`."""
+        return True
+
+    def clone(self) -> "RankStore":
+        """This one."""
+        return self
+
+    deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815, what C++ calls them
+
+    def _kept(self, does: str) -> dict[str, bytes]:
+        if get_ident() != self._thread:
+            words = f"rank {self._rank} {does} of the store from a thread of the implementation's own"
+            reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
+            raise self._run.refuse(RankError("not runnable", f"{words}: {reason}"))
+        return self._run.kept
+
+
+def _told(keys: Sequence[str]) -> str:
+    return f"key{'s' * (len(keys) > 1)} {', '.join(map(repr, keys))} of the store"
