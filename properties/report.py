@@ -122,6 +122,6 @@ def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
     except OSError as error:
         return f"the script could not be written: {error}"
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH
-    if torchrun.is_relative_to(Path.cwd()):
-        torchrun = torchrun.relative_to(Path.cwd())
-    return f"{torchrun} --nproc-per-node={broken.scenario.world_size} {path}"
+    run = torchrun.relative_to(Path.cwd()) if torchrun.is_relative_to(Path.cwd()) else torchrun
+    command = run if torchrun.exists() else f"{sys.executable} -m torch.distributed.run"
+    return f"{command} --nproc-per-node={broken.scenario.world_size} {path}"

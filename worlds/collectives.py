@@ -85,13 +85,15 @@ def _uneven(parts: Tensors, count: int, members: int) -> tuple[int, ...]:
 
 
 def _rows(whole: torch.Tensor, splits: Sequence[int], members: int) -> tuple[int, ...]:
-    """How many elements of ``whole`` belong to each member: dimension 0, cut as told or evenly. Raises ValueError."""
+    """How many elements of ``whole`` belong to each member: dimension 0, cut as told or evenly. Raises RuntimeError."""
     length = len(whole)
     if not splits and length % members:
-        raise ValueError(f"all_to_all_single divides dimension 0 between {members} ranks, got {length}; say the splits")
+        raise RuntimeError(
+            f"all_to_all_single divides dimension 0 between {members} ranks, got {length}; say the splits"
+        )
     rows = list(splits) or [length // members] * members
     if len(rows) != members or sum(rows) != length:
-        raise ValueError(f"the splits {rows} must be {members} numbers that add up to dimension 0, which is {length}")
+        raise RuntimeError(f"the splits {rows} must be {members} numbers that add up to dimension 0, which is {length}")
     return tuple(row * whole[0].numel() if length else 0 for row in rows)
 
 
@@ -156,7 +158,7 @@ class DescribedGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """all_reduce of several tensors at once, in place."""
         if len({tensor.dtype for tensor in tensors}) > 1:
-            raise ValueError(f"coalesced tensors must have one dtype, got {[tensor.dtype for tensor in tensors]}")
+            raise RuntimeError(f"coalesced tensors must have one dtype, got {[tensor.dtype for tensor in tensors]}")
         call = self._describe("all_reduce", tensors, opts.reduceOp)
         inputs = _scaled(call, tensors, opts)
         return self.launch(call, inputs, tensors, lambda group: group.allreduce_coalesced(tensors, opts))

@@ -15,6 +15,9 @@ def stand_in(backend: str, shown: str = "gloo") -> None:
     create = c10d._new_process_group_helper
 
     def ours(size: int, rank: int, members: list[int], asked: str, *rest: Any, **options: Any) -> tuple[Any, Any]:
+        for name in (part.rpartition(":")[2].lower() for part in str(asked).split(",")):
+            if name not in c10d.Backend.backend_list:
+                raise RuntimeError(f"Unknown c10d backend type {name.upper()}")
         group, store = create(size, rank, members, backend, *rest, **options)
         if group in c10d._world.pg_map:  # not where this rank is no member
             c10d._world.pg_map[group] = (shown, c10d._world.pg_map[group][1])

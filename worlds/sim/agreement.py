@@ -13,6 +13,7 @@ from worlds.collectives import Tensors
 from worlds.contract import Collective
 
 _ALIKE = ("gather", "scatter")  # every backend refuses parts of unequal shape
+_NOT_CARRIED = (torch.int16, torch.uint16, torch.uint32, torch.uint64)
 _BITS = ("band", "bor", "bxor")
 
 
@@ -31,18 +32,31 @@ def disagreeing(calls: Mapping[int, Collective], member: int, call: Collective) 
     return None
 
 
+def check_tensor(call: Collective, tensor: torch.Tensor) -> None:
+    """Raises RuntimeError where gloo and NCCL would, or, beyond an expanded tensor's memory, should."""
+    if not tensor.is_cpu:
+        raise RuntimeError(f"{call}: the simulated world has CPU tensors, and this one is on {tensor.device}")
+    if tensor.dtype in _NOT_CARRIED:
+        raise RuntimeError(f"{call}: neither gloo nor NCCL carries {call.dtype}")
+    if not tensor.is_contiguous():
+        held = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+        if held < tensor.numel():
+            words = f"{tensor.numel()} elements of an expanded tensor, in memory of {held}"
+            raise RuntimeError(f"{call}: {words}, beyond which gloo would read and write")
+
+
 def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size: int) -> None:
-    """Raises ValueError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
+    """Raises RuntimeError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
     if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):
-        raise ValueError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
+        raise RuntimeError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
     if call.reduction == "average" and call.dtype == "bool":
-        raise ValueError(f"{call}: bool has no average")
+        raise RuntimeError(f"{call}: bool has no average")
     if outputs is inputs or _fits(call, inputs, outputs, size):
         return
     _check_sizes(call, inputs, outputs, member, size)
     for output in outputs:
         if output.dtype != (inputs or outputs)[0].dtype:
-            raise ValueError(f"{call}: an output is {output.dtype}, the input {(inputs or outputs)[0].dtype}")
+            raise RuntimeError(f"{call}: an output is {output.dtype}, the input {(inputs or outputs)[0].dtype}")
 
 
 def _fits(call: Collective, inputs: Tensors, outputs: Tensors, size: int) -> bool:
@@ -59,26 +73,26 @@ def _check_sizes(call: Collective, inputs: Tensors, outputs: Tensors, member: in
     for word, sizes in (("gives", call.gives), ("takes", call.takes)):
         if sizes and (alike or len(sizes) != size):
             needed = f"{size} tensors{' of one size' * alike}, one for each rank of the group"
-            raise ValueError(f"{call}: it needs {needed}, got {word} {list(sizes)}")
+            raise RuntimeError(f"{call}: it needs {needed}, got {word} {list(sizes)}")
     if alike:
         shapes = sorted({tuple(tensor.shape) for tensor in (*inputs, *outputs)})
         if len(inputs) + len(outputs) == size + 1 and len(shapes) > 1:
-            raise ValueError(f"{call}: all tensors must have one shape, got {shapes}")
+            raise RuntimeError(f"{call}: all tensors must have one shape, got {shapes}")
     given, taken = (sum(tensor.numel() for tensor in tensors) for tensors in (inputs, outputs))
     if call.operation == "reduce_scatter" and not call.gives and given % size:
-        raise ValueError(f"{call}: {given} elements cannot be scattered evenly to {size} ranks")
+        raise RuntimeError(f"{call}: {given} elements cannot be scattered evenly to {size} ranks")
     if call.operation == "all_gather" and call.takes and call.takes[member] != given:
-        raise ValueError(f"{call}: the output for this rank has {call.takes[member]} elements, its input {given}")
+        raise RuntimeError(f"{call}: the output for this rank has {call.takes[member]} elements, its input {given}")
     expected = {
         "all_gather": sum(call.takes) or call.count * size,
         "gather": call.count * size if outputs else 0,
         "reduce_scatter": call.gives[member] if call.gives else call.count // size,
     }.get(call.operation, taken)
     if taken != expected:
-        raise ValueError(f"{call}: the output must have {expected} elements, got {taken}")
+        raise RuntimeError(f"{call}: the output must have {expected} elements, got {taken}")
 
 
 def contiguous(call: Collective, tensor: torch.Tensor) -> None:
-    """Raises ValueError where a backend would: messages and all_to_all_single are sent as they lie in memory."""
+    """Raises RuntimeError where a backend would: messages and all_to_all_single are sent as they lie in memory."""
     if not tensor.is_contiguous():
-        raise ValueError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")
+        raise RuntimeError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")

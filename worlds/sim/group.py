@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
 from worlds.contract import Collective, RankError
-from worlds.sim.agreement import check, contiguous, disagreeing
+from worlds.sim.agreement import check, check_tensor, contiguous, disagreeing
 from worlds.sim.flight import Flight
 from worlds.sim.log import Entry
 from worlds.sim.meaning import carry_out
@@ -93,6 +93,7 @@ class SimGroup(DescribedGroup):
             if tensor.layout is not torch.strided:
                 reason = f"the simulated world has no collectives of {tensor.layout} tensors"
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
+            check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))
         if self.run.watches is None:
             return self._launch(call, inputs, outputs)

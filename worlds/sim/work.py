@@ -69,6 +69,11 @@ class SimWork(dist.Work):
         if result is not None:
             write(result, as_it_lies(self._call, self._outputs))
 
+    def result(self) -> list[torch.Tensor]:
+        """The outputs."""
+        self.wait()
+        return list(self._outputs)
+
     def get_future(self) -> Future:
         """C++ consumers (DDP's reducer) ask for it right after the launch.
 

@@ -86,6 +86,33 @@ def waiting_in_vain(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
+REFUSED = {
+    "an unknown backend": lambda: dist.new_group(backend="nosuch"),
+    "int16": lambda: dist.broadcast(torch.ones(1, dtype=torch.int16), 0),
+    "no memory": lambda: dist.all_reduce(torch.ones(1, device="meta")),
+    "bits of numbers": lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND),
+    "too few outputs": lambda: dist.all_gather([torch.ones(1)], torch.ones(1)),
+    "outputs too long": lambda: dist.all_gather([torch.ones(2)] * 2, torch.ones(1)),
+    "no even parts": lambda: dist.reduce_scatter_tensor(torch.ones(1), torch.ones(5)),
+    "a root that is not there": lambda: dist.broadcast(torch.ones(1), 9),
+    "an expanded tensor": lambda: dist.all_reduce(torch.ones(1).expand(3)),  # by sim alone
+}
+
+
+def being_refused(payload: str, rank: int, world_size: int) -> Result:
+    """What no backend does; the error goes on."""
+    REFUSED[payload]()
+    return {}
+
+
+def looking_at_work(payload: str, rank: int, world_size: int) -> Result:
+    """What a handle tells once it was waited for."""
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    assert work is not None
+    work.wait()
+    return {"result": [each.tolist() for each in work.result()], "completed": work.is_completed()}
+
+
 def destroying_a_group(payload: str, rank: int, world_size: int) -> Result:
     """The others go on as if it had never been."""
     groups = [dist.new_group() for _ in range(2)]

@@ -109,7 +109,7 @@ def test_what_no_backend_could_carry_out_is_said_on_the_rank_that_asks_for_it(si
     outcome = program(sim, "handing_over_the_wrong", 2, {"what": what, "on": 1})
     assert kinds(outcome) == ["abandoned", "raised"]
     assert WRONG[what] in messages(outcome)[1]
-    assert "ValueError" in messages(outcome)[1]
+    assert "RuntimeError" in messages(outcome)[1]
 
 
 @pytest.mark.parametrize("world_name", ["sim", "gloo"])

@@ -10,7 +10,7 @@ import pytest
 from worlds.contract import Job, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
-from worlds.tests.oddities import LAYOUTS, OPERATIONS
+from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
 from worlds.tests.outcomes import kinds, messages, plain, results
 
 
@@ -63,6 +63,22 @@ def test_groups_end_and_begin_and_are_called_without_options(sim: World, gloo: W
                 "calling_the_group": {"gathered": [*ones, *ones, *(rank + 10 * other for other in range(size))]},
             }
             assert {key: each[key].tolist() for key in of_each[name]} == of_each[name]
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_no_backend_does_is_an_error_of_one_type_on_both(sim: World, gloo: World, what: str) -> None:
+    """Of a type, where it is the backend's, that no law takes for a deliberate refusal by the implementation."""
+    here = run(sim, "being_refused", 2, what)
+    kind = "IndexError" if what == "a root that is not there" else "RuntimeError"  # torch.distributed's own check
+    assert {message.partition(":")[0] for message in messages(here)} == {kind}
+    if what != "an expanded tensor":  # beyond whose memory gloo writes
+        there = run(gloo, "being_refused", 2, what)
+        assert {message.partition(":")[0] for message in messages(there)} == {kind}
+
+
+def test_a_handle_tells_the_same_on_both(sim: World, gloo: World) -> None:
+    here, there = (results(run(each, "looking_at_work", 2)) for each in (sim, gloo))
+    assert plain(here) == plain(there)
 
 
 def test_ranks_wait_for_each_other_by_the_store(sim: World, gloo: World) -> None:
