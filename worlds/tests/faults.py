@@ -96,7 +96,8 @@ FAULTS: dict[str, Fault] = {
     "allocates without bound": Fault(allocate_without_bound, "died", "GiB of memory and was ended; 1 GiB are allowed"),
     "prints megabytes": Fault(print_megabytes, None),
     "leaves a thread": Fault(leave_a_thread, None, left=r"a thread \(nobody's\)"),
-    "leaves a process": Fault(leave_a_process, None, left=r"a process \(sleep\)"),
+    # Linux gives a process its new name a moment after its parent knows of it.
+    "leaves a process": Fault(leave_a_process, None, left=r"a process \((sleep|python[\d.]*)\)"),
     "leaves a daemon": Fault(leave_a_daemon, None, left=r"a process \((sleep|setsid|sh)\)"),
     "leaves a group": Fault(lambda: dist.new_group([dist.get_rank()], use_local_synchronization=True), None),
 }

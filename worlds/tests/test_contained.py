@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -35,15 +36,13 @@ def quick(gloo: World) -> Iterator[GlooWorld]:
     world.close()
 
 
-@pytest.fixture(autouse=True)
-def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PATIENCE", 0.5)
-
-
 def run(world: World, fault: str | None = None, culprit: int = 0, size: int = 3) -> Outcome:
+    """With little patience where ranks end, or wait, because of the fault: nothing else is to depend on the clock."""
     payload = json.dumps({"fault": fault, "rank": culprit} if fault else None)
-    hangs = fault is not None and FAULTS[fault].kind == "timeout"  # nothing else is to depend on the clock
-    return world.run(Job(f"{with_a_fault.__module__}:with_a_fault", payload, size, limit=LIMIT if hangs else None))
+    kind = None if fault is None else FAULTS[fault].kind
+    job = Job(f"{with_a_fault.__module__}:with_a_fault", payload, size, limit=LIMIT if kind == "timeout" else None)
+    with mock.patch.object(pool, "PATIENCE", pool.PATIENCE if kind is None else 0.5):
+        return world.run(job)
 
 
 def pids(outcome: Outcome) -> set[int]:
