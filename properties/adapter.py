@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # it is imported where the ranks are
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
 
 
@@ -95,6 +96,9 @@ _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "clip_grad_norm_": ((), {"max_norm": 1.0, "norm_type": 2.0}),
     "unscale_": ((), {"scale": 1.0}),
 }
+
+
+_WITH_THE_OPTIMIZER = ("full_optimizer_state", "load_full")
 
 
 class NotFound(ValueError):
@@ -175,15 +179,22 @@ def construct(name: str, module: Any, scenario: Scenario) -> Any:
 
 @functools.lru_cache
 def optional_arguments(name: str) -> tuple[str, ...]:
-    """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has."""
-    return tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
+    """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has, and the cap's if it must be
+    given.
+    """
+    found = tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
+    cap = cap_argument(name)
+    needed = cap is not None and inspect.signature(find(name)).parameters[cap].default is inspect.Parameter.empty
+    return (*found, cap) if cap is not None and needed else found
 
 
 def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dict[str, Any]:
-    """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out."""
+    """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out, but for
+    a cap that is among the others, since it must be given.
+    """
     given: dict[str, Any] = {}
-    if scenario.bucket_cap is not None and cap is not None:
-        given[cap] = scenario.bucket_cap * CAP_NAMES[cap]
+    if cap is not None and (cap in others or scenario.bucket_cap is not None):
+        given[cap] = (USUAL_CAP if scenario.bucket_cap is None else scenario.bucket_cap) * CAP_NAMES[cap]
     if scenario.buffers and "broadcast_buffers" in others:
         given["broadcast_buffers"] = scenario.broadcast_buffers
     if scenario.replicas > 1:
@@ -234,6 +245,9 @@ def offers(wrapped: Any) -> frozenset[str]:
     found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
     if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
         found.discard("zero_grad")
+    if "make_optimizer" in found and (missing := [name for name in _WITH_THE_OPTIMIZER if name not in found]):
+        words = f"make_optimizer goes with {' and '.join(_WITH_THE_OPTIMIZER)}"
+        raise NotImplementedError(f"{words}, by which its state is seen; there is no {' and no '.join(missing)}")
     if "make_optimizer" not in found:
         found -= {name for name, arguments in _CALLED_WITH.items() if not _accepts(wrapped, name, arguments)}
     return frozenset(found)
@@ -265,6 +279,13 @@ def _needs_nothing(method: Any) -> bool:
     return True
 
 
+def _own(implementation: type) -> set[str]:
+    """What a class has that is not every module's."""
+    from torch import nn
+
+    return {name for kind in implementation.mro() if kind not in nn.Module.mro() for name in vars(kind)}
+
+
 def _has(implementation: Any, method: str) -> bool | None:
     """Whether what is constructed has a method; None where a function makes it, so that only it knows."""
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
@@ -282,5 +303,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
+        "zero_grad": inspect.isclass(implementation) and "zero_grad" in _own(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

@@ -92,6 +92,9 @@ class Told:
         now = time.monotonic()
         if now - self._last >= TELL_EVERY:
             self._last = now
-            self._say(f"{self._what}: {self.examples} of {self._total} examples, {now - self._since:.0f} s")
+            far = f"{self.examples} of {self._total} examples"
+            if self.examples > self._total:  # a failure is being made smaller
+                far = f"{self._total} examples, and {self.examples - self._total} for a smaller failure"
+            self._say(f"{self._what}: {far}, {now - self._since:.0f} s")
         self.examples += 1
         self._check_it(trial, drawn)

@@ -55,7 +55,8 @@ class Implementation:
     known_fault: str | None = None
     finish: str | None = None  # its method that ends a synchronization
     cap: str | None = None  # the constructor argument that takes a bucket cap
-    takes: tuple[str, ...] = ()  # other constructor arguments that it has, of `properties.adapter.OPTIONAL_NAMES`
+    takes: tuple[str, ...] = ()  # other constructor arguments that it has, see `properties.adapter.optional_arguments`
+    zero_grad: bool = False  # whether it has one that is not the module's
     declares: bool = True  # whether it says itself what it claims
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
 
@@ -94,5 +95,6 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
         told["claims"], told["has_no_sync"], told["cap"] is not None, told["has_join"], told["makes_optimizer"]
     )
     declares = told["claims"] is not None
-    known = (told["known_fault"], told["finish"], told["cap"], tuple(told["takes"]), declares, tuple(told["perhaps"]))
+    takes, perhaps = tuple(told["takes"]), tuple(told["perhaps"])
+    known = (told["known_fault"], told["finish"], told["cap"], takes, told["zero_grad"], declares, perhaps)
     return Implementation(name, claims, *known)

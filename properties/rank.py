@@ -198,17 +198,20 @@ class Rank(Wrapped):
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
     def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
-        """Coefficients as the model takes them."""
+        """Coefficients as the model takes them.
+
+        Of the scenario's dtypes: outside of forward and backward a sharded implementation need not have parameters.
+        """
         return [
-            torch.tensor(values, dtype=parameter.dtype, device=parameter.device)
-            for values, parameter in zip(numbers, self.probe.in_order(), strict=True)
+            torch.tensor(values, dtype=getattr(torch, told.dtype), device=self.device)
+            for values, told in zip(numbers, self.scenario.parameters, strict=True)
         ]
 
     def filled_with(self, number: float) -> list[torch.Tensor]:
-        """Coefficients that are all alike; a sharded parameter has another shape than the scenario's."""
+        """Coefficients that are all alike."""
         return [
-            torch.full(told.shape, number, dtype=parameter.dtype, device=parameter.device)
-            for told, parameter in zip(self.scenario.parameters, self.probe.in_order(), strict=True)
+            torch.full(told.shape, number, dtype=getattr(torch, told.dtype), device=self.device)
+            for told in self.scenario.parameters
         ]
 
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:

@@ -115,8 +115,19 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     return words
 
 
+def _module(implementation: str) -> str:
+    """The last part of the name of its module or file: classes of two may be called alike."""
+    return Path(implementation.rpartition(":")[0].removesuffix(".py").replace(".", "/")).name
+
+
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
-    name = file_name(trial.implementation.short, law.number, *sentence(law).split()[:4], broken.verdict)
+    name = file_name(
+        _module(trial.implementation.name),
+        trial.implementation.short,
+        law.number,
+        *sentence(law).split()[:4],
+        broken.verdict,
+    )
     try:
         path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name)
     except OSError as error:

@@ -166,7 +166,8 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     file = as_text(before.observations[0]["saved"])
     after = trial.run(other, part=Part(begin=place, file=file), registered=last_first(other))
     expected = during(trial.expected(other), place, len(other.program))
-    judge.values_equal(after, expected, f"Saved on {one.world_size} ranks and loaded here, the run goes on wrong.")
+    saved = f"Saved on {one.world_size} rank{'s' * (one.world_size > 1)}"
+    judge.values_equal(after, expected, f"{saved} and loaded here, the run goes on wrong.")
 
 
 @law("P11", loading_weights_alone, needs=lambda claims: claims.masters)

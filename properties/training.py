@@ -66,7 +66,7 @@ class Training:
             self.unscaled = self.skip = False
 
     def _step(self) -> None:
-        parameters = self.probe.in_order()
+        parameters = self.probe.in_order() if self.masters else []
         for index, master in self.masters.items():
             gradient = parameters[index].grad
             master.grad = None if gradient is None else gradient.float()

@@ -118,15 +118,16 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
-        part: Part = WHOLE,
+        part: Part | Mapping[str, Any] = WHOLE,
         function: str = FUNCTION,
         **otherwise: Any,
     ) -> Run:
         """Runs a scenario on the world, or a part of it. Raises a LawBroken, or Refused, where not every rank came to
         the end.
 
-        ``asynchrony`` and ``order``: see `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``:
-        what else the ranks are told, see `properties.rank.run_program`, or whatever ``function`` says instead.
+        ``part``: it, or what it asks for, as the choices of a `Run` have it. ``asynchrony`` and ``order``: see
+        `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``: what else the ranks are told, see
+        `properties.rank.run_program`, or whatever ``function`` says instead.
         """
         if asked := beyond(self.claims, scenario):
             raise RuntimeError(
@@ -135,7 +136,7 @@ class Trial:
             )
         given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
-        choices |= {} if part is WHOLE else {"part": part.request()}
+        choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
         wanted = job(self.implementation.name, scenario, contents, choices)
         if self.apart:
             self.world.close()

@@ -42,6 +42,7 @@ class Wrapped:
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
+        self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.offers = adapter.offers(self.wrapped)

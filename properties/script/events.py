@@ -151,6 +151,8 @@ class Writer:
                 return self.step()
             case ZeroGrad() if self.sharded:
                 return [f"zero_grad({event.set_to_none})"]
+            case ZeroGrad() if self.implementation.zero_grad:
+                return [f"wrapped.zero_grad(set_to_none={event.set_to_none})"]
             case ZeroGrad(set_to_none=True):
                 return ["for p in model.parameters():", "    p.grad = None"]
             case ZeroGrad():

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from impls.static_buckets import Bucket, StaticBuckets
+from impls.trainer import StaticBucketsTrainer
+from impls.zero2 import Zero2
 from properties.probes import to_numpy
 
 not_callable = 3
@@ -190,3 +192,23 @@ def after_a_backward_cut_short(payload: str, rank: int, world_size: int) -> Mapp
     once = gradients(model)
     wrapped.finish_gradient_synchronization()  # nothing is left to finish
     return {"gradients": once, "again": gradients(model)}
+
+
+class _Summed(Bucket):
+    def average(self, kernels: bool | None) -> None:
+        self.hand_out()
+
+
+class SumsTheBuckets(StaticBucketsTrainer):
+    """Never divides."""
+
+    bucket_class = _Summed
+
+
+class SumsTheShards(Zero2):
+    """Never divides: what every rank puts in is so many times too large."""
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        for mean in self.means.values():
+            mean *= torch.distributed.get_world_size()

@@ -1,0 +1,45 @@
+"""A report can be written of whatever law a wrong implementation breaks, not only of the one that is named for it."""
+
+from pathlib import Path
+
+import pytest
+
+from properties import adapter
+from properties.catalogue import every_law
+from properties.implementations import described
+from properties.law import concerns
+from properties.report import report
+from properties.search import search
+from properties.trial import Trial
+from worlds.contract import World
+
+# A sum in place of the mean breaks most laws; and a stage that a law on saving or stepping needs.
+NAMES = ("properties.tests.user_code:SumsTheBuckets", "properties.tests.user_code:SumsTheShards")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_law_that_a_sum_breaks_is_reported(
+    sim: World, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    trial, broken = Trial(described(name, adapter.describe(name)), sim), 0
+    for law in every_law().values():
+        if concerns(law, trial.claims):
+            for failure in search(law, trial, 15, seed_value=0, shrink=False).failures:
+                text = report(law, trial, failure)
+                assert trial.implementation.short in text
+                assert "The smallest program that shows it" in text or "See it" in text
+                broken += 1
+    assert broken >= 15
+    assert all("user-code-Sums" in script.name for script in tmp_path.glob("*.py"))
+
+
+def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a run is done over, part by part, to say where a value came from."""
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    trial, law = Trial(described(NAMES[0], adapter.describe(NAMES[0])), sim), "test_saving_changes_nothing"
+    (saving,) = (each for name, each in every_law().items() if name.endswith(law))
+    (failure, *_) = search(saving, trial, 100, seed_value=0).failures
+    assert "Came from" in report(saving, trial, failure)
