@@ -40,7 +40,9 @@ class ShardedOptimizer(Protocol):
 
 
 class Sharded(Protocol):
-    """What a sharded implementation offers beside forward, `no_sync` and its way to finish; each method is optional.
+    """What a sharded implementation offers beside forward, `no_sync` and its way to finish.
+
+    Each method is optional, but that `make_optimizer` goes with `full_optimizer_state` and `load_full`.
 
     Parameters go by the dotted names that they have in the module when it is wrapped, a tied one by its first. Every
     rank calls every method, so all of them may communicate. "Full" means whole, averaged, in the parameter's own shape
@@ -50,7 +52,8 @@ class Sharded(Protocol):
     def make_optimizer(
         self, kind: "type[torch.optim.Optimizer]", groups: Sequence[Mapping[str, Any]], **defaults: Any
     ) -> ShardedOptimizer:
-        """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}.
+        """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}:
+        one group too has its options there, the defaults have the first step size alone.
 
         ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, or no
         stage is.

@@ -10,7 +10,7 @@ import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_mean
-from properties.hold import confirm, hold
+from properties.hold import confirm, hold, paused
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.report import report
@@ -149,6 +149,15 @@ def test_what_hung_only_where_patience_was_short_is_not_told(sim: World) -> None
     again = repeat(MEAN, wrong, replace(failure, found=Failure(sound, failure.broken)))
     assert again is not None
     assert again.drawn == failure.drawn
+
+
+def test_what_the_clock_has_ended_once_was_a_pause_and_what_it_ends_always_was_not(sim: World) -> None:
+    sound = Scenario(1, (ONE,), (Backward(((0,),)), Finish()))
+    hangs = replace(trial("properties.tests.unsteady:NeverEnds", sim, sim), limit=0.5)
+    (failure, *_) = search(MEAN, hangs, 2, seed_value=0, shrink=False).failures
+    assert not paused(MEAN, hangs, [failure])
+    assert paused(MEAN, trial("impls.naive:NaiveDataParallel", sim, sim), [replace(failure, drawn=sound)])
+    assert not paused(MEAN, hangs, [])
 
 
 def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from properties.trial import Trial
 from worlds.contract import World
 
 LAWS = every_law()
+(MEAN,) = (name for name in LAWS if name.endswith("gradients_equal_the_mean_over_ranks"))
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
     *("BroadcastsInTurn", "SetsWhetherToSynchronize"),
@@ -38,6 +39,30 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
     assert held > 10
 
 
+def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
+    under_test = trial("NeedsItsCap", sim)
+    assert search(LAWS[MEAN], under_test, 20, seed_value=0).failures == []
+    assert under_test.witnessed["ran to its end"]
+
+
+def test_a_module_may_have_its_parameters_in_forward_alone(sim: World) -> None:
+    name = "properties.tests.user_code:LentParameters"
+    for law in ("no_sync_accumulates", "steps_of_shards", "equal_the_mean", "evaluation_reads", "saved_and_loaded"):
+        for found in (each for each in LAWS if law in each):
+            under_test = Trial(described(name, adapter.describe(name)), sim)
+            assert search(LAWS[found], under_test, 15, seed_value=0).failures == []
+            assert under_test.witnessed["ran to its end"]
+
+
+def test_an_optimizer_whose_state_cannot_be_seen_is_refused_by_what_is_missing(sim: World) -> None:
+    under_test = trial("MakesAnOptimizerAlone", sim)
+    found = search(LAWS[MEAN], under_test, 8, seed_value=0)
+    assert found.failures == []
+    assert not under_test.witnessed["ran to its end"]
+    said = "make_optimizer goes with full_optimizer_state and load_full, by which its state is seen"
+    assert f"{said}; there is no full_optimizer_state and no load_full" in str(found.refusals[0])
+
+
 def test_seven_ranks_that_multiply_by_the_reciprocal_are_right(sim: World) -> None:
     """float32, where the product is another number than the quotient: such data is not drawn."""
     program = (Backward(((0,),) * 7), Finish())
@@ -50,10 +75,9 @@ def test_seven_ranks_that_multiply_by_the_reciprocal_are_right(sim: World) -> No
 
 
 def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(sim: World) -> None:
-    (law,) = (law for law in LAWS.values() if law.name.endswith("gradients_equal_the_mean_over_ranks"))
     under_test = trial("Similar", sim)
-    (failure, *_) = search(law, under_test, 50, seed_value=0).failures
-    words = " ".join(" ".join(story(law, under_test, failure)).split())
+    (failure, *_) = search(LAWS[MEAN], under_test, 50, seed_value=0).failures
+    words = " ".join(" ".join(story(LAWS[MEAN], under_test, failure)).split())
     assert (
         "nothing is called to finish the synchronization, as Similar has no finish_gradient_synchronization()" in words
     )

@@ -191,3 +191,21 @@ class SetsWhetherToSynchronize(Averaging):
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         return nn.utils.clip_grad_norm_(self.module.parameters(), max_norm, norm_type).reshape(1)
+
+
+class NeedsItsCap(Averaging):
+    """The cap has no default, and decides nothing."""
+
+    def __init__(self, module: nn.Module, bucket_size_mb: float) -> None:
+        super().__init__(module)
+        if not bucket_size_mb > 0:
+            raise TypeError(f"a cap of {bucket_size_mb}")
+
+
+class MakesAnOptimizerAlone(Averaging):
+    """And tells nothing of its state."""
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> Any:
+        named = dict(self.module.named_parameters())
+        made = [{**group, "params": [named[name] for name in group["names"]]} for group in groups]
+        return kind([{key: value for key, value in group.items() if key != "names"} for group in made], **defaults)

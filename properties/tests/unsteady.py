@@ -110,3 +110,10 @@ class CrashesAndSlow(NaiveDataParallel):
 
 
 SLOW = 0.4  # seconds
+
+
+class NeverEnds(NaiveDataParallel):
+    """Sleeps."""
+
+    def finish_gradient_synchronization(self) -> None:
+        time.sleep(1000)

@@ -212,3 +212,27 @@ class SumsTheShards(Zero2):
         super().finish_gradient_synchronization()
         for mean in self.means.values():
             mean *= torch.distributed.get_world_size()
+
+
+class LentParameters(Zero2):
+    """The module has its parameters while it runs, as where they are views of what is gathered for it."""
+
+    claims = {**Zero2.claims, "freezing": False, "raises": False}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
+        super().__init__(module, bucket_cap_mb, kernels)
+        self._homes = [(home, dict(home._parameters)) for home in module.modules()]
+        self._take_back()
+
+    def _take_back(self) -> None:
+        for home, _ in self._homes:
+            home._parameters.clear()
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Lends it the parameters for as long."""
+        for home, parameters in self._homes:
+            home._parameters.update(parameters)
+        try:
+            return super().forward(*inputs, **named)
+        finally:
+            self._take_back()
