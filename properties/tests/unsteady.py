@@ -69,19 +69,19 @@ class WithStateOfTheClass(NaiveDataParallel):
             _spoil(self)
 
 
-class RightOnceInAProcess(NaiveDataParallel):
-    """Right for the first module that a process wraps, and never again."""
+class RightSixTimesInAProcess(NaiveDataParallel):
+    """Right for the first six modules that a process wraps, of which a program that saves and loads has several."""
 
     wrapped = 0
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
-        RightOnceInAProcess.wrapped += 1
-        self.place = RightOnceInAProcess.wrapped
+        RightSixTimesInAProcess.wrapped += 1
+        self.place = RightSixTimesInAProcess.wrapped
 
     def finish_gradient_synchronization(self) -> None:
         super().finish_gradient_synchronization()
-        if self.place > 1:
+        if self.place > 6:
             _spoil(self)
 
 
