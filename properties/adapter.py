@@ -282,11 +282,16 @@ def _needs_nothing(method: Any) -> bool:
     return True
 
 
-def _own(implementation: type) -> set[str]:
-    """What a class has that is not every module's."""
+def _zeroes_gradients(kind: type) -> bool:
+    """Whether a class has a `zero_grad` that is not every module's, and takes what it is given."""
     from torch import nn
 
-    return {name for kind in implementation.mro() if kind not in nn.Module.mro() for name in vars(kind)}
+    method = getattr(kind, "zero_grad", nn.Module.zero_grad)
+    try:
+        inspect.signature(method).bind(None, set_to_none=True)
+    except TypeError:
+        return False
+    return method is not nn.Module.zero_grad
 
 
 def _has(implementation: Any, method: str) -> bool | None:
@@ -306,6 +311,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
-        "zero_grad": inspect.isclass(implementation) and "zero_grad" in _own(implementation),
+        "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

@@ -30,9 +30,7 @@ class Claims:
 
     hook_order: bool = True  # right whatever order the hooks fire in, also where it differs between ranks
     accumulation: bool = True  # ``no_sync``
-    silent: bool = (
-        True  # inside `no_sync` nothing is reduced; else every micro-batch may be, as ZeRO-2 does to stay small
-    )
+    silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets

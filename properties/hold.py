@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,14 @@ from oracle.program import Scenario
 from properties.budget import Budget
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
-from properties.search import Failure, repeat, rerun, took_the_clock
+from properties.search import Failure, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
 from properties.trial import Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
-TIMES = 3  # runs of a failure in processes that have run others, and in fresh ones
+TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
 SIM_ONLY = (
     "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
     "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
@@ -119,9 +119,13 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """Whether all of these ended by the clock, which is no part of a scenario, and none does so again."""
-    clock = bool(failures) and all(took_the_clock(failure.broken) for failure in failures)
-    return clock and not any(_fails(law, trial, failure) for failure in failures for _ in range(TIMES))
+    """Whether time ended all of these, which is no part of a scenario, and none is ended so again."""
+    late = [failure for failure in failures if _took_too_long(failure.broken)]
+    return bool(late) and len(late) == len(failures) and not any(_fails(law, trial, failure) for failure in failures)
+
+
+def _took_too_long(broken: LawBroken) -> bool:
+    return any(report.error is not None and report.error.kind == "timeout" for report in broken.outcome)
 
 
 def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
@@ -130,20 +134,16 @@ def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> boo
     Not one by chance, which may pass or fail in either.
     """
     fresh = replace(trial, apart=True)
-    for failure in failures:
-        if not took_the_clock(failure.broken) and all(_fails(law, trial, failure) for _ in range(TIMES)):
-            return not any(_fails(law, fresh, failure) for _ in range(TIMES))
-    return False
+    return any(
+        _fails(law, trial, failure, all) and not _fails(law, fresh, failure)
+        for failure in failures
+        if not took_the_clock(failure.broken)
+    )
 
 
-def _fails(law: Law, trial: Trial, failure: Failure) -> bool:
-    try:
-        law.check(trial, failure.drawn)
-    except Refused:
-        return False
-    except LawBroken:
-        return True
-    return False
+def _fails(law: Law, trial: Trial, failure: Failure, how: Callable[[Iterable[bool]], bool] = any) -> bool:
+    """Whether the law is broken on its example, in any of a few runs, or in all."""
+    return how(how_broken(law, trial, failure.drawn, []) is not None for _ in range(TIMES))
 
 
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:

@@ -12,8 +12,8 @@ from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
-# many runs and so many seconds; with those of `repeat` they are 20.
-COSTLY_RUNS, COSTLY_SECONDS = 12, 30.0
+# many runs and so many seconds; with those of `repeat` and of `properties.hold` they are 20.
+COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
 # How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
 REPEATS, REPEAT_SECONDS = 8, 10.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
@@ -91,7 +91,7 @@ def search(
         result.examples += 1
         costly_runs += costly_runs > 0
         known[key] = None
-        broken = _broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
+        broken = how_broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
         if broken is None:
             return
         if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
@@ -148,11 +148,11 @@ def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | Non
     if trial.sim is None or trial.world.name == "sim":
         return None
     simulated = replace(trial, world=trial.sim(), confirm_on=None, limit=SHRINK_LIMIT)
-    there = _broken(law, simulated, drawn, [])
+    there = how_broken(law, simulated, drawn, [])
     return None if there is None or took_the_clock(there) else (simulated, there)
 
 
-def _broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> LawBroken | None:
+def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> LawBroken | None:
     """How the law is broken on an example, if it is. Returned, so that it is raised outside any handler: Hypothesis
     tells failures apart by what they were raised in, too.
     """
@@ -171,7 +171,7 @@ def rerun(law: Law, trial: Trial, drawn: Any) -> tuple[list[LawBroken], int]:
     runs, since = 0, time.monotonic()
     while runs < REPEATS and time.monotonic() - since < REPEAT_SECONDS:
         runs += 1
-        if (broken := _broken(law, trial, drawn, [])) is not None:
+        if (broken := how_broken(law, trial, drawn, [])) is not None:
             failures.append(broken)
     return failures, runs
 
@@ -184,7 +184,7 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     """
     here = failure.found.broken if failure.found and failure.simulated else failure.broken
     hangs = took_the_clock(here)
-    if failure.found and (hangs or not failure.simulated) and _broken(law, trial, failure.drawn, []) is None:
+    if failure.found and (hangs or not failure.simulated) and how_broken(law, trial, failure.drawn, []) is None:
         return repeat(law, trial, failure.found)
     limit = SHRINK_LIMIT if hangs else trial.limit
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn)

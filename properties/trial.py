@@ -36,7 +36,7 @@ from worlds.contract import (
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
-process.preload("properties.rank")
+process.preload("properties.rank")  # by each fork server once, for every process needs it
 # What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
 # range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of these
 # (the key: whether while a rank constructs).

@@ -172,6 +172,11 @@ def _open_progress(log: str) -> None:
         _progress = mmap.mmap(file.fileno(), _PROGRESS.size)
 
 
+def is_supervised() -> bool:
+    """Whether this process is a child under supervision."""
+    return _progress is not None
+
+
 @contextlib.contextmanager
 def off_the_clock() -> Iterator[None]:
     """In a child: what is imported inside, before the example's first collective, takes none of its time."""

@@ -126,7 +126,7 @@ def serve(connection: Connection, setup: Setup) -> None:
     name = f"lockstep_{setup.backend}"
     dist.Backend.register_backend(name, create, extended_api=True, devices=backend_devices(setup.backend))
     stand_in(name, shown=setup.backend)
-    environment = Environment()
+    environment, of_this_thread = Environment(), Surroundings(OF_A_THREAD)
     while True:
         message = connection.recv()
         if isinstance(message, int):
@@ -139,7 +139,7 @@ def serve(connection: Connection, setup: Setup) -> None:
         environment.renew(**places(setup, local_rank, job.world_size))
         result, error = None, None
         seed(setup.rank)
-        leftovers, found = Leftovers(), (surroundings(), Surroundings(OF_A_THREAD))
+        leftovers, found = Leftovers(), surroundings()
         try:
             with importing():
                 function = resolve(job.function)
@@ -155,7 +155,7 @@ def serve(connection: Connection, setup: Setup) -> None:
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
-        left = leftovers.list() + tuple(left for each in found for left in each.restore())
+        left = (*leftovers.list(), *found.restore(), *of_this_thread.restore())
         connection.send(RankReport(result, error, tuple(timeline), left))
 
 

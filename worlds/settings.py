@@ -25,7 +25,7 @@ import torch.utils.checkpoint
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from worlds.process import off_the_clock
+from worlds.process import is_supervised, off_the_clock
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ _FUNCTIONS = [Functions(of, names) for of, names in _REPLACED.items()]
 
 
 class Surroundings:
-    """What an example finds, as far as these settings go. Made before it begins."""
+    """What an example finds, as far as these settings go. Made before it begins; serves the next one too."""
 
     def __init__(self, settings: Sequence[Setting | Functions]) -> None:
         self._settings = settings
@@ -176,14 +176,15 @@ class Surroundings:
         self._found = [setting.get() for setting in self._settings]
 
     def restore(self) -> list[str]:
-        """Puts back what the example has changed. Returns, in words, what cannot be put back."""
+        """Puts back what the example has changed. Returns, in words, what cannot be put back, and tells it but once."""
         left = []
-        for setting, before in zip(self._settings, self._found, strict=True):
+        for place, (setting, before) in enumerate(zip(self._settings, self._found, strict=True)):
             after = setting.get()
             if after == before:
                 continue
             if setting.put is None:
                 left.append(f"another {setting.told(before, after)}")
+                self._found[place] = after
             else:
                 setting.put(before)
         return left
@@ -193,9 +194,13 @@ _of_the_process: Surroundings | None = None
 
 
 def surroundings() -> Surroundings:
-    """Those of the process in which an example is about to begin."""
+    """Those of the process in which an example is about to begin.
+
+    A supervised process has them as the last example has left them; in any other, others may have changed them since.
+    """
     global _of_the_process
-    _of_the_process = Surroundings((*OF_THE_PROCESS, *_FUNCTIONS))
+    if _of_the_process is None or not is_supervised():
+        _of_the_process = Surroundings((*OF_THE_PROCESS, *_FUNCTIONS))
     return _of_the_process
 
 

@@ -6,7 +6,6 @@ rank's output when that rank waits for it: whoever reads earlier, or never waits
 names both sides.
 """
 
-import threading
 from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
@@ -162,7 +161,4 @@ class SimGroup(DescribedGroup):
 
     def foreign_thread(self, does: str, what: object) -> NotRunnable:
         """What to raise when the implementation comes from a thread that is not the rank's."""
-        name = threading.current_thread().name
-        words = f"rank {self.global_rank} {does} {what} from a thread of the implementation's own ({name})"
-        reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
-        return self.run.refuse(RankError("not runnable", f"{words}: {reason}"))
+        return self.run.foreign_thread(self.global_rank, f"{does} {what}")

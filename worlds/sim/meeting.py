@@ -1,5 +1,6 @@
 """What the simulated ranks share during one example: the baton, the timeline, and each collective's meeting place."""
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -83,6 +84,12 @@ class Run:
         """The time of what takes place now."""
         self.clock += 1
         return self.clock
+
+    def foreign_thread(self, rank: int, does: str) -> NotRunnable:
+        """What to raise when the implementation does this from a thread that is not the rank's."""
+        words = f"rank {rank} {does} from a thread of the implementation's own ({threading.current_thread().name})"
+        reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
+        return self.refuse(RankError("not runnable", f"{words}: {reason}"))
 
     def refuse(self, error: RankError) -> NotRunnable:
         """Ends the example with this error, on every rank and at once. Raise what it gives."""

@@ -85,16 +85,16 @@ class Ranks:
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)
         with torch.autograd.set_multithreading_enabled(False):
+            found = Surroundings(OF_A_THREAD)
             while True:
                 self._baton.await_turn(rank)
-                self._baton.end(rank, self._example(rank))
+                self._baton.end(rank, self._example(rank, found))
 
-    def _example(self, rank: int) -> object:
+    def _example(self, rank: int, found: Surroundings) -> object:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
         result, error, run, process = None, None, self._run, os.getpid()
         how: object = Ended(run.collectives[rank])
         _current.run, _current.grouped = run, False
-        found = Surroundings(OF_A_THREAD)
         belongings = Belongings(rank, self._size, run.belongings)
         belongings.take_out()
         watch = None if run.watches is None else run.watches[rank]

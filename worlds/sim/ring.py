@@ -21,7 +21,9 @@ def partial_sums(combine: Combine, inputs: Sequence[Flat], member: int) -> Flat:
 
 
 def _chunks(elements: int, size: int) -> Iterator[tuple[int, int]]:
-    """First element and end of each, which gloo sends in two segments; of tensors beyond some 2 MiB it makes more."""
+    """First element and end of each, by gloo's rule (`oracle.gloo.chunk_bounds`) for two segments to a chunk, which
+    tensors of up to some 2 MiB for each rank have.
+    """
     length = 2 * math.ceil(elements / (2 * size))
     for chunk in range(size):
         yield min(chunk * length, elements), min((chunk + 1) * length, elements)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from worlds.contract import RankError
 from worlds.sim.meeting import Run
 
 
@@ -36,20 +35,20 @@ class RankStore(dist.Store):
         kept = self._kept(f"waits for {_told(keys)}")
         while missing := [key for key in keys if key not in kept]:
             self._run.awaiting.append(self._rank)
-            self._run.block(self._rank, _told(missing))
+            self._run.block(self._rank, f"{_told(missing)} of the store")
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all of these keys are set. If not, others run first, so that whoever asks often enough sees it."""
         kept = self._kept(f"asks for {_told(keys)}")
         if not all(key in kept for key in keys):
-            self._run.poll(self._rank, _told(keys))
+            self._run.poll(self._rank, f"{_told(keys)} of the store")
         return all(key in kept for key in keys)
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a number, 0 at first. Who adds 0 looks at it, as in `check`."""
         kept = self._kept(f"adds to key {key!r}")
         if not amount:
-            self._run.poll(self._rank, _told([key]))
+            self._run.poll(self._rank, f"{_told([key])} of the store")
         total = int(kept.get(key, b"0")) + amount
         if amount or key not in kept:
             self.set(key, str(total))
@@ -98,11 +97,9 @@ class RankStore(dist.Store):
 
     def _kept(self, does: str) -> dict[str, bytes]:
         if get_ident() != self._thread:
-            words = f"rank {self._rank} {does} of the store from a thread of the implementation's own"
-            reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
-            raise self._run.refuse(RankError("not runnable", f"{words}: {reason}"))
+            raise self._run.foreign_thread(self._rank, f"{does} of the store")
         return self._run.kept
 
 
 def _told(keys: Sequence[str]) -> str:
-    return f"key{'s' * (len(keys) > 1)} {', '.join(map(repr, keys))} of the store"
+    return f"key{'s' * (len(keys) > 1)} {', '.join(map(repr, keys))}"

@@ -107,7 +107,7 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
         lambda: os.fstat(0).st_ino == os.fstat(1).st_ino,
         "setting of the standard streams",
     ),
-    "a signal": (  # not on sim: Python lets a process's main thread alone do it
+    "a signal": (
         lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
         lambda: signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN,
         "setting of what signals do",
@@ -130,6 +130,9 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
         "setting of the tracing of calls",
     ),
 }
+
+
+OF_A_MAIN_THREAD = ("a signal",)  # and no simulated rank runs on one
 
 
 def change(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

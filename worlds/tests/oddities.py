@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -76,6 +77,15 @@ def keeping_in_the_store(payload: str, rank: int, world_size: int) -> Result:
     swaps = [store.compare_set(f"{rank}", *each) for each in (("other", "a"), ("", "b"), ("b", "c"), ("b", "d"))]
     store.append(f"{rank}", "!")
     return {"found": found, "swaps": swaps, "appended": store.get(f"{rank}"), "deleted": store.delete_key(f"{rank}")}
+
+
+def keeping_from_a_thread(payload: str, rank: int, world_size: int) -> Result:
+    """Not the rank's own."""
+    store = c10d._get_default_store()
+    thread = threading.Thread(target=lambda: store.set("heart", "beats"), name="heart")
+    thread.start()
+    thread.join()
+    return {"kept": store.get("heart")}
 
 
 def waiting_in_vain(payload: str, rank: int, world_size: int) -> Result:

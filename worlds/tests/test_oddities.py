@@ -88,6 +88,18 @@ def test_ranks_wait_for_each_other_by_the_store(sim: World, gloo: World) -> None
         assert [each["appended"] for each in here] == [b"c!"] * size
 
 
+def test_a_store_that_another_thread_uses_is_gloos_alone(gloo: World) -> None:
+    assert [each["kept"] for each in results(run(gloo, "keeping_from_a_thread", 2))] == [b"beats"] * 2
+    sim = SimWorld()
+    try:
+        outcome = run(sim, "keeping_from_a_thread", 2)
+        assert kinds(outcome) == ["not runnable"] * 2
+        assert "sets key" in messages(outcome)[0]
+        assert "of the store from a thread of the implementation's own (heart)" in messages(outcome)[0]
+    finally:
+        sim.close()
+
+
 def test_a_key_that_nobody_sets_is_a_deadlock_that_is_named(sim: World) -> None:
     outcome = run(sim, "waiting_in_vain", 2)
     assert kinds(outcome) == ["deadlock"] * 2
