@@ -45,15 +45,21 @@ def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
     assert under_test.witnessed["ran to its end"]
 
 
-def test_a_module_may_have_its_parameters_in_forward_alone(sim: World) -> None:
+@pytest.mark.parametrize(
+    "law",
+    [
+        MEAN,
+        "test_no_sync_accumulates_and_then_counts_once",
+        "test_steps_of_shards_are_steps_of_the_whole",
+        "test_an_evaluation_reads_what_the_last_step_has_left",
+        "test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted",
+    ],
+)
+def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str) -> None:
     name = "properties.tests.user_code:LentParameters"
-    for law in ("no_sync_accumulates", "steps_of_shards", "equal_the_mean", "evaluation_reads", "saved_and_loaded"):
-        named = [each for each in LAWS if law in each]
-        assert named
-        for found in named:
-            under_test = Trial(described(name, adapter.describe(name)), sim)
-            assert search(LAWS[found], under_test, 15, seed_value=0).failures == []
-            assert under_test.witnessed["ran to its end"]
+    under_test = Trial(described(name, adapter.describe(name)), sim)
+    assert search(LAWS[law], under_test, 15, seed_value=0).failures == []
+    assert under_test.witnessed["ran to its end"]
 
 
 def test_an_optimizer_whose_state_cannot_be_seen_is_refused_by_what_is_missing(sim: World) -> None:
