@@ -15,6 +15,7 @@ from hypothesis import settings
 from properties import profiles
 from properties.bench import Bench
 from properties.budget import Budget
+from properties.causes import tell_once
 from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
@@ -30,6 +31,7 @@ from worlds.contract import World
 LAWS = Path(__file__).parent / "properties"
 _BENCH = pytest.StashKey[Bench]()
 _RECORD = pytest.StashKey[Record | None]()
+_CAUSES = pytest.StashKey[list[str]]()
 SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
 
 profiles.register()
@@ -190,9 +192,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hands what this worker left out to the process that prints the summary."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = sorted(session.config.stash[_BENCH].left_out)
+    """A worker hands what it left out to the process that prints the summary, which tells each cause once."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = sorted(config.stash[_BENCH].left_out)
+    elif terminal := config.pluginmanager.getplugin("terminalreporter"):  # whose summary is still to come
+        config.stash[_CAUSES] = tell_once(terminal.stats.get("failed", []), in_full=config.option.verbose > 0)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -201,7 +206,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     filed = verdicts(reports, config.stash[_BENCH].left_out)
     if lines := matrix(filed):
         terminalreporter.section("verdicts")
-        lines += ["", totals(filed)]
+        lines += ["", totals(filed), *config.stash[_CAUSES]]
         for line in lines:
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:

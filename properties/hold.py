@@ -71,12 +71,13 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
             unseen = unwitnessed(law, trial)
         except LawBroken as broken:  # on the law's own example, which is small already
             failures = [Failure(None, broken)]
-    verdict, message = "holds", ""
+    verdict, message, told = "holds", "", []
     if failures:
-        from properties.report import report  # needs most of the suite; a law that holds does not
+        from properties.report import filed_failure  # needs most of the suite; a law that holds does not
 
         verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
-        message = "\n\n".join(report(law, trial, failure) for failure in failures)
+        told = [filed_failure(law, trial, failure) for failure in failures]
+        message = "\n\n".join(each["report"] for each in told)
     elif found.failures:
         verdict = "sim only, no failure"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
@@ -95,7 +96,9 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
-    beside = {"refused": len(found.refusals)} if verdict == "holds" and found.refusals else {}
+    beside: dict[str, Any] = {"failures": told} if told else {}
+    if verdict == "holds" and found.refusals:
+        beside["refused"] = len(found.refusals)
     record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
     if message:
         pytest.fail(message, pytrace=False)

@@ -14,13 +14,7 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
     ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
     not claimed.
     """
-    filed = [
-        each
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for key, each in report.user_properties
-        if key == PROPERTY
-    ]
+    filed = [each for report in reports if (each := filed_by(report)) is not None]
     told = {each["implementation"] for each in filed}
     for name, number, law, world in left_out:
         if name in told:
@@ -28,6 +22,13 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
             row = {"implementation": name, "number": number, "law": law, "world": world, "verdict": verdict}
             filed.append(row)
     return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))
+
+
+def filed_by(report: Any) -> Mapping[str, Any] | None:
+    """What a test has filed of its law; None: it is no law's, or did not come so far."""
+    if getattr(report, "when", "") != "call":
+        return None
+    return next((each for key, each in report.user_properties if key == PROPERTY), None)
 
 
 def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ from oracle.lattice import Inexact
 from oracle.program import Finish, Scenario
 from properties.adapter import FINISH_NAMES
 from properties.calls import Call
+from properties.core import core
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Law, sentence
@@ -25,13 +26,24 @@ from worlds.contract import Outcome
 FOLDER = Path("lockstep-report")
 
 
+def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
+    """What a law's test files of a failure, for `properties.causes`: its verdict, its report; its cause, which is its
+    core or, without one, law and program; and whether it is plain, with nothing in its program but the cause.
+    """
+    scenario, (failed, runs) = failure.broken.scenario, failure.seen
+    least = core(trial, failure) if failed == runs else None
+    cause = f"{law.name} {scenario!r}" if least is None else repr(least)
+    plain = least is None or least == scenario
+    return {"verdict": failure.verdict, "report": report(law, trial, failure), "cause": cause, "plain": plain}
+
+
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
     broken, scenario = failure.broken, failure.broken.scenario
     if isinstance(scenario, Call):
-        again = _entry("Call", repr(scenario))
+        again = entry("Call", repr(scenario))
     elif isinstance(scenario, Scenario):
-        again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(scenario))]
+        again = [*entry("See it", _script(law, trial, broken)), *entry("Scenario", repr(scenario))]
     else:
         again = models.again(trial, scenario)
     return "\n".join([*story(law, trial, failure), *again])
@@ -43,15 +55,15 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     if not isinstance(scenario, (Scenario, Call)):
         return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += _entry("The law", sentence(law))
-    words += _entry("Result", broken.headline[:1].upper() + broken.headline[1:])
+    words += entry("The law", sentence(law))
+    words += entry("Result", broken.headline[:1].upper() + broken.headline[1:])
     if where := whereabouts(broken.outcome):
-        words += _entry("Where", "; ".join(where) + ".")
+        words += entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
-        words += ["", *_wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
-        words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
+        words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    words += ["", *_wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
+    words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
@@ -66,8 +78,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *origin] if origin else []
     if not always:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
-        words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
-    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
+    words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words
 
 
@@ -79,7 +91,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
     meant = " or ".join(f"{name}()" for name in of.perhaps)
     words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *_entry("Note", f"{words}, an adapter or another name for it does that.")]
+    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:
@@ -90,12 +102,12 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
     return trial.world.run(job(trial.implementation.name, broken.scenario, True, broken.choices))
 
 
-def _entry(title: str, text: str) -> list[str]:
+def entry(title: str, text: str) -> list[str]:
     """A titled paragraph with a hanging indent."""
-    return _wrapped(f"{title + ':':11}{text}", " " * 11)
+    return wrapped(f"{title + ':':11}{text}", " " * 11)
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def wrapped(text: str, indent: str) -> list[str]:
     """A paragraph whose further lines are indented."""
     return textwrap.wrap(text, 119, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
@@ -106,10 +118,10 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     try:
         shares = decode(trial, broken, difference)
         if shares:
-            words += _entry("Came from", explain(broken.scenario, difference, shares))
+            words += entry("Came from", explain(broken.scenario, difference, shares))
         expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
-            words += _entry("A guess", f"{guessed}.")
+            words += entry("A guess", f"{guessed}.")
     except Inexact:
         pass  # a scenario off the exact tier: neither can be told
     return words

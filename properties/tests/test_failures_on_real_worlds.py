@@ -14,7 +14,7 @@ from properties.hold import TIMES, confirm, hold, paused
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.report import report
-from properties.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
+from properties.search import COSTLY_RUNS, REPEATS, REPEATS_OF_SIMULATED, Failure, repeat, search
 from properties.tests.unsteady import SLOW
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -61,8 +61,8 @@ def test_what_the_simulated_world_shows_too_is_shrunk_there(sim: World, gloo: Wo
         assert failure.simulated
         confirmed = confirm(MEAN, under_test, failure)
         assert confirmed is not None
-        assert confirmed.seen == (REPEATS, REPEATS)
-        assert real.runs == ran + REPEATS
+        assert confirmed.seen == (REPEATS_OF_SIMULATED, REPEATS_OF_SIMULATED)
+        assert real.runs == ran + REPEATS_OF_SIMULATED
         assert "shrunk on the simulated world" in confirmed.elsewhere
 
 

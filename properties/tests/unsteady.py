@@ -109,7 +109,7 @@ class CrashesAndSlow(NaiveDataParallel):
         raise KeyError("lost")
 
 
-SLOW = 0.4  # seconds
+SLOW = 1.0  # seconds; half of it is enough for an example on sim, also on a busy machine
 
 
 class NeverEnds(NaiveDataParallel):

@@ -1,0 +1,81 @@
+"""What has one cause is told in full once. Where a defect breaks many laws, their failures have one core: the plainest
+of them is told, of the others which one that is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from properties.matrix import filed_by
+from properties.report import wrapped
+
+Cause = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A failure as it was filed: by which test of pytest's, with what law, and what `properties.hold` says of it."""
+
+    test: Any
+    law: Mapping[str, Any]
+    failure: Mapping[str, Any]
+
+    @property
+    def cause(self) -> Cause:
+        """What it has in common with others of the same cause."""
+        return self.law["implementation"], self.failure["verdict"], self.failure["cause"]
+
+    @property
+    def name(self) -> str:
+        """The law, for people."""
+        return f"{self.law['number']} {self.law['law']}"
+
+    def detours(self) -> tuple[bool, bool, int]:
+        """How far it is from the plainest: on the simulated world, with nothing but its cause, of the first law."""
+        return self.law["world"] != "sim", not self.failure["plain"], int(self.law["number"][1:])
+
+
+def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
+    """Leaves in the reports of failed tests what no other tells, and puts first those that still tell something, unless
+    all is to be told ``in_full``. Returns the causes, a line each; nothing where each failure has its own.
+    """
+    by_test = {id(test): list(_failures(test)) for test in tests}
+    failures = sorted((told for several in by_test.values() for told in several), key=Told.detours)
+    first: dict[Cause, Told] = {}
+    for told in failures:
+        first.setdefault(told.cause, told)
+    if len(first) == len(failures):
+        return []
+    if not in_full:
+        for mine in by_test.values():
+            _shorten(mine, first)
+        tests.sort(key=lambda test: by_test[id(test)] != [] and not _tells(by_test[id(test)], first))
+    counts = Counter(told.cause for told in failures)
+    lines = [f"{len(failures)} failures, but {len(first)} causes, by the least program that still fails:"]
+    lines += [f"  {counts[cause]:4} x {told.failure['verdict']}, as in {told.name}" for cause, told in first.items()]
+    return lines
+
+
+def _failures(test: Any) -> Iterable[Told]:
+    law = filed_by(test) or {}
+    return (Told(test, law, failure) for failure in law.get("failures", ()))
+
+
+def _tells(mine: list[Told], first: Mapping[Cause, Told]) -> bool:
+    return any(first[told.cause] is told for told in mine)
+
+
+def _shorten(mine: list[Told], first: Mapping[Cause, Told]) -> None:
+    """Writes a test's report anew where other tests tell some of it."""
+    elsewhere: dict[str, list[str]] = {}
+    for told in mine:
+        if (plainest := first[told.cause]) is not told:
+            where = f"{plainest.name}, on {plainest.law['world']}"
+            elsewhere.setdefault(where, []).append(told.failure["verdict"])
+    if not elsewhere:
+        return
+    own = [told.failure["report"] for told in mine if first[told.cause] is told]
+    head = mine[0].failure["report"].partition(f": {mine[0].failure['verdict']}\n")[0]
+    again = "; ".join(f"{' and '.join(verdicts)}, as told of {where}" for where, verdicts in elsewhere.items())
+    mine[0].test.longrepr = "\n\n".join([*own, "\n".join(wrapped(f"{head}: {again}.", ""))])

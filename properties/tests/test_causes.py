@@ -1,0 +1,145 @@
+"""What has one cause is told once: the cores of failures, and what is left of their reports."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oracle.program import (
+    Backward,
+    Evaluate,
+    Finish,
+    Freeze,
+    Group,
+    Hyperparameters,
+    Parameter,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
+from properties import test_accumulation, test_checkpoints, test_cost, test_invariance, test_mean, test_steps
+from properties.causes import tell_once
+from properties.core import core, least
+from properties.implementations import look_up
+from properties.law import Law, law_of
+from properties.matrix import PROPERTY
+from properties.search import search
+from properties.tests.test_bad_input import ROOT, run_pytest
+from properties.trial import Trial
+from worlds.contract import World
+
+MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
+ZEROED = law_of(test_accumulation.test_zeroed_gradients_do_not_come_back)
+RATES = law_of(test_steps.test_hyper_parameters_changed_between_steps_take_effect)
+HOOKS = law_of(test_invariance.test_the_result_does_not_depend_on_the_order_in_which_hooks_fire)
+SILENT = law_of(test_cost.test_nothing_is_reduced_inside_no_sync)
+SWAPPED = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
+
+
+@pytest.mark.parametrize("law", [MEAN, SAVED, ZEROED, RATES])
+def test_a_defect_has_one_core_whatever_the_law(sim: World, law: Law) -> None:
+    (implementation,) = look_up(["impls.hook_order_buckets:HookOrderBuckets"], sim)
+    under_test = Trial(implementation, sim)
+    failures = search(law, under_test, 100, seed_value=0).failures
+    assert "SilentlyWrong" in {type(failure.broken).__name__ for failure in failures}
+    for failure in failures:
+        if failure.broken.verdict == "silently wrong":
+            assert core(under_test, failure) == SWAPPED
+
+
+def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
+    """Right values at a higher price: by itself the program is right."""
+    (implementation,) = look_up(["impls.faults.accumulation:SendsInsideNoSync"], sim)
+    under_test = Trial(implementation, sim)
+    (failure, *_) = search(SILENT, under_test, 100, seed_value=0).failures
+    assert failure.broken.verdict == "wasteful"
+    assert core(under_test, failure) is None
+
+
+def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:
+    """All of it but one parameter of a dtype, which is used after another one that has been frozen and left out."""
+    plain = Parameter((1,))
+    window = (Backward(((1, 3, 0), (0, 3, 1), (1, 0, 3), (3, 1, 0))), Finish(), Step(), ZeroGrad())
+    whole = Scenario(
+        2,
+        (plain, Parameter((2, 3), layout="transposed"), replace(plain, trainable=False), Parameter((3,), "float64")),
+        (Freeze((2,)), *window, SaveAndLoad(), Evaluate(), *window),
+        optimizer="Adam",
+        bucket_cap=8,
+        groups=(Group((1, 3), Hyperparameters(weight_decay=0.5)),),
+        units=((1, 2), (3,)),
+    )
+
+    def fails(scenario: Scenario) -> bool:
+        return any(parameter.dtype == "float64" for parameter in scenario.parameters) and bool(scenario.microbatches)
+
+    assert least(whole, fails) == Scenario(1, (Parameter((1,), dtype="float64"),), (Backward(((0,),)), Finish()))
+    assert least(whole, lambda scenario: False) is None
+
+
+def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -> Any:
+    told = [
+        {
+            "verdict": verdict,
+            "cause": cause,
+            "plain": plain,
+            "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
+        }
+        for verdict, cause, plain in failures
+    ]
+    law_told = {"number": number, "law": law, "implementation": "mine", "world": world, "failures": told}
+    text = "\n\n".join(str(each["report"]) for each in told)
+    return SimpleNamespace(user_properties=[(PROPERTY, law_told)], when="call", longrepr=text)
+
+
+def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> None:
+    other = SimpleNamespace(user_properties=[], when="call", longrepr="not a law's")
+    saved = filed("sim", "P11", "saving", ("silently wrong", "swap", False), ("crashes", "sizes", False))
+    gloo = filed("gloo", "P1", "mean", ("silently wrong", "swap", True))
+    mean = filed("sim", "P1", "mean", ("silently wrong", "swap", True), ("crashes", "sizes", True))
+    steps = filed("sim", "P12", "steps", ("crashes", "sizes", False), ("crashes", "steps", True))
+    tests = [other, saved, gloo, mean, steps]
+    texts = [test.longrepr for test in tests]
+    lines = tell_once(tests)
+    assert [line.strip() for line in lines] == [
+        "7 failures, but 3 causes, by the least program that still fails:",
+        "3 x silently wrong, as in P1 mean",
+        "3 x crashes, as in P1 mean",
+        "1 x crashes, as in P12 steps",
+    ]
+    assert tests == [other, mean, steps, saved, gloo]  # first those that tell something
+    assert [other.longrepr, mean.longrepr] == [texts[0], texts[3]]
+    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim."
+    assert gloo.longrepr == "Mine breaks P1: silently wrong, as told of P1 mean, on sim."
+    assert steps.longrepr == (
+        "Mine breaks P12: crashes\n\nsteps steps\n\nMine breaks P12: crashes, as told of P1 mean, on sim."
+    )
+
+
+def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
+    tests = [filed("sim", "P1", "mean", ("crashes", "a", True)), filed("sim", "P2", "scale", ("crashes", "b", True))]
+    texts = [test.longrepr for test in tests]
+    assert tell_once(tests) == []
+    tests.append(filed("sim", "P3", "accumulation", ("crashes", "a", False)))
+    texts.append(tests[-1].longrepr)
+    assert len(tell_once(tests, in_full=True)) == 3
+    assert [test.longrepr for test in tests] == texts
+
+
+def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
+    hooks = f"{ROOT / 'properties' / 'test_invariance.py'}::{HOOKS.name}"
+    asked = (hooks, "--impl", "impls.hook_order_buckets:HookOrderBuckets", "--hypothesis-seed", "0")
+    short, full = (" ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v",)))
+    again = "silently wrong, as told of P1 gradients equal the mean over ranks, on sim."
+    assert f"HookOrderBuckets breaks P8 on the sim world: {again}" in short
+    assert again not in full
+    assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
+    for text in (short, full):
+        assert re.search(
+            r"(\d+) failures, but (?!\1)\d causes, by the least program that still fails: 2 x silently", text
+        )
