@@ -52,8 +52,11 @@ def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
             _shorten(mine, first)
         tests.sort(key=lambda test: by_test[id(test)] != [] and not _tells(by_test[id(test)], first))
     counts = Counter(told.cause for told in failures)
+    several = len({told.law["implementation"] for told in failures}) > 1
     lines = [f"{len(failures)} failures, but {len(first)} causes, by the least program that still fails:"]
-    lines += [f"  {counts[cause]:4} x {told.failure['verdict']}, as in {told.name}" for cause, told in first.items()]
+    for cause, told in first.items():
+        whose = f" of {told.law['implementation']}" if several else ""
+        lines.append(f"  {counts[cause]:4} x {told.failure['verdict']}, as in {told.name}{whose}")
     return lines
 
 

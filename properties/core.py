@@ -4,6 +4,7 @@ A law's smallest program has in it what the law is about, such as a step or a fi
 values already, or does not run to its end, not this law alone is broken; and what breaks many laws has one core.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
@@ -20,7 +21,7 @@ from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
 
 Orders = tuple[tuple[int, ...], ...]
-MOST_RUNS = 200  # on the simulated world, some seconds at most
+MOST_RUNS, MOST_SECONDS = 200, 10.0  # on the simulated world
 
 
 def core(trial: Trial, failure: Failure) -> Scenario | None:
@@ -40,12 +41,12 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario | N
     """A scenario that fails, of which nothing simpler does that differs in one thing; None: it does not fail."""
     if not fails(scenario):
         return None
-    tried = {repr(scenario)}
+    tried, since = {repr(scenario)}, time.monotonic()
     while True:
         for simpler in _simpler(scenario):
             if _size(simpler) >= _size(scenario) or repr(simpler) in tried:
                 continue
-            if len(tried) > MOST_RUNS:
+            if len(tried) > MOST_RUNS or time.monotonic() - since > MOST_SECONDS:
                 return scenario
             tried.add(repr(simpler))
             if fails(simpler):

@@ -12,7 +12,7 @@ from oracle.program import Scenario
 from properties.budget import Budget
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
-from properties.search import Failure, how_broken, repeat, rerun, took_the_clock
+from properties.search import REPEAT_SECONDS, Failure, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
 from properties.trial import Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
@@ -166,7 +166,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return replace(failure, elsewhere=words)
     real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True)
     if failed < runs:  # the simulated world does the same every time, so the implementation does not
-        there, runs = rerun(law, real, failure.drawn)
+        there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")
     try:
         _check_soon(law, real, failure)
@@ -183,7 +183,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         law.check(at_once, failure.drawn)
     except (Refused, LawBroken):
         # Chance may have failed each time on sim and passed once on gloo: only what gloo never shows is an artefact.
-        there, runs = rerun(law, real, failure.drawn)
+        there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.") if there else None
     words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
     return replace(failure, elsewhere=words)

@@ -15,9 +15,8 @@ from properties.verdict import LawBroken, Refused
 # many runs and so many seconds; with those of `repeat` and of `properties.hold` they are 20.
 COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
 # How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
-REPEATS, REPEAT_SECONDS = 8, 10.0
-# How often one that has been shrunk on the simulated world, where it always fails, is run on its own.
-REPEATS_OF_SIMULATED = 3
+# One that has been shrunk on the simulated world, which shows it too, has fewer seconds.
+REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
 SHRINK_LIMIT = 3.0
 
@@ -167,11 +166,11 @@ def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> L
     return None
 
 
-def rerun(law: Law, trial: Trial, drawn: Any, most: int = REPEATS) -> tuple[list[LawBroken], int]:
+def rerun(law: Law, trial: Trial, drawn: Any, seconds: float) -> tuple[list[LawBroken], int]:
     """Checks the law a few times on one example: how it was broken, and in how many runs."""
     failures: list[LawBroken] = []
     runs, since = 0, time.monotonic()
-    while runs < most and time.monotonic() - since < REPEAT_SECONDS:
+    while runs < REPEATS and time.monotonic() - since < seconds:
         runs += 1
         if (broken := how_broken(law, trial, drawn, [])) is not None:
             failures.append(broken)
@@ -189,8 +188,8 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     if failure.found and (hangs or not failure.simulated) and how_broken(law, trial, failure.drawn, []) is None:
         return repeat(law, trial, failure.found)
     limit = SHRINK_LIMIT if hangs else trial.limit
-    most = REPEATS_OF_SIMULATED if failure.simulated else REPEATS
-    failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn, most)
+    seconds = SIMULATED_SECONDS if failure.simulated else REPEAT_SECONDS
+    failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn, seconds)
     if not failure.simulated:
         return replace(failure, seen=(len(failures) + 1, runs + 1))
     if not failures:

@@ -47,9 +47,7 @@ def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Tr
 def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
     """Runs the call on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
     payload = call.to_json(trial.implementation.name, adjoint)
-    job = Job("properties.wrapper_rank:run_call", payload, call.world_size, at_once=trial.at_once, limit=trial.limit)
-    outcome = trial.world.run(job)
-    trial.left.update(each for report in outcome for each in report.left)
+    outcome = trial.outcome(Job("properties.wrapper_rank:run_call", payload, call.world_size))
     judge_errors(call, outcome)
     trial.witnessed["ran to its end"] += 1
     return outcome

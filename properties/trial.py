@@ -55,7 +55,7 @@ class Run:
 
     scenario: Scenario
     outcome: Outcome
-    since_construction: Sequence[tuple[Collective, ...]] = ()
+    since_construction: Sequence[tuple[Collective, ...]]
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -112,6 +112,14 @@ class Trial:
                 raise
             reject()
 
+    def outcome(self, asked: Job) -> Outcome:
+        """Runs a job on the world, as every job of this trial is run."""
+        if self.apart:
+            self.world.close()
+        outcome = self.world.run(replace(asked, at_once=self.at_once, limit=self.limit))
+        self.left.update(each for report in outcome for each in report.left)
+        return outcome
+
     def run(
         self,
         scenario: Scenario,
@@ -138,10 +146,7 @@ class Trial:
         choices = {name: value for name, value in given.items() if value is not None}
         choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
         wanted = job(self.implementation.name, scenario, contents, choices)
-        if self.apart:
-            self.world.close()
-        outcome = self.world.run(replace(wanted, function=function, at_once=self.at_once, limit=self.limit))
-        self.left.update(each for report in outcome for each in report.left)
+        outcome = self.outcome(replace(wanted, function=function))
         try:
             judge_errors(scenario, outcome)
         except LawBroken as broken:

@@ -14,8 +14,7 @@ def run(trial: Trial, scenario: ModelScenario) -> Run:
     """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
     asked: Any = scenario  # a verdict tells of it as it does of a program
     payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json()})
-    outcome = trial.world.run(Job(FUNCTION, payload, scenario.world_size, at_once=trial.at_once, limit=trial.limit))
-    trial.left.update(each for report in outcome for each in report.left)
+    outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)
     trial.witnessed["ran to its end"] += 1
-    return Run(asked, outcome)
+    return Run(asked, outcome, [report.collectives for report in outcome])

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_mean
+from properties import test_mean, test_models
 from properties.hold import TIMES, confirm, hold, paused
 from properties.implementations import look_up
-from properties.law import law_of
+from properties.law import Law, law_of
 from properties.report import report
-from properties.search import COSTLY_RUNS, REPEATS, REPEATS_OF_SIMULATED, Failure, repeat, search
+from properties.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
 from properties.tests.unsteady import SLOW
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+REAL_MODEL = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ONE = Parameter((1,))
 SMALLEST = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
 
@@ -28,7 +29,8 @@ SMALLEST = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a failure is seen again is not to depend on how fast the machine is."""
-    monkeypatch.setattr("properties.search.REPEAT_SECONDS", float("inf"))
+    for seconds in ("search.REPEAT_SECONDS", "search.SIMULATED_SECONDS", "hold.REPEAT_SECONDS"):
+        monkeypatch.setattr(f"properties.{seconds}", float("inf"))
 
 
 def trial(name: str, where: World, world: World, **options: Any) -> Trial:
@@ -61,8 +63,8 @@ def test_what_the_simulated_world_shows_too_is_shrunk_there(sim: World, gloo: Wo
         assert failure.simulated
         confirmed = confirm(MEAN, under_test, failure)
         assert confirmed is not None
-        assert confirmed.seen == (REPEATS_OF_SIMULATED, REPEATS_OF_SIMULATED)
-        assert real.runs == ran + REPEATS_OF_SIMULATED
+        assert confirmed.seen == (REPEATS, REPEATS)
+        assert real.runs == ran + REPEATS
         assert "shrunk on the simulated world" in confirmed.elsewhere
 
 
@@ -195,9 +197,9 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: 
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 
 
-@pytest.mark.parametrize("where", ["sim", "gloo"])
+@pytest.mark.parametrize(("where", "law"), [("sim", MEAN), ("gloo", MEAN), ("gloo", REAL_MODEL)])
 def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failure(
-    sim: World, gloo: World, where: str, monkeypatch: pytest.MonkeyPatch
+    sim: World, gloo: World, where: str, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each example then has processes of its own; the simulated ranks still share one."""
     monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 30)
@@ -205,7 +207,7 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
     under_test = trial("properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match=match):
-        hold(MEAN, under_test, records.__setitem__)
+        hold(law, under_test, records.__setitem__)
     assert records["lockstep"]["verdict"] == ("holds" if where == "gloo" else "sim only, no failure")
     if where == "gloo":
         assert records["lockstep"]["examples"] > 1

@@ -156,7 +156,8 @@ DAMAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def rich_run(sim: World) -> Run:
-    return Run(RICH, sim.run(job("impls.static_buckets:StaticBuckets", RICH)))
+    outcome = sim.run(job("impls.static_buckets:StaticBuckets", RICH))
+    return Run(RICH, outcome, [report.collectives for report in outcome])
 
 
 def test_a_program_with_every_kind_of_value_is_right_undamaged(sim: World) -> None:
