@@ -5,7 +5,7 @@ By group, as in `oracle.program.Scenario.all_groups`. Weight decay is 0 unless s
 
 from typing import TYPE_CHECKING
 
-from oracle.events import Hyperparameters, SetHyperparameters
+from oracle.events import Hyperparameters, SaveAndLoad, SetHyperparameters
 from oracle.optimizers import SGD, Adam
 
 if TYPE_CHECKING:
@@ -28,6 +28,17 @@ def after(settings: Settings, event: SetHyperparameters) -> Settings:
         _changed(before, event.values) if event.group in (None, group) else before
         for group, before in enumerate(settings)
     ]
+
+
+def at(scenario: "Scenario", place: int) -> Settings:
+    """Those with which the event of that place begins."""
+    settings = at_the_start(scenario)
+    for event in scenario.program[:place]:
+        if isinstance(event, SetHyperparameters):
+            settings = after(settings, event)
+        elif isinstance(event, SaveAndLoad) and not event.optimizer:
+            settings = at_the_start(scenario)
+    return settings
 
 
 def _changed(before: SGD | Adam, *layers: Hyperparameters) -> SGD | Adam:

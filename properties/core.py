@@ -25,22 +25,36 @@ MOST_RUNS, MOST_SECONDS = 200, 10.0  # on the simulated world
 
 
 def core(trial: Trial, failure: Failure) -> Scenario | None:
-    """The least of a failure's program that ends in the same way, held to the oracle alone, on the simulated world.
-
-    None: the whole of it does not end so there, or only after some time.
+    """The least of a failure's program that goes wrong in the same manner, held to the oracle alone, on the simulated
+    world. None: the whole of it does not end so there, or only after some time.
     """
     scenario = failure.broken.scenario
     simulated = trial.world if trial.world.name == "sim" else trial.sim() if trial.sim is not None else None
     if not isinstance(scenario, Scenario) or simulated is None or took_the_clock(failure.broken):
         return None
     apart = replace(trial, world=simulated, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter(), left=Counter())
-    return least(scenario, lambda smaller: type(_broken(apart, smaller)) is type(failure.broken))
-
-
-def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario | None:
-    """A scenario that fails, of which nothing simpler does that differs in one thing; None: it does not fail."""
-    if not fails(scenario):
+    whole = _manner(_broken(apart, scenario))
+    if whole is None or whole[0] is not type(failure.broken):
         return None
+    return least(scenario, lambda smaller: _manner(_broken(apart, smaller)) == whole)
+
+
+def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
+    """How a program goes wrong: what is wrong first, and after what kind of event; or the kinds of its errors. What a
+    smaller program does in another manner may have another cause.
+    """
+    if broken is None:
+        return None
+    if (difference := broken.difference) is not None:
+        after = type(broken.scenario.program[difference.place]) if difference.place >= 0 else None
+        return type(broken), difference.quantity, after
+    errors = (report.error for report in broken.outcome if report.error is not None)
+    kinds = {(error.kind, error.message.partition(":")[0] if error.kind == "raised" else "") for error in errors}
+    return type(broken), kinds
+
+
+def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
+    """Of a scenario that fails, the least that still does: nothing simpler fails that differs in one thing."""
     tried, since = {repr(scenario)}, time.monotonic()
     while True:
         for simpler in _simpler(scenario):
@@ -109,7 +123,8 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
         yield {"program": _with_orders(program, change)}
     for index, event in enumerate(program):
         if isinstance(event, Backward):
-            yield {"program": (*program[:index], Backward(event.orders), *program[index + 1 :])}
+            for plain_one in (Backward(event.orders), Backward(event.orders, event.synchronize)):
+                yield {"program": (*program[:index], plain_one, *program[index + 1 :])}
 
 
 def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable[Iterable[int]]]) -> tuple[Event, ...]:

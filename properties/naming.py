@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from oracle import hyperparameters
 from oracle.program import (
     Backward,
     Clip,
@@ -111,11 +112,10 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
         case Clip():
             return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}"]
         case Step():
-            rate = scenario.hyperparameters.learning_rate
-            usual = rate is None and scenario.optimizer == "SGD"
-            return [
-                f"step: SGD with learning rate {scenario.learning_rate}" if usual else f"step: {scenario.optimizer}"
-            ]
+            settings = zip(hyperparameters.at(scenario, place), scenario.all_groups, strict=True)
+            rates = [f"{options.lr:g}" for options, group in settings if group.parameters]
+            told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
+            return [f"step: {scenario.optimizer} with {told}"]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
         case SetHyperparameters():

@@ -181,9 +181,11 @@ def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
 
 def without(report: RankReport, *kinds: str) -> RankReport:
     """The report without the collectives that served construction ("built"), or only the suite, to look at what is held
-    in shards ("looks").
+    in shards ("looks"). All of them, where it is not known: of a rank that did not come to its end.
     """
-    served = {place for kind in kinds for begin, end in (report.result or {})[kind] for place in range(begin, end)}
+    if report.result is None:
+        return report
+    served = {place for kind in kinds for begin, end in report.result[kind] for place in range(begin, end)}
     if not served:
         return report
     kept = tuple(call for place, call in enumerate(report.collectives) if place not in served)

@@ -72,7 +72,7 @@ def compare(what, values, expected):
         else:
             right = repr(seen) == repr(wanted)  # tells -0.0 from 0.0
         mark = "right" if right else f"WRONG, must be {wanted}"
-        print(f"rank {rank}: {what} of {name} is {seen}: {mark}", flush=True)
+        print(f"rank {rank}: {what} of {name} is {seen}: {mark}\\n", end="", flush=True)  # a line is one write
 
 
 def tensors():

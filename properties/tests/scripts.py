@@ -11,6 +11,6 @@ def run_script(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     groups = ("dist.init_process_group", "dist.destroy_process_group")
     tree.body = [each for each in tree.body if not ast.unparse(each).startswith(groups)]
     lines: list[str] = []
-    names = {"__name__": "a script", "print": lambda *words, **_: lines.append(" ".join(map(str, words)))}
+    names = {"__name__": "a script", "print": lambda *words, **_: lines.append(" ".join(map(str, words)).rstrip())}
     exec(compile(tree, "a script", "exec"), names)
     return {"lines": lines}

@@ -10,6 +10,7 @@ import pytest
 
 from oracle.program import (
     Backward,
+    Clip,
     Evaluate,
     Finish,
     Freeze,
@@ -25,11 +26,13 @@ from properties import test_accumulation, test_checkpoints, test_cost, test_inva
 from properties.causes import tell_once
 from properties.core import core, least
 from properties.implementations import look_up
+from properties.judge import by_the_oracle
 from properties.law import Law, law_of
 from properties.matrix import PROPERTY
-from properties.search import search
+from properties.search import Failure, search
 from properties.tests.test_bad_input import ROOT, run_pytest
 from properties.trial import Trial
+from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
@@ -50,6 +53,23 @@ def test_a_defect_has_one_core_whatever_the_law(sim: World, law: Law) -> None:
     for failure in failures:
         if failure.broken.verdict == "silently wrong":
             assert core(under_test, failure) == SWAPPED
+
+
+def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
+    """Less of the program goes wrong as well, but in another way, of another cause: gradients instead of the norm."""
+    (implementation,) = look_up(["properties.tests.user_code:TwoDefects"], sim)
+    under_test = Trial(implementation, sim)
+    window = (Backward(((0,), (0,))), Finish())
+    scenario = Scenario(2, (Parameter((1,)),), (*window, ZeroGrad(), *window, Clip(1.0), ZeroGrad(), *window, Step()))
+    for whole, least_of_it in (
+        (scenario, (*window, Clip(1.0))),
+        (replace(scenario, program=(*window, *window, Clip(1.0))), (*window, *window)),
+    ):
+        with pytest.raises(SilentlyWrong) as broken:
+            by_the_oracle(under_test, whole, "")
+        found = core(under_test, Failure(whole, broken.value))
+        assert found is not None
+        assert list(map(type, found.program)) == list(map(type, least_of_it))
 
 
 def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
@@ -79,7 +99,7 @@ def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:
         return any(parameter.dtype == "float64" for parameter in scenario.parameters) and bool(scenario.microbatches)
 
     assert least(whole, fails) == Scenario(1, (Parameter((1,), dtype="float64"),), (Backward(((0,),)), Finish()))
-    assert least(whole, lambda scenario: False) is None
+    assert least(whole, lambda scenario: False) == whole
 
 
 def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -> Any:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from oracle.program import (
     Buffer,
     Clip,
     Finish,
+    Group,
     Hyperparameters,
     LossScale,
     Parameter,
+    SaveAndLoad,
     Scenario,
+    SetHyperparameters,
     Step,
     ZeroGrad,
 )
@@ -188,9 +192,24 @@ def test_a_rich_program_is_told_in_words() -> None:
     told = [line for place in range(5) for line in event_words(RICH, place)]
     assert told[3:] == [
         "clip: gradients to a global 2-norm of at most 1",
-        "step: AdamW",
+        "step: AdamW with learning rate 0.5",
         "zero_grad: gradients become None",
     ]
+
+
+def test_a_step_is_told_with_the_learning_rates_that_it_has() -> None:
+    faster = SetHyperparameters(Hyperparameters(learning_rate=1.0), group=0)
+    program = (*WINDOW, faster, *WINDOW, SaveAndLoad(optimizer=False), *WINDOW)
+    group = Group((1,), Hyperparameters(learning_rate=0.25))
+    scenario = Scenario(2, PAIR, program, groups=(group,))
+    told = [event_words(scenario, place) for place, event in enumerate(program) if isinstance(event, Step)]
+    assert told == [
+        ["step: SGD with learning rates 0.5, 0.25"],
+        ["step: SGD with learning rates 1, 0.25"],
+        ["step: SGD with learning rates 0.5, 0.25"],
+    ]
+    everything_in_a_group = Scenario(2, PAIR, WINDOW, groups=(replace(group, parameters=(0, 1)),))
+    assert event_words(everything_in_a_group, 2) == ["step: SGD with learning rate 0.25"]
 
 
 def test_a_value_of_another_dtype_is_no_member_of_an_interval_and_is_told(sim: World) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -236,3 +236,20 @@ class LentParameters(Zero2):
             return super().forward(*inputs, **named)
         finally:
             self._take_back()
+
+
+class TwoDefects(StaticBucketsTrainer):
+    """Doubles gradients that are added to what was there, and takes half the norm."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._there = [each for each in self.module.parameters() if each.grad is not None]
+        return super().forward(*args, **kwargs)
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        for parameter in self._there:
+            assert parameter.grad is not None
+            parameter.grad *= 2
+
+    def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        return super().total_norm(gradients, norm_type) / 2
