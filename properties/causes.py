@@ -31,9 +31,10 @@ class Told:
         """The law, for people."""
         return f"{self.law['number']} {self.law['law']}"
 
-    def detours(self) -> tuple[bool, bool, int]:
+    def detours(self) -> tuple[bool, bool, int, str, str]:
         """How far it is from the plainest: on the simulated world, with nothing but its cause, of the first law."""
-        return self.law["world"] != "sim", not self.failure["plain"], int(self.law["number"][1:])
+        law = self.law
+        return law["world"] != "sim", not self.failure["plain"], int(law["number"][1:]), law["law"], law["world"]
 
 
 def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
@@ -53,10 +54,12 @@ def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
         tests.sort(key=lambda test: by_test[id(test)] != [] and not _tells(by_test[id(test)], first))
     counts = Counter(told.cause for told in failures)
     several = len({told.law["implementation"] for told in failures}) > 1
-    lines = [f"{len(failures)} failures, but {len(first)} causes, by the least program that still fails:"]
-    for cause, told in first.items():
+    hint = "" if in_full else " (-v tells them all)"
+    lines = [f"{len(failures)} failures come down to {len(first)} program{'s'[: len(first) - 1]}{hint}:"]
+    for cause, count in counts.most_common():
+        told = first[cause]
         whose = f" of {told.law['implementation']}" if several else ""
-        lines.append(f"  {counts[cause]:4} x {told.failure['verdict']}, as in {told.name}{whose}")
+        lines.append(f"  {count:4} x {told.failure['verdict']}, as in {told.name}{whose}")
     return lines
 
 
@@ -66,19 +69,23 @@ def _failures(test: Any) -> Iterable[Told]:
 
 
 def _tells(mine: list[Told], first: Mapping[Cause, Told]) -> bool:
-    return any(first[told.cause] is told for told in mine)
+    return any(first[told.cause].test is told.test for told in mine)
 
 
 def _shorten(mine: list[Told], first: Mapping[Cause, Told]) -> None:
     """Writes a test's report anew where other tests tell some of it."""
-    elsewhere: dict[str, list[str]] = {}
+    own, elsewhere = [], dict[str, list[str]]()
     for told in mine:
-        if (plainest := first[told.cause]) is not told:
+        plainest = first[told.cause]
+        if plainest.test is told.test:
+            own.append(told.failure["report"])
+        else:
             where = f"{plainest.name}, on {plainest.law['world']}"
             elsewhere.setdefault(where, []).append(told.failure["verdict"])
     if not elsewhere:
         return
-    own = [told.failure["report"] for told in mine if first[told.cause] is told]
     head = mine[0].failure["report"].partition(f": {mine[0].failure['verdict']}\n")[0]
-    again = "; ".join(f"{' and '.join(verdicts)}, as told of {where}" for where, verdicts in elsewhere.items())
+    again = "; ".join(
+        f"{' and '.join(dict.fromkeys(verdicts))}, as told of {where}" for where, verdicts in elsewhere.items()
+    )
     mine[0].test.longrepr = "\n\n".join([*own, "\n".join(wrapped(f"{head}: {again}.", ""))])

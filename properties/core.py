@@ -16,6 +16,7 @@ from oracle.lattice import Inexact
 from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario
 from properties import judge
 from properties.search import SHRINK_LIMIT, Failure, took_the_clock
+from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.within import beyond
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
@@ -26,17 +27,29 @@ MOST_RUNS, MOST_SECONDS = 200, 10.0  # on the simulated world
 
 def core(trial: Trial, failure: Failure) -> Scenario | None:
     """The least of a failure's program that goes wrong in the same manner, held to the oracle alone, on the simulated
-    world. None: the whole of it does not end so there, or only after some time.
+    world. None: the whole of it does not go wrong there as the failure does, or only after some time.
     """
     scenario = failure.broken.scenario
     simulated = trial.world if trial.world.name == "sim" else trial.sim() if trial.sim is not None else None
-    if not isinstance(scenario, Scenario) or simulated is None or took_the_clock(failure.broken):
+    if not isinstance(scenario, Scenario) or simulated is None:
         return None
     apart = replace(trial, world=simulated, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter(), left=Counter())
-    whole = _manner(_broken(apart, scenario))
-    if whole is None or whole[0] is not type(failure.broken):
+    whole = _broken(apart, scenario)
+    if whole is None or not _explains(whole, failure, trial):
         return None
-    return least(scenario, lambda smaller: _manner(_broken(apart, smaller)) == whole)
+    return least(scenario, lambda smaller: _manner(_broken(apart, smaller)) == _manner(whole))
+
+
+def _explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
+    """Whether a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
+    before or where the law saw one, or with the same errors. Those of real ranks are others, for the same reason.
+    """
+    mine, its = failure.broken.difference, whole.difference
+    if type(whole) is not type(failure.broken) or (mine is None) != (its is None):
+        return False
+    if mine is not None and its is not None:
+        return its.place <= mine.place
+    return _manner(whole) == _manner(failure.broken) or (trial.world.name != "sim" and failure.simulated)
 
 
 def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
@@ -48,9 +61,9 @@ def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
     if (difference := broken.difference) is not None:
         after = type(broken.scenario.program[difference.place]) if difference.place >= 0 else None
         return type(broken), difference.quantity, after
-    errors = (report.error for report in broken.outcome if report.error is not None)
-    kinds = {(error.kind, error.message.partition(":")[0] if error.kind == "raised" else "") for error in errors}
-    return type(broken), kinds
+    errors = [report.error for report in broken.outcome if report.error is not None]
+    told = [error for error in errors if error.kind != "abandoned"]  # who waited for another is not the story
+    return type(broken), {(e.kind, e.message.partition(":")[0] if e.kind == "raised" else "") for e in told}
 
 
 def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
@@ -75,6 +88,8 @@ def _broken(trial: Trial, scenario: Scenario) -> LawBroken | None:
     if beyond(trial.claims, scenario):
         return None
     try:
+        if adds_up_rounded_means(scenario, trial.expected(scenario)):
+            return None
         judge.by_the_oracle(trial, scenario, "")
     except LawBroken as broken:
         return None if took_the_clock(broken) else broken

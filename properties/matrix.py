@@ -9,7 +9,8 @@ IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
-    """What the tests have filed: implementation, number, law, world, verdict, and the examples where it is known.
+    """What the tests have filed: implementation, number, law, world, verdict, and the examples where it is known; of a
+    law that is broken the ``failures`` too, see `properties.report.filed_failure`.
 
     ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
     not claimed.

@@ -41,9 +41,9 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
     broken, scenario = failure.broken, failure.broken.scenario
     if isinstance(scenario, Call):
-        again = entry("Call", repr(scenario))
+        again = _entry("Call", repr(scenario))
     elif isinstance(scenario, Scenario):
-        again = [*entry("See it", _script(law, trial, broken)), *entry("Scenario", repr(scenario))]
+        again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(scenario))]
     else:
         again = models.again(trial, scenario)
     return "\n".join([*story(law, trial, failure), *again])
@@ -55,13 +55,13 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     if not isinstance(scenario, (Scenario, Call)):
         return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += entry("The law", sentence(law))
-    words += entry("Result", broken.headline[:1].upper() + broken.headline[1:])
+    words += _entry("The law", sentence(law))
+    words += _entry("Result", broken.headline[:1].upper() + broken.headline[1:])
     if where := whereabouts(broken.outcome):
-        words += entry("Where", "; ".join(where) + ".")
+        words += _entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
-        words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
     for place in range(len(scenario.program)):
@@ -78,8 +78,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *origin] if origin else []
     if not always:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
-        words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
-    words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
+    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words
 
 
@@ -91,7 +91,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
     meant = " or ".join(f"{name}()" for name in of.perhaps)
     words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+    return ["", *_entry("Note", f"{words}, an adapter or another name for it does that.")]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:
@@ -99,11 +99,11 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
     broken = failure.broken
     if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
         return broken.outcome
-    outcome = trial.world.run(job(trial.implementation.name, broken.scenario, True, broken.choices))
+    outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
     return tuple(without(report, "looks") for report in outcome)
 
 
-def entry(title: str, text: str) -> list[str]:
+def _entry(title: str, text: str) -> list[str]:
     """A titled paragraph with a hanging indent."""
     return wrapped(f"{title + ':':11}{text}", " " * 11)
 
@@ -119,10 +119,10 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     try:
         shares = decode(trial, broken, difference)
         if shares:
-            words += entry("Came from", explain(broken.scenario, difference, shares))
+            words += _entry("Came from", explain(broken.scenario, difference, shares))
         expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
-            words += entry("A guess", f"{guessed}.")
+            words += _entry("A guess", f"{guessed}.")
     except Inexact:
         pass  # a scenario off the exact tier: neither can be told
     return words

@@ -15,7 +15,7 @@ from properties.verdict import LawBroken, Refused
 # many runs and so many seconds; with those of `repeat` and of `properties.hold` they are 20.
 COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
 # How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
-# One that has been shrunk on the simulated world, which shows it too, has fewer seconds.
+# One that has been shrunk on the simulated world, which shows it too, has fewer seconds, unless it hangs.
 REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
 SHRINK_LIMIT = 3.0
@@ -188,7 +188,7 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     if failure.found and (hangs or not failure.simulated) and how_broken(law, trial, failure.drawn, []) is None:
         return repeat(law, trial, failure.found)
     limit = SHRINK_LIMIT if hangs else trial.limit
-    seconds = SIMULATED_SECONDS if failure.simulated else REPEAT_SECONDS
+    seconds = SIMULATED_SECONDS if failure.simulated and not hangs else REPEAT_SECONDS
     failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn, seconds)
     if not failure.simulated:
         return replace(failure, seen=(len(failures) + 1, runs + 1))

@@ -48,14 +48,15 @@ OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplement
 class Run:
     """A program that every rank ran to its end: the observations, and the collectives, by rank.
 
-    ``since_construction``: by rank, the collectives that did not serve construction, which loading a file may repeat.
+    ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None: which
+    those are is not known, as of a real model.
     ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
     where they were chosen.
     """
 
     scenario: Scenario
     outcome: Outcome
-    since_construction: Sequence[tuple[Collective, ...]]
+    trained: Sequence[tuple[Collective, ...]] | None
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,6 +64,13 @@ class Run:
     def observations(self) -> list[Any]:
         """By rank, what `properties.rank.run_program` returned."""
         return [report.result for report in self.outcome]
+
+    @property
+    def since_construction(self) -> Sequence[tuple[Collective, ...]]:
+        """By rank, the collectives that served training. Raises ValueError where it is not known which those are."""
+        if self.trained is None:
+            raise ValueError(f"which collectives served the construction of {self.scenario!r} is not known")
+        return self.trained
 
     @property
     def collectives(self) -> list[tuple[Collective, ...]]:

@@ -7,6 +7,7 @@ behind may have spoiled the group for good: then the whole pool is replaced, and
 import itertools
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,10 +120,7 @@ class PoolWorld:
         missing = dict(enumerate(children))
         while missing:
             ready = process.wait(list(missing.values()), clock.until_look())
-            if not ready and (
-                clock.is_over(missing.values())
-                or disagreement(reports, {rank: child.progress() for rank, child in missing.items()})
-            ):
+            if not ready and (clock.is_over(missing.values()) or _disagree(reports, missing)):
                 break
             for rank in [rank for rank, child in missing.items() if child in ready]:
                 child = missing.pop(rank)
@@ -150,6 +148,13 @@ class PoolWorld:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _disagree(reports: Mapping[int, RankReport], missing: Mapping[int, process.Child]) -> bool:
+    """Whether ranks that have not answered wait in different collectives. Looked at twice: a rank may be writing."""
+    looks = ({rank: child.progress() for rank, child in missing.items()} for _ in range(2))
+    first, again = (disagreement(reports, look) for look in looks)
+    return first != "" and first == again
 
 
 def _left_over(outcome: Outcome) -> bool:

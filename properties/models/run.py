@@ -17,4 +17,4 @@ def run(trial: Trial, scenario: ModelScenario) -> Run:
     outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)
     trial.witnessed["ran to its end"] += 1
-    return Run(asked, outcome, [report.collectives for report in outcome])
+    return Run(asked, outcome, trained=None)

@@ -22,7 +22,15 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties import test_accumulation, test_checkpoints, test_cost, test_invariance, test_mean, test_steps
+from properties import (
+    test_accumulation,
+    test_checkpoints,
+    test_collectives,
+    test_cost,
+    test_invariance,
+    test_mean,
+    test_steps,
+)
 from properties.causes import tell_once
 from properties.core import core, least
 from properties.implementations import look_up
@@ -32,14 +40,15 @@ from properties.matrix import PROPERTY
 from properties.search import Failure, search
 from properties.tests.test_bad_input import ROOT, run_pytest
 from properties.trial import Trial
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from properties.verdict import Crashes, Hangs, SilentlyWrong
+from worlds.contract import RankError, RankReport, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
 ZEROED = law_of(test_accumulation.test_zeroed_gradients_do_not_come_back)
 RATES = law_of(test_steps.test_hyper_parameters_changed_between_steps_take_effect)
 HOOKS = law_of(test_invariance.test_the_result_does_not_depend_on_the_order_in_which_hooks_fire)
+WAITING = law_of(test_collectives.test_no_rank_waits_for_ever_where_ranks_use_different_parameters)
 SILENT = law_of(test_cost.test_nothing_is_reduced_inside_no_sync)
 SWAPPED = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
 
@@ -70,6 +79,28 @@ def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
         found = core(under_test, Failure(whole, broken.value))
         assert found is not None
         assert list(map(type, found.program)) == list(map(type, least_of_it))
+
+
+def test_what_is_wrong_in_other_ways_than_by_itself_has_no_core(sim: World) -> None:
+    """Values are wrong, but what the law has seen is something else; or errors are others than under the law."""
+    (implementation,) = look_up(["properties.tests.user_code:TwoDefects"], sim)
+    under_test = Trial(implementation, sim)
+    window = (Backward(((0,), (0,))), Finish())
+    scenario = Scenario(2, (Parameter((1,)),), (*window, *window))
+    outcome = under_test.run(scenario).outcome
+    for broken in (SilentlyWrong("In flight.", scenario, outcome), Crashes("Dropped.", scenario, outcome)):
+        assert core(under_test, Failure(scenario, broken)) is None
+
+
+def test_a_hang_on_real_processes_has_the_core_that_the_simulated_world_shows(sim: World, gloo: World) -> None:
+    (implementation,) = look_up(["impls.faults.unused:SkipsMissingGradients"], sim)
+    under_test = Trial(implementation, sim)
+    failures = search(WAITING, under_test, 100, seed_value=0).failures
+    (hanging,) = [failure for failure in failures if failure.broken.verdict == "hangs"]
+    scenario, real = hanging.broken.scenario, Trial(implementation, gloo, sim=lambda: sim)
+    late = tuple(RankReport(None, RankError("timeout", "gave no answer", "")) for _ in range(scenario.world_size))
+    there = replace(hanging, broken=Hangs("Late.", scenario, late), simulated=True)
+    assert core(real, there) == core(under_test, hanging) is not None
 
 
 def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
@@ -127,7 +158,7 @@ def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> N
     texts = [test.longrepr for test in tests]
     lines = tell_once(tests)
     assert [line.strip() for line in lines] == [
-        "7 failures, but 3 causes, by the least program that still fails:",
+        "7 failures come down to 3 programs (-v tells them all):",
         "3 x silently wrong, as in P1 mean",
         "3 x crashes, as in P1 mean",
         "1 x crashes, as in P12 steps",
@@ -139,6 +170,25 @@ def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> N
     assert steps.longrepr == (
         "Mine breaks P12: crashes\n\nsteps steps\n\nMine breaks P12: crashes, as told of P1 mean, on sim."
     )
+
+
+def test_a_test_does_not_name_itself_and_names_others_once() -> None:
+    twice = filed("sim", "P7", "any time", ("silently wrong", "swap", False), ("silently wrong", "swap", False))
+    alone = [twice]
+    assert tell_once(alone)[0] == "2 failures come down to 1 program (-v tells them all):"
+    assert twice.longrepr == "\n\n".join(each["report"] for each in twice.user_properties[0][1]["failures"])
+    tell_once([twice, filed("sim", "P1", "mean", ("silently wrong", "swap", True))])
+    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim."
+
+
+def test_of_several_implementations_each_has_its_own_causes() -> None:
+    tests = [filed("sim", law, "a law", ("crashes", "a", True)) for law in ("P1", "P2", "P1")]
+    tests[2].user_properties[0][1]["implementation"] = "theirs"
+    assert tell_once(tests) == [
+        "3 failures come down to 2 programs (-v tells them all):",
+        "     2 x crashes, as in P1 a law of mine",
+        "     1 x crashes, as in P1 a law of theirs",
+    ]
 
 
 def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
@@ -161,5 +211,5 @@ def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Pat
     assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
     for text in (short, full):
         assert re.search(
-            r"(\d+) failures, but (?!\1)\d causes, by the least program that still fails: 2 x silently", text
+            r"(\d+) failures come down to (?!\1)\d programs.*: 2 x silently wrong, as in P1 gradients", text
         )
