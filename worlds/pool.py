@@ -151,7 +151,7 @@ class PoolWorld:
 
 
 def _disagree(reports: Mapping[int, RankReport], missing: Mapping[int, process.Child]) -> bool:
-    """Whether ranks that have not answered wait in different collectives. Looked at twice: a rank may be writing."""
+    """Whether ranks wait in different collectives. Looked at twice: one may be noting how far it is."""
     looks = ({rank: child.progress() for rank, child in missing.items()} for _ in range(2))
     first, again = (disagreement(reports, look) for look in looks)
     return first != "" and first == again

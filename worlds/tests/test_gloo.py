@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from worlds import pool, process
+from worlds.blame import Progress
 from worlds.contract import World
 from worlds.gloo import GlooWorld
 from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
@@ -234,3 +235,20 @@ def test_a_rank_that_dies_between_two_examples_is_no_fault_of_the_next(ranks: in
         assert all(report.left == () for report in run_calls(world, [[USUAL]] * ranks))
     finally:
         world.close()
+
+
+class Notes:
+    """A child of which nothing is known but how far it was at each look."""
+
+    def __init__(self, *calls: str) -> None:
+        self._calls = iter(calls)
+
+    def progress(self) -> Progress:
+        return Progress(2, "default", 1, next(self._calls))
+
+
+@pytest.mark.parametrize(("seen", "disagree"), [(("barrier", "all_reduce"), False), (("barrier", "barrier"), True)])
+def test_ranks_disagree_only_where_two_looks_say_so(seen: tuple[str, str], disagree: bool) -> None:
+    """A rank may be writing down its next collective when it is looked at."""
+    missing: Any = {0: Notes("all_reduce", "all_reduce"), 1: Notes(*seen)}
+    assert pool._disagree({}, missing) is disagree
