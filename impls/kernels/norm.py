@@ -121,7 +121,7 @@ def _partial_norms(
                 else:
                     if (address % 16 == 0) & (count - start >= BLOCK):
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
-                        x = tl.load(tl.multiple_of(pointer(address, KIND), 16) + offsets)
+                        x = tl.load(tl.multiple_of(pointer(address, KIND) + offsets, 16))
                         _sum(x, partials, block, blocks, divisor, scale, KIND, DIVIDE)
                     else:
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)

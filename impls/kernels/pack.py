@@ -178,12 +178,13 @@ def _move(
         place = positions(offsets, layout, tl.load(fields + 5), dimensions)
         _copy(tensor + place, flat + offsets, inside, divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE)
     else:
-        # What the compiler cannot know of addresses from a table is seen here, and told to it.
+        # What the compiler cannot know of addresses from a table is seen here, and told to it: of the pointers to the
+        # elements, for Triton before 3.9 forgets what it is told of an integer that became a pointer.
         aligned = ((address | flat.to(tl.int64)) % 16 == 0) & (count - start >= BLOCK)
         if aligned:
             offsets = start + tl.arange(0, BLOCK).to(INDEX)
             _copy(
-                tl.multiple_of(tensor, 16) + offsets, tl.multiple_of(flat, 16) + offsets, None,
+                tl.multiple_of(tensor + offsets, 16), tl.multiple_of(flat + offsets, 16), None,
                 divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE,
             )  # fmt: skip
         else:

@@ -83,7 +83,7 @@ def _scale(
                 else:
                     if (address % 16 == 0) & (count - start >= BLOCK):
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
-                        words = tl.multiple_of(pointer(address, KIND), 16) + offsets
+                        words = tl.multiple_of(pointer(address, KIND) + offsets, 16)
                         _rewrite(words, None, divisor, scale, coefficient, KIND, DIVIDE)
                     else:
                         offsets = start + tl.arange(0, BLOCK).to(INDEX)
