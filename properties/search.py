@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.database import ExampleDatabase
 
+from properties.independent import INDEPENDENT
 from properties.law import Law
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
@@ -112,6 +113,7 @@ def search(
 
     run = settings(
         max_examples=examples,
+        backend=INDEPENDENT,
         database=None if derandomize else database,
         derandomize=derandomize and seed_value is None,
         deadline=None,

@@ -22,12 +22,20 @@ ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
 PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 bytes
 LEARNS = 2  # steps after which buckets are what they will be
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
+FOR_SEVERAL_BUCKETS = st.lists(st.sampled_from((3, 7, 16)), min_size=3, max_size=8)
 
 
 @st.composite
-def windows(draw: st.DrawFn, claims: Claims, most_local: int = 2, steps: int = 1, least: int = 0) -> Scenario:
+def windows(
+    draw: st.DrawFn,
+    claims: Claims,
+    most_local: int = 2,
+    steps: int = 1,
+    least: int = 0,
+    of_sizes: st.SearchStrategy[list[int]] = SIZES,
+) -> Scenario:
     """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step."""
-    ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(SIZES)
+    ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent else 0
     orders = (tuple(range(len(sizes))),) * ranks
     batches = [Backward(orders, synchronize=False)] * local
@@ -125,7 +133,9 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
 
 @law(
     "P18",
-    lambda claims: st.tuples(windows(claims, most_local=0, steps=LEARNS + 1), st.integers(16, 64)),
+    lambda claims: st.tuples(
+        windows(claims, most_local=0, steps=LEARNS + 1, of_sizes=FOR_SEVERAL_BUCKETS), st.integers(16, 48)
+    ),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
     witnesses={SENT: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16)},
 )

@@ -11,6 +11,7 @@ from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import DIVISORS, Scenario
 from properties.claims import Claims
+from properties.independent import INDEPENDENT
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
 
@@ -28,6 +29,7 @@ def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:
     @seed(0)
     @settings(
         max_examples=examples,
+        backend=INDEPENDENT,
         phases=[Phase.generate],
         database=None,
         deadline=None,

@@ -1,0 +1,47 @@
+"""How surely known faults are found: python -m properties.tests.odds --seeds 10 --examples 100 --part 1/2
+
+For each law that is to find a fault, so many searches with seeds 1, 2 and so on. Tells the pairs that a seed missed,
+and how many searches found theirs.
+"""
+
+import argparse
+
+from properties import adapter
+from properties.catalogue import every_fault, every_law
+from properties.implementations import described
+from properties.search import search
+from properties.trial import Trial
+from worlds.sim.world import SimWorld
+
+
+def first_found(fault: str, law: str, seeds: int, examples: int) -> list[int | None]:
+    """By seed: how many examples that differ it took; None where none of them showed the fault."""
+    world = SimWorld()
+    try:
+        trial = Trial(described(fault, adapter.describe(fault)), world)
+        searches = [search(every_law()[law], trial, examples, seed, shrink=False) for seed in range(1, seeds + 1)]
+    finally:
+        world.close()
+    return [found.examples if found.failures else None for found in searches]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m properties.tests.odds", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--examples", type=int, default=100, help="as many are drawn in each search")
+    parser.add_argument("--part", default="1/1", help="the first of so many parts of all pairs")
+    asked = parser.parse_args()
+    part, parts = map(int, asked.part.split("/"))
+    pairs = sorted((fault, law) for fault, known in every_fault().items() for law in known.killed_by)[part - 1 :: parts]
+    found = whole = 0
+    for fault, law in pairs:
+        at = first_found(fault, law, asked.seeds, asked.examples)
+        hits = sum(examples is not None for examples in at)
+        found, whole = found + hits, whole + (hits == asked.seeds)
+        if hits < asked.seeds:
+            print(f"{hits:3} of {asked.seeds}  {fault}  {law}  {at}", flush=True)
+    print(f"{found} of {len(pairs) * asked.seeds} searches found the fault; {whole} of {len(pairs)} pairs in every one")
+
+
+if __name__ == "__main__":
+    main()
