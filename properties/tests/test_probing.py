@@ -32,7 +32,7 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
         hold(law, Trial(undeclared, sim), filing(filed, name))
     verdict = filed["test_a_parameter_without_a_gradient_is_left_alone_by_the_step"]["verdict"]
     assert verdict.startswith("not claimed; probed: ")
-    assert {"hangs", "crashes"} & set(verdict.replace(";", "").split())  # by what was drawn
+    assert any(verdict.endswith(how) for how in ("hangs", "crashes", "silently wrong"))  # by what was drawn
     assert all(each["verdict"].startswith("not claimed; probed: ") for each in filed.values())
 
 
