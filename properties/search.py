@@ -9,6 +9,7 @@ from hypothesis.database import ExampleDatabase
 
 from properties.independent import INDEPENDENT
 from properties.law import Law
+from properties.remembered import Remembered
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
 
@@ -111,10 +112,13 @@ def search(
             known[key] = failure
             raise broken
 
+    remembered = None
+    if database is not None and not derandomize:
+        remembered = Remembered(database, f"{law.name} {trial.implementation.name} {trial.world.name} {only.__name__}")
     run = settings(
         max_examples=examples,
         backend=INDEPENDENT,
-        database=None if derandomize else database,
+        database=remembered,
         derandomize=derandomize and seed_value is None,
         deadline=None,
         verbosity=Verbosity.quiet,
@@ -137,6 +141,8 @@ def search(
         result.failures = [
             failure for failure in known.values() if failure and any(failure.broken is one for one in ones)
         ]
+    if remembered is not None:
+        remembered.keep()
     if trial is not first:
         found = next((failure.found for failure in known.values() if failure and failure.found), None)
         result.failures = [replace(failure, simulated=True, found=found) for failure in result.failures]

@@ -1,0 +1,70 @@
+"""What failed before is tried again first, and is the smallest there is whatever became of the run that found it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis.database import InMemoryExampleDatabase
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import adapter
+from properties.catalogue import every_law
+from properties.implementations import described
+from properties.remembered import Remembered
+from properties.search import Search, search
+from properties.trial import Trial
+from properties.verdict import LawBroken
+from worlds.contract import World
+
+MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
+
+
+def trial(sim: World) -> Trial:
+    name = "impls.hook_order_buckets:HookOrderBuckets"
+    return Trial(described(name, adapter.describe(name)), sim)
+
+
+def smallest(found: Search) -> list[str]:
+    return sorted(f"{failure.verdict}: {failure.drawn}" for failure in found.failures)
+
+
+def test_what_failed_is_tried_again_first(sim: World) -> None:
+    database = InMemoryExampleDatabase()
+    found = search(MEAN, trial(sim), 100, database=database)
+    again = search(MEAN, trial(sim), 100, database=database)
+    assert smallest(again) == smallest(found) != []
+    assert again.examples < found.examples
+
+
+def test_what_a_run_has_left_that_was_stopped_while_it_shrank_is_not_told_as_the_smallest(sim: World) -> None:
+    database, failed = InMemoryExampleDatabase(), 0
+
+    def stopped(under_test: Trial, drawn: object) -> None:
+        nonlocal failed
+        try:
+            MEAN.check(under_test, drawn)
+        except LawBroken:
+            failed += 1
+            if failed == 3:
+                raise KeyboardInterrupt from None
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        search(replace(MEAN, check=stopped), trial(sim), 100, database=database)
+    least = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
+    assert f"silently wrong: {least}" in smallest(search(MEAN, trial(sim), 100, database=database))
+
+
+def test_a_search_sees_what_it_has_found_and_others_only_once_it_is_through() -> None:
+    kept = InMemoryExampleDatabase()
+    mine, another = Remembered(kept, "mine"), Remembered(kept, "another")
+    mine.save(b"key", b"one")
+    mine.save(b"key", b"two")
+    mine.delete(b"key", b"two")
+    assert set(mine.fetch(b"key")) == {b"one"}
+    assert set(Remembered(kept, "mine").fetch(b"key")) == set()
+    mine.keep()
+    assert set(Remembered(kept, "mine").fetch(b"key")) == {b"one"}
+    assert set(another.fetch(b"key")) == set()
+    later = Remembered(kept, "mine")
+    later.delete(b"key", b"one")
+    assert set(Remembered(kept, "mine").fetch(b"key")) == set()
