@@ -93,8 +93,8 @@ def search(
             return
         result.examples += 1
         costly_runs += costly_runs > 0
-        known[key] = None
         broken = how_broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
+        known[key] = None
         if broken is None:
             return
         if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
@@ -123,7 +123,8 @@ def search(
         deadline=None,
         verbosity=Verbosity.quiet,
         print_blob=False,
-        report_multiple_bugs=only is LawBroken,  # of one kind only the smallest is told
+        # Of one kind only the smallest is told; on real processes the runs there are go into making it small.
+        report_multiple_bugs=only is LawBroken and trial.world.name == "sim",
         phases=(Phase.reuse, Phase.generate, *([Phase.shrink] if shrink else [])),
         suppress_health_check=list(HealthCheck),
     )(given(law.draws(trial.claims))(examine))
@@ -141,7 +142,7 @@ def search(
         result.failures = [
             failure for failure in known.values() if failure and any(failure.broken is one for one in ones)
         ]
-    if remembered is not None:
+    if remembered is not None and not costly_runs:  # what was shrunk in so many runs and no more is not the smallest
         remembered.keep()
     if trial is not first:
         found = next((failure.found for failure in known.values() if failure and failure.found), None)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from properties.independent import INDEPENDENT
 from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
@@ -123,6 +124,7 @@ def hold(
     profile = settings()
     wanted = settings(
         max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
+        backend=INDEPENDENT,
         derandomize=profile.derandomize or not shrink,
         database=None,
         deadline=None,

@@ -31,7 +31,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=100, help="as many are drawn in each search")
     parser.add_argument("--part", default="1/1", help="the first of so many parts of all pairs")
     asked = parser.parse_args()
-    part, parts = map(int, asked.part.split("/"))
+    part, parts = (int(number) if number.isdigit() else 0 for number in (*asked.part.split("/"), "0")[:2])
+    if not 1 <= part <= parts or asked.seeds < 1 or asked.examples < 1:
+        parser.error("--part is like 1/2, and --seeds and --examples are at least 1")
     pairs = sorted((fault, law) for fault, known in every_fault().items() for law in known.killed_by)[part - 1 :: parts]
     found = whole = 0
     for fault, law in pairs:

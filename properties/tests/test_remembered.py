@@ -50,21 +50,23 @@ def test_what_a_run_has_left_that_was_stopped_while_it_shrank_is_not_told_as_the
 
     with pytest.raises(KeyboardInterrupt):
         search(replace(MEAN, check=stopped), trial(sim), 100, database=database)
+    assert any(database.data.values())
     least = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
     assert f"silently wrong: {least}" in smallest(search(MEAN, trial(sim), 100, database=database))
 
 
-def test_a_search_sees_what_it_has_found_and_others_only_once_it_is_through() -> None:
+def test_until_a_search_is_through_what_it_has_found_is_still_to_be_shrunk_and_nothing_is_lost() -> None:
     kept = InMemoryExampleDatabase()
-    mine, another = Remembered(kept, "mine"), Remembered(kept, "another")
-    mine.save(b"key", b"one")
-    mine.save(b"key", b"two")
-    mine.delete(b"key", b"two")
-    assert set(mine.fetch(b"key")) == {b"one"}
-    assert set(Remembered(kept, "mine").fetch(b"key")) == set()
+    kept.save(b"mine key", b"of before")
+    mine = Remembered(kept, "mine")
+    mine.save(b"key", b"large")
+    mine.save(b"key", b"small")
+    for gone in (b"large", b"of before"):
+        mine.delete(b"key", gone)
+    assert set(mine.fetch(b"key")) == {b"small"}
+    beside = Remembered(kept, "mine")
+    assert set(beside.fetch(b"key")) == {b"of before"}
+    assert set(beside.fetch(b"key.secondary")) == {b"large", b"small"}
     mine.keep()
-    assert set(Remembered(kept, "mine").fetch(b"key")) == {b"one"}
-    assert set(another.fetch(b"key")) == set()
-    later = Remembered(kept, "mine")
-    later.delete(b"key", b"one")
-    assert set(Remembered(kept, "mine").fetch(b"key")) == set()
+    assert set(Remembered(kept, "mine").fetch(b"key")) == {b"small"}
+    assert set(Remembered(kept, "another").fetch(b"key")) == set()
