@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.program import PROBES, Backward, Finish, Parameter, Scenario
 from properties.claims import Claims
+from properties.independent import INDEPENDENT
 from properties.strategies import scenarios
 from properties.trial import job
 from worlds.contract import World
@@ -47,7 +48,7 @@ def test_hooks_fire_in_the_order_asked_for(sim: World, under: str) -> None:
     differing = 0
 
     @given(scenarios(claims))
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=40, backend=INDEPENDENT, deadline=None, derandomize=True)
     def check(scenario: Scenario) -> None:
         nonlocal differing
         fired = hooks(sim, implementation, scenario)
@@ -56,7 +57,7 @@ def test_hooks_fire_in_the_order_asked_for(sim: World, under: str) -> None:
         differing += any(mine != fired[0] for mine in fired)
 
     check()
-    assert differing
+    assert differing > 5
 
 
 @pytest.mark.parametrize("probe", PROBES)
