@@ -6,11 +6,14 @@ made from it are much alike: of 100 examples some 65 differed, and what the firs
 much more surely faults are found stands in `CAMPAIGNS.md`.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+from hypothesis.strategies import SearchStrategy
 
 INDEPENDENT = "lockstep-independent"
+T = TypeVar("T")
 
 
 class IndependentProvider(HypothesisProvider):
@@ -23,3 +26,24 @@ class IndependentProvider(HypothesisProvider):
 
 
 AVAILABLE_PROVIDERS[INDEPENDENT] = IndependentProvider
+
+
+def sample(strategy: SearchStrategy[T], count: int) -> list[T]:
+    """So many of what a law that has this strategy would be given; always the same."""
+    found: list[T] = []
+
+    @seed(0)
+    @settings(
+        max_examples=count,
+        backend=INDEPENDENT,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(value: T) -> None:
+        found.append(value)
+
+    draw()
+    return found

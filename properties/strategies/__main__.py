@@ -5,13 +5,11 @@ from collections import Counter
 from dataclasses import fields
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import DIVISORS, Scenario
+from oracle.program import DIVISORS
 from properties.claims import Claims
-from properties.independent import INDEPENDENT
+from properties.independent import sample
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
 
@@ -25,18 +23,7 @@ EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentran
 def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:
     """How many of so many scenarios have each feature, each number of ranks, and each kind of expectation."""
     counts: Counter[str] = Counter()
-
-    @seed(0)
-    @settings(
-        max_examples=examples,
-        backend=INDEPENDENT,
-        phases=[Phase.generate],
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(scenarios(claims))
-    def count(scenario: Scenario) -> None:
+    for scenario in sample(scenarios(claims), examples):
         try:
             known = interpret(scenario, claims.averaging, claims.unused or "untouched")
             counts["every bit known" if known.exact else "some values enclosed"] += 1
@@ -45,8 +32,6 @@ def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:
         counts[f"world size {scenario.world_size}"] += 1
         counts.update(name for name, feature in FEATURES.items() if feature.occurs(scenario))
         counts["drawn"] += 1
-
-    count()
     return counts
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, seed, settings
 
 from oracle import interpreter
 from oracle.fingerprint import contributions
@@ -13,8 +12,9 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario
 from oracle.state import Inside
+from properties.independent import sample
 from properties.strategies import exact_scenarios
-from properties.tests.test_strategies import ALL, QUIET
+from properties.tests.test_strategies import ALL
 
 
 def enclosed(scenario: Scenario) -> bool:
@@ -50,9 +50,9 @@ def faulty(scenario: Scenario, factor: int, patch: pytest.MonkeyPatch) -> Iterat
         places = [
             (parameter, *map(int, place)) for parameter, each in enumerate(right[batch]) for place in np.argwhere(each)
         ]
-        for parameter, sample, element in {*places[:1], *places[-1:]} if event.synchronize else ():
+        for parameter, row, element in {*places[:1], *places[-1:]} if event.synchronize else ():
             wrong = [[each.copy() for each in one] for one in right]
-            wrong[batch][parameter][sample, element] *= factor
+            wrong[batch][parameter][row, element] *= factor
             with patch.context() as patched:
                 patched.setattr(interpreter, "contributions", lambda _, wrong=wrong: wrong)
                 try:
@@ -66,15 +66,9 @@ def test_a_contribution_that_is_wrong_falls_outside_of_what_is_expected(
     fault: str, factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noticed: list[bool] = []
-
-    @seed(0)
-    @given(exact_scenarios(ALL, has=("step",)).filter(enclosed))
-    @settings(max_examples=25, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
-    def judge(scenario: Scenario) -> None:
+    for scenario in sample(exact_scenarios(ALL, has=("step",)).filter(enclosed), 25):
         right = interpreter.interpret(scenario, unused="untouched")
         for wrong in faulty(scenario, factor, monkeypatch):
             noticed.append(certainly_differ(right, wrong))
             assert noticed[-1], f"one {fault} contribution to {scenario} goes unnoticed"
-
-    judge()
     assert len(noticed) > 20

@@ -6,8 +6,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.program import (
@@ -29,6 +27,7 @@ from oracle.program import (
 )
 from oracle.state import Inside
 from properties.claims import Claims
+from properties.independent import sample
 from properties.strategies import MOST_PARAMETERS, exact_scenarios, permutation
 
 ALL = Claims(
@@ -49,7 +48,6 @@ ALL = Claims(
     joins=DIVISORS,
 )
 PLAIN = Claims(accumulation=False)
-QUIET = list(HealthCheck)
 
 Holds = Callable[[Scenario], Any]
 
@@ -73,16 +71,7 @@ def present_differs(batch: Backward) -> bool:
 @cache
 def drawn(claims: Claims, count: int = 1500, has: tuple[str, ...] = ()) -> list[Scenario]:
     """So many scenarios of those claims, always the same."""
-    found: list[Scenario] = []
-
-    @seed(0)
-    @given(exact_scenarios(claims, has=has))
-    @settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
-    def draw(scenario: Scenario) -> None:
-        found.append(scenario)
-
-    draw()
-    return found
+    return sample(exact_scenarios(claims, has=has), count)
 
 
 def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, seed, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
@@ -22,33 +21,28 @@ from oracle.program import (
 )
 from properties.claims import Claims
 from properties.implementations import look_up
+from properties.independent import sample
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.strategies.within import beyond
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
-from properties.tests.test_strategies import ALL, PLAIN, QUIET, Holds, drawn, has
+from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
 def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come_out(averaging: str) -> None:
-    drawn = list[bool]()
-
-    @seed(0)
-    @given(scenarios(replace(ALL, averaging=averaging)))
-    @settings(max_examples=200, phases=[Phase.generate], database=None, deadline=None)
-    def draw(scenario: Scenario) -> None:
+    def is_known(scenario: Scenario) -> bool:
         try:
             interpret(scenario, averaging, "untouched")
         except Inexact:
-            drawn.append(False)
-        else:
-            drawn.append(True)
+            return False
+        return True
 
-    draw()
-    assert sum(drawn) * 5 >= len(drawn) * 4
+    known = [is_known(scenario) for scenario in sample(scenarios(replace(ALL, averaging=averaging)), 200)]
+    assert sum(known) * 5 >= len(known) * 4
 
 
 def unclaimed(name: str) -> Claims:
@@ -96,16 +90,9 @@ def test_what_is_not_claimed_is_not_drawn(what: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.claimed(ALL)])
 def test_what_is_asked_for_is_in_every_scenario(name: str) -> None:
-    found: list[bool] = []
-
-    @given(exact_scenarios(ALL, has=(name,)))
-    @settings(max_examples=20, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
-    def draw(scenario: Scenario) -> None:
-        found.append(FEATURES[name].occurs(scenario))
-
-    draw()
-    assert all(found)
-    assert len(found) > 10
+    found = drawn(ALL, 20, has=(name,))
+    assert all(map(FEATURES[name].occurs, found))
+    assert len(found) == 20
 
 
 def test_features_that_do_not_exist_or_are_not_claimed_cannot_be_asked_for() -> None:
@@ -118,15 +105,8 @@ def test_features_that_do_not_exist_or_are_not_claimed_cannot_be_asked_for() -> 
 
 
 def test_where_every_bit_is_to_be_known_the_oracle_knows_it() -> None:
-    known: list[bool] = []
-
-    @given(exact_scenarios(ALL, enclosed=False))
-    @settings(max_examples=100, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
-    def draw(scenario: Scenario) -> None:
-        known.append(interpret(scenario, unused="untouched").exact)
-
-    draw()
-    assert all(known)
+    found = sample(exact_scenarios(ALL, enclosed=False), 100)
+    assert all(interpret(scenario, unused="untouched").exact for scenario in found)
 
 
 def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(
@@ -150,15 +130,8 @@ def test_what_is_not_claimed_is_seen_before_it_runs(what: str) -> None:
 
 
 def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and_the_law_asks_for_them() -> None:
-    claims, found = replace(ALL, buffers="each"), list[Scenario]()
-
-    @seed(0)
-    @given(after_two_forwards(claims))
-    @settings(max_examples=100, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=QUIET)
-    def draw(scenario: Scenario) -> None:
-        found.append(scenario)
-
-    draw()
+    claims = replace(ALL, buffers="each")
+    found = sample(after_two_forwards(claims), 100)
     counts = [[batch.forwards for batch in scenario.microbatches] for scenario in found]
     assert all(max(each) == 2 for each in counts)
     assert any(min(each) == 1 for each in counts)  # one micro-batch, and not another
