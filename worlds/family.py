@@ -71,6 +71,16 @@ def state_of(pid: int) -> tuple[str, int]:
     return "", 0
 
 
+def queued(pid: int) -> float:
+    """The seconds in which the process's threads were ready to run and did not; 0 where the kernel does not count."""
+    nanoseconds = 0
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                nanoseconds += int((task / "schedstat").read_text().split()[1])
+    return nanoseconds / 1e9
+
+
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     """Sends a signal to those that are still there."""
     for pid in pids:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from worlds.blame import IMPORTING, Progress
-from worlds.family import descendants, signal_all, state_of
+from worlds.family import descendants, queued, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
 # cycle through C++ that Python's collector cannot free, so most implementations leave some 25 kB behind each time.
@@ -294,6 +294,10 @@ class Child:
         words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
         return Progress(count, words[0], place, words[1])
 
+    def queued(self) -> float:
+        """The seconds in which its threads, taken together, were ready to run and waited for a core."""
+        return queued(self._pid)
+
     def importing(self) -> bool:
         """Whether it is `off_the_clock`."""
         return self.progress().count == IMPORTING
@@ -320,21 +324,33 @@ class Child:
 
 
 class Clock:
-    """The seconds that an example has, without those in which its children import what it needs."""
+    """The seconds that an example has, without those in which its children import what it needs, or are ready to run
+    and the machine runs something else: a verdict is not to depend on what else is going on. Of either at most as many
+    as a child's start may take.
+    """
 
     def __init__(self, limit: float) -> None:
         self._limit, self._began = limit, time.monotonic()
         self.deadline = self._began + limit
+        self._looked: float | None = None
+        self._queued: dict[Child, float] = {}
 
     def until_look(self) -> float:
         """Seconds until somebody should look whether the time is over."""
         return min(LOOK, self.deadline - time.monotonic())
 
     def is_over(self, children: Iterable[Child]) -> bool:
-        """Whether it is, for children that have not answered. An import has as long as a child's start."""
-        now = time.monotonic()
-        if now < self._began + START_LIMIT and any(child.importing() for child in children):
-            self.deadline = max(self.deadline, now + self._limit)
+        """Whether it is, for children that have not answered. Never at the first look, from which the time counts."""
+        now, queued = time.monotonic(), {child: child.queued() for child in children}
+        if self._looked is None:
+            self.deadline += now - self._began
+        elif now < self._began + START_LIMIT:
+            # One that does not get on keeps all others waiting. Of several threads each may have waited at one time.
+            longest = max(queued[child] - self._queued.get(child, queued[child]) for child in queued)
+            self.deadline += min(max(0.0, longest), now - self._looked)
+            if any(child.importing() for child in queued):
+                self.deadline = max(self.deadline, now + self._limit)
+        self._looked, self._queued = now, queued
         return now >= self.deadline
 
     def ran(self) -> float:

@@ -178,6 +178,17 @@ def sleeping(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
+def computing(payload: str, rank: int, world_size: int) -> Result:
+    """For as many seconds of a core's time as the payload says, on one core that it names."""
+    seconds, core = payload.split(" on ")
+    began, found = time.thread_time(), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {int(core)})
+    while time.thread_time() - began < float(seconds):
+        pass
+    os.sched_setaffinity(0, found)
+    return {}
+
+
 def setting_a_variable(payload: str, rank: int, world_size: int) -> Result:
     """What it was before, and what torchrun would have told."""
     before, os.environ["LOCKSTEP_ODDITY"] = os.environ.get("LOCKSTEP_ODDITY"), "set"

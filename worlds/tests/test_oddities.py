@@ -3,10 +3,14 @@ process is not there for the next.
 """
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from worlds import process
 from worlds.contract import Job, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
@@ -155,6 +159,33 @@ def test_an_import_takes_none_of_an_examples_time(kind: type[SimWorld] | type[Gl
         results(run(world, "sleeping", 1, "0"))  # the fork server is up
         results(run(world, "importing", 1, "0", limit=0.7))
         assert kinds(run(world, "importing", 1, "60", limit=0.7)) == ["timeout"]
+    finally:
+        world.close()
+
+
+@pytest.fixture
+def busy_core() -> Iterator[int]:
+    """A core on which three processes compute besides, each of a session of its own, as another user's are."""
+    core = min(os.sched_getaffinity(0))
+    loop = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+    others = [subprocess.Popen(loop, start_new_session=True) for _ in range(3)]
+    yield core
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("kind", [SimWorld, GlooWorld])
+def test_what_others_compute_takes_none_of_an_examples_time(
+    kind: type[SimWorld] | type[GlooWorld], busy_core: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to what a child's start may take: an example that computes for ever ends on a busy machine too."""
+    world = kind()
+    try:
+        results(run(world, "sleeping", 1, "0"))  # the fork server is up
+        results(run(world, "computing", 1, f"1.2 on {busy_core}", limit=1.5))
+        monkeypatch.setattr(process, "START_LIMIT", 2.0)
+        assert kinds(run(world, "computing", 1, f"60 on {busy_core}", limit=1.5)) == ["timeout"]
     finally:
         world.close()
 
