@@ -139,6 +139,10 @@ class RemoteChild(process.Child):
         """The end of what the process printed."""
         return str(self._tell("output"))
 
+    def queued(self) -> float:
+        """The seconds in which its threads were ready to run and did not."""
+        return float(self._tell("queued"))
+
     def progress(self) -> Progress:
         """What the process noted last."""
         found: Progress = self._tell("progress")

@@ -24,6 +24,14 @@ SLEEPS = """
         Path(__file__).with_name("begun").touch()
         time.sleep(1000)
 """
+SLOW = """
+    import time
+    from impls.naive import NaiveDataParallel
+
+    def implementation(module):
+        time.sleep(0.5)
+        return NaiveDataParallel(module)
+"""
 
 
 @contextlib.contextmanager
@@ -55,6 +63,14 @@ def test_laws_hold_on_the_ranks_of_a_job(tmp_path: Path) -> None:
         assert "gradients equal the mean over ranks" in output
         assert "holds on torchrun" in output
         assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
+
+
+def test_an_example_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(textwrap.dedent(SLOW))
+    with torchrun(tmp_path, 2, "slow.py:implementation") as job:
+        output, _ = job.communicate(timeout=240)
+        assert job.returncode == 0, output
+        assert "holds on torchrun" in output
 
 
 def test_a_job_that_has_lost_a_rank_ends_and_names_it(tmp_path: Path) -> None:
