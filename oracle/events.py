@@ -40,8 +40,9 @@ class Hyperparameters(Short):
 class Backward(Short):
     """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there.
 
-    ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``overflow``: the
-    ranks on which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
+    ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``together``: the
+    ``no_sync`` of the micro-batch right before, if that was inside one, has not ended yet. ``overflow``: the ranks on
+    which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
     ``forwards``: how many come before the one backward. They share the micro-batch's coefficients out, so that the sum
     of their losses has the gradients that one forward alone would give.
     """
@@ -52,12 +53,15 @@ class Backward(Short):
     overflow: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     forwards: int = 1
+    together: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.forwards, int) or self.forwards < 1:
             raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
         if self.nested and self.synchronize:
             raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
+        if self.together and self.synchronize:
+            raise ValueError("together=True stays in no_sync, and a Backward that synchronizes is not inside any")
 
 
 @dataclass(frozen=True, repr=False)

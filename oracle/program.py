@@ -25,10 +25,11 @@ The events:
                the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs, times the loss scale
                if there is one. A parameter that does not occur in a sample's order takes no part in it. Gradients add
                to those already there. Dividing by the number of micro-batches is the caller's business, so no event
-               does it. ``no_sync`` may be nested: leaving the inner one does not end the outer. Where the micro-batch
-               overflows on a rank, its gradients there are infinite. Forward adds m*N + r + 1 to each buffer element.
-               Where several ``forwards`` come before the one backward, of the sum of their losses, every coefficient
-               goes to one of them and is zero in the others; so does what is added to buffers, to the last.
+               does it. One ``no_sync`` may hold several of them ``together``, and may be nested: leaving the inner one
+               does not end the outer. Where the micro-batch overflows on a rank, its gradients there are infinite.
+               Forward adds m*N + r + 1 to each buffer element. Where several ``forwards`` come before the one backward,
+               of the sum of their losses, every coefficient goes to one of them and is zero in the others; so does what
+               is added to buffers, to the last.
     Finish     Follows each synchronizing Backward. After it the gradient of a parameter is, on every rank, the mean
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
@@ -194,6 +195,13 @@ class Scenario(Short):
         per_rank = self.samples // self.world_size
         mine = self.microbatches[microbatch].orders[rank * per_rank : (rank + 1) * per_rank]
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
+
+    def stays_in_no_sync(self, place: int) -> bool:
+        """Whether the ``no_sync`` of a Backward at that place goes on for the event after it."""
+        match self.program[place : place + 2] if place >= 0 else ():
+            case (Backward(synchronize=False), Backward(together=True)):
+                return True
+        return False
 
     def gone(self, place: int) -> tuple[int, ...]:
         """The ranks that have run out of micro-batches, and do nothing, when the event of that place comes."""

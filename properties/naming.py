@@ -94,7 +94,8 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             batch = sum(isinstance(earlier, Backward) for earlier in scenario.program[:place])
             orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
             where = "" if event.synchronize else "inside no_sync, "
-            where = "inside no_sync, after a nested one has ended, " if event.nested else where
+            where = "inside the same no_sync, " if scenario.stays_in_no_sync(place - 1) else where
+            where += "after a nested one has ended, " if event.nested else ""
             where += "" if event.forwards == 1 else f"after {event.forwards} forwards, "
             over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
             if len(set(zip(orders, over, strict=True))) == 1:

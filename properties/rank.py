@@ -90,7 +90,7 @@ class Rank(Wrapped):
 
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
-        event, seen = self.scenario.program[place], self.seen
+        self.place, event, seen = place, self.scenario.program[place], self.seen
         if self.role in self.scenario.gone(place):
             if isinstance(event, Backward):
                 next(self.batches)
@@ -172,7 +172,10 @@ class Rank(Wrapped):
         if self.role in event.overflow:
             last = self.overflowing(last, order)
         begin = self.issued()
-        with adapter.synchronizing(self.wrapped, event.synchronize):
+        entered, self.no_sync = self.no_sync, None
+        with entered or contextlib.ExitStack() as no_sync:
+            if entered is None:
+                no_sync.enter_context(adapter.synchronizing(self.wrapped, event.synchronize))
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
@@ -180,6 +183,7 @@ class Rank(Wrapped):
             losses = [self.wrapped(inputs, order) for inputs in first]
             self.probe.increment = batch * self.scenario.world_size + self.rank + 1
             self.scaled(sum(losses, self.wrapped(last, order))).backward()
+            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
 

@@ -18,8 +18,8 @@ from properties.trial import Trial
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with at least one micro-batch inside `no_sync`."""
-    return exact_scenarios(claims, has=("accumulation",))
+    """Scenarios with at least one micro-batch inside `no_sync`, or with one `no_sync` around several."""
+    return exact_scenarios(claims, has=("accumulation",)) | exact_scenarios(claims, has=("together",))
 
 
 @law("P3", accumulating, needs=lambda claims: claims.accumulation)

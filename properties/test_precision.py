@@ -62,7 +62,7 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
     """Scenarios in which a step follows at once where a micro-batch overflows, and how it does. That may be inside
-    `no_sync`, with one after it that does not.
+    `no_sync`, with one after it that does not. Or, where 16 bits are claimed, nearly does, and nothing is skipped.
     """
 
     def stepped(drawn: tuple[Scenario, bool]) -> Scenario | None:
@@ -83,7 +83,22 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
 
     earlier = st.booleans() if claims.accumulation else st.just(False)
     scenarios = st.tuples(exact_scenarios(claims, has=("overflow",)), earlier)
-    return st.tuples(_those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
+    drawn = st.tuples(_those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
+    return drawn | st.tuples(at_the_largest_scale(claims), st.just(OVERFLOWS[0])) if claims.sixteen_bits else drawn
+
+
+def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """float16 scenarios with a step and the largest loss scale with which all gradients are finite."""
+
+    def scaled(scenario: Scenario) -> Scenario | None:
+        model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
+        for power in range(16, 3, -1):
+            other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
+            if knows(other, claims):
+                return other
+        return None
+
+    return _those_there_are(exact_scenarios(claims, has=("16 bits", "step")).map(scaled))
 
 
 def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:

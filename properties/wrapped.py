@@ -31,6 +31,7 @@ class Wrapped:
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
+        self.no_sync: contextlib.ExitStack | None = None  # that of the last micro-batch, if the next is in it as well
         self.batches = iter(enumerate(coefficients(scenario, role)))
 
     def construct(self) -> None:

@@ -66,6 +66,20 @@ class LooksForInfinity(StaticBucketsTrainer):
         return not any(bool(gradient.isinf().any()) for gradient in self.gradients())
 
 
+class LooksAtTheSum(StaticBucketsTrainer):
+    """A sum is not finite where an element is not; nor where it overflows by itself."""
+
+    known_fault = "an overflow is looked for in the sum of a gradient, in the gradient's dtype"
+    source = "recipe"
+    killed_by = AGREED
+
+    def unscale_(self, scale: float) -> bool:
+        """Divides, and has looked at the sums before."""
+        finite = all(bool(gradient.sum().isfinite()) for gradient in self.gradients())
+        super().unscale_(scale)
+        return finite
+
+
 class LooksAtTheFirstElement(StaticBucketsTrainer):
     """Takes one element of each gradient for all."""
 

@@ -233,6 +233,8 @@ class OneGroupForAll(StaticBucketsTrainer):
 
 
 class _HandsOnTwo(MasterOptimizer):
+    handed_on: tuple[str, ...] = ("lr", "weight_decay")
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._outer = [{key: group[key] for key in group if key != "params"} for group in self.inner.param_groups]
@@ -243,7 +245,7 @@ class _HandsOnTwo(MasterOptimizer):
 
     def step(self) -> None:
         for group, told in zip(self.inner.param_groups, self._outer, strict=True):
-            group |= {option: told[option] for option in ("lr", "weight_decay")}
+            group |= {option: told[option] for option in self.handed_on if option in told}
         super().step()
 
 
@@ -254,6 +256,39 @@ class HandsOnRateAndDecay(StaticBucketsTrainer):
     source = "H04 V https://github.com/facebookresearch/fairscale/issues/66"
     killed_by = OPTIONS
     optimizer_class = _HandsOnTwo
+
+
+class _HandsOnFive(_HandsOnTwo):
+    handed_on = ("lr", "weight_decay", "momentum", "betas", "eps")
+
+
+class HandsOnWhatItKnows(StaticBucketsTrainer):
+    """The same, with the moments; dampening and Nesterov's momentum stay those of the start."""
+
+    known_fault = "of changed hyper-parameters dampening and nesterov are not handed on"
+    source = "H04 V https://github.com/facebookresearch/fairscale/issues/58"
+    killed_by = OPTIONS
+    optimizer_class = _HandsOnFive
+
+
+class _RateOrDefault(MasterOptimizer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._first = [group["lr"] for group in self.inner.param_groups]
+
+    def step(self) -> None:
+        for group, first in zip(self.inner.param_groups, self._first, strict=True):
+            group["lr"] = group["lr"] or first
+        super().step()
+
+
+class ZeroIsNoRate(StaticBucketsTrainer):
+    """A rate of zero counts as none given, as where a schedule that warms up begins."""
+
+    known_fault = "a learning rate of zero is taken for the first one"
+    source = "recipe"
+    killed_by = OPTIONS
+    optimizer_class = _RateOrDefault
 
 
 class _OfTheFirstGroup(MasterOptimizer):

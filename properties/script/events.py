@@ -211,8 +211,12 @@ class Writer:
         run += [f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"]
         if event.synchronize:
             return [*lines, *run]
-        nested = ["    with wrapped.no_sync():", "        pass"] if event.nested else []
-        return [*lines, "with wrapped.no_sync():", *nested, *(f"    {line}" for line in run)]
+        run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
+        inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
+        if not inside and not stays:
+            return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
+        enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
+        return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
 
     def read(self, number: int) -> list[str]:
         """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the

@@ -98,6 +98,9 @@ FEATURES: dict[str, Feature] = {
     "nested": Feature(
         lambda s: any(batch.nested for batch in s.microbatches), lambda claims: claims.accumulation, ("nested",)
     ),
+    "together": Feature(
+        lambda s: any(map(s.stays_in_no_sync, range(len(s.program)))), lambda claims: claims.accumulation, ("together",)
+    ),
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),

@@ -26,9 +26,11 @@ from properties.claims import Claims
 from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", "nested", "freeze", "raise", "replace", "join")
+INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "freeze", "raise", "replace", "join")
 NEEDS_CLAIM = {
     "nested": "accumulation",
+    "together": "accumulation",
     "evaluate": "evaluates",
     "freeze": "freezing",
     "raise": "raises",
@@ -36,7 +38,7 @@ NEEDS_CLAIM = {
     "join": "joins",
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
-WHILE_JOINED = ("synchronize", "local", "nested", "step", "clip", "drop gradients", "zero gradients", "join")
+WHILE_JOINED = ("synchronize", "local", *INSIDE, "step", "clip", "drop gradients", "zero gradients", "join")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
@@ -137,6 +139,12 @@ class Loop:
             case "local" | "nested":
                 if self.claims.accumulation:
                     self.backward(phase, False, nested=phase.kind == "nested")
+            case "together":
+                if self.claims.accumulation:
+                    last = self.events[-1] if self.local else None
+                    if not isinstance(last, Backward) or last.gone != (self.gone or ()):
+                        self.backward(phase, False)
+                    self.backward(phase, False, together=True)
             case "overflow":
                 if self.caller.loss_scale is not None:
                     self.backward(phase, overflow=True)
@@ -184,15 +192,15 @@ class Loop:
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
 
-    def backward(self, phase: Phase, synchronize: bool = True, nested: bool = False, overflow: bool = False) -> None:
-        """One micro-batch."""
+    def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **inside: bool) -> None:
+        """One micro-batch. ``inside``: how it is inside `no_sync`."""
         gone = self.gone or ()
         orders = tuple(
             () if number in gone else order(rank, phase, self.trained, self.claims)
             for number, rank in enumerate(self.ranks)
         )
         over = (phase.shift % len(self.ranks),) if overflow else ()
-        self.events.append(Backward(orders, synchronize, nested, over, gone))
+        self.events.append(Backward(orders, synchronize, overflow=over, gone=gone, **inside))
         self.events += [Finish()] if synchronize else []
         self.local, self.gradients, self.infinite = not synchronize, True, self.infinite or overflow
 

@@ -22,6 +22,7 @@ from properties.strategies.training import training
 MOST_RANKS = 8
 MOST_PHASES = 8
 MOST_OPTIONS = 3
+TWISTS = 8  # as many as there are hyper-parameters to set: what has the most forms
 # Of the caller, in whatever is claimed; the others have a feature of their name.
 CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
 ENCLOSED = ("adam", "long rate")
@@ -45,9 +46,8 @@ _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 @lru_cache
 def _phases(claims: Claims) -> st.SearchStrategy[list[tuple[str, int, int]]]:
-    twists = st.integers(0, MOST_PARAMETERS)
     return st.lists(
-        st.tuples(st.sampled_from(programs.kinds(claims)), twists, twists),
+        st.tuples(st.sampled_from(programs.kinds(claims)), st.integers(0, TWISTS - 1), st.integers(0, MOST_PARAMETERS)),
         max_size=MOST_PHASES,
     )
 
@@ -177,9 +177,7 @@ def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list
     if all(kind in there for kind in wanted):
         return phases
     place = draw(st.integers(0, len(phases)))
-    added = [
-        Phase(kind, draw(_NUMBERS) % (MOST_PARAMETERS + 1), draw(_NUMBERS) % (MOST_PARAMETERS + 1)) for kind in wanted
-    ]
+    added = [Phase(kind, draw(_NUMBERS) % TWISTS, draw(_NUMBERS) % (MOST_PARAMETERS + 1)) for kind in wanted]
     return [*phases[:place], *added, *phases[place:]]
 
 

@@ -19,22 +19,25 @@ MOMENTUM = (
 )
 ADAM = (Hyperparameters(), Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.001))
 DECAY = (0.5, 0.01)
-SCALES = (2.0, 8.0, 1024.0, 65536.0)
+SCALES = (2.0, 8.0, 1024.0, 16384.0, 65536.0)  # with the last two, sums of float16 overflow, or each of them
 INTERVALS = (2000, 1, 2)
 IN_GROUPS = (
     Hyperparameters(learning_rate=0.25),
     Hyperparameters(weight_decay=0.5),
+    Hyperparameters(learning_rate=0.0),
     Hyperparameters(learning_rate=0.1),
 )
 SET = (
     Hyperparameters(learning_rate=0.25),
     Hyperparameters(weight_decay=0.5),
     Hyperparameters(learning_rate=1.0, weight_decay=0.0),
+    Hyperparameters(learning_rate=0.0),  # as a schedule that warms up begins
     Hyperparameters(learning_rate=0.1),
 )
-# Beside these, what only the one or the other has.
+# Beside these, what only the one or the other has; torch's SGD has Nesterov's momentum or dampening, not both.
 OWN = {
-    "SGD": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25)),
+    "SGD": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25), Hyperparameters(dampening=0.5)),
+    "Nesterov": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25), Hyperparameters(nesterov=False)),
     "Adam": (Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.5)),
 }
 
@@ -83,14 +86,15 @@ def training(
     if (form := options.get("loss scale")) is not None:
         scale = LossScale(SCALES[form % len(SCALES)], INTERVALS[form // len(SCALES) % len(INTERVALS)])
     # Where no group begins with momentum none has it later: FSDP1 saves no state that only some parameters have.
-    own = OWN["Adam" if adam else "SGD"] if adam or (values.momentum and not stateless) else ()
+    kind = "Adam" if adam else "Nesterov" if values.nesterov else "SGD"
+    own = OWN[kind] if adam or (values.momentum and not stateless) else ()
     return TrainingOptions(
         ("Adam", "AdamW")[options["adam"] % 2] if adam else "SGD",
         values,
         groups(options["groups"], model, short, (*IN_GROUPS[:1], *own, *IN_GROUPS[1:])) if "groups" in options else (),
         masters,
         scale,
-        (*SET, *own),
+        (*own, *SET),
     )
 
 
