@@ -30,9 +30,11 @@ class Claims:
 
     hook_order: bool = True  # right whatever order the hooks fire in, also where it differs between ranks
     accumulation: bool = True  # ``no_sync``
+    adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
     silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     several_dtypes: bool = False  # parameters of several dtypes in one module
+    float64: bool = True  # parameters in float64
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches

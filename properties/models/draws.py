@@ -50,7 +50,7 @@ def model_scenarios(
         checkpoint,
         twice,
         draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks).map(tuple)) if model == "two heads" else (),
-        draw(st.sampled_from(("float32", "float64"))),
+        draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64])),
         "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),

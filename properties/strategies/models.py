@@ -45,7 +45,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, options.get("16 bits"))
+    names = dtypes(ranks, options.get("16 bits"), claims.float64)
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
@@ -131,14 +131,14 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 
 @lru_cache
-def dtypes(world_size: int, sixteen: int | None = None) -> tuple[str, ...]:
+def dtypes(world_size: int, sixteen: int | None = None, float64: bool = True) -> tuple[str, ...]:
     """The dtypes in which the mean over so many ranks can be exact on every lattice. ``sixteen``: which of those of 16
-    bits is the usual one, if one is to be.
+    bits is the usual one, if one is to be. ``float64``: whether that may be one.
 
     Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
     with 7: |N * fl(1/N) - 1| > u/2.
     """
-    names = ("float32", "float64")
+    names: tuple[str, ...] = ("float32", "float64") if float64 else ("float32",)
     if sixteen is not None:
         names = (("bfloat16", "float16")[sixteen % 2], "float32")
     return tuple(

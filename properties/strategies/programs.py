@@ -111,7 +111,7 @@ class Loop:
         self.when_wrapped = set(self.trained)
         self.events: list[Event] = []
         self.clips_at: list[int] = []
-        self.local = self.gradients = self.infinite = self.unscaled = False
+        self.local = self.gradients = self.averages = self.infinite = self.unscaled = False
         self.gone: tuple[int, ...] | None = None  # the ranks that have run out of micro-batches; None: nobody may
 
     def write(self, phases: Sequence[Phase]) -> tuple[Event, ...]:
@@ -179,7 +179,7 @@ class Loop:
             case "save":
                 self.settled(phase)
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))
-                self.gradients = self.infinite = self.unscaled = False
+                self.gradients = self.averages = self.infinite = self.unscaled = False
                 self.when_wrapped = set(self.trained)
             case "evaluate":
                 if not self.broadcasts:
@@ -194,6 +194,8 @@ class Loop:
 
     def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **inside: bool) -> None:
         """One micro-batch. ``inside``: how it is inside `no_sync`."""
+        if self.averages and not self.claims.adds_up:
+            self.zero()
         gone = self.gone or ()
         orders = tuple(
             () if number in gone else order(rank, phase, self.trained, self.claims)
@@ -203,6 +205,7 @@ class Loop:
         self.events.append(Backward(orders, synchronize, overflow=over, gone=gone, **inside))
         self.events += [Finish()] if synchronize else []
         self.local, self.gradients, self.infinite = not synchronize, True, self.infinite or overflow
+        self.averages = self.averages or synchronize
 
     def settled(self, phase: Phase) -> None:
         """Synchronizes what is accumulated, if anything is."""
@@ -217,7 +220,8 @@ class Loop:
     def zero(self, to_none: bool = True) -> None:
         """Drops gradients, or sets them to zero."""
         self.events.append(ZeroGrad(to_none))
-        self.infinite, self.gradients = False, self.gradients and not to_none
+        self.infinite = self.averages = False
+        self.gradients = self.gradients and not to_none
 
     def clip(self, phase: Phase) -> None:
         """To a norm that is below, at or above that of the gradients; it is finite."""
@@ -276,7 +280,7 @@ class Loop:
             if self.local or isinstance(last, Join) or last.gone != self.gone:
                 self.backward(Phase("synchronize"))
             self.events.append(EndJoin())
-            self.gone, self.gradients = None, False
+            self.gone, self.gradients, self.averages = None, False, False
 
     def error(self, phase: Phase) -> None:
         """The caller's; inside no_sync only where there is one."""
@@ -291,4 +295,4 @@ class Loop:
         rank = -(phase.twist // 2) % len(self.ranks) if alone and phase.twist // 2 else None
         self.events.append(event := Raise(where, rank, synchronize))
         if event.drops_gradients:
-            self.gradients = self.infinite = False
+            self.gradients = self.averages = self.infinite = False

@@ -114,6 +114,8 @@ def scenarios(
 ) -> Scenario:
     """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
     ranks = [RankSeed(*each) for each in _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]]
+    if not models.dtypes(len(ranks), float64=claims.float64):
+        ranks = ranks[:-1]
     if hook_orders != "any" or not claims.hook_order:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
     options: Options = dict(draw(_options(claims, enclosed)))

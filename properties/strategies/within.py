@@ -5,7 +5,7 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from oracle.program import Freeze, Join, Raise, SaveAndLoad, Scenario
+from oracle.program import Backward, EndJoin, Finish, Freeze, Join, Raise, SaveAndLoad, Scenario, ZeroGrad
 from properties.claims import Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
@@ -21,6 +21,10 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return f"more than {claims.most_ranks} ranks"
     if len({parameter.dtype for parameter in parameters}) > 1 and not claims.several_dtypes:
         return "several dtypes"
+    if any(parameter.dtype == "float64" for parameter in parameters) and not claims.float64:
+        return "parameters in float64"
+    if not claims.adds_up and _adds_up(scenario):
+        return "what is synchronized on top of what was synchronized before"
     if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
         return "several forwards before a backward"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
@@ -47,6 +51,21 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
         places = [other.index(parameter) for parameter in one if parameter in other]
         if any(second < first for first, second in pairwise(places)):
             return True
+    return False
+
+
+def _adds_up(scenario: Scenario) -> bool:
+    """Whether a backward adds to averaged gradients, which nobody has zeroed."""
+    averaged = False
+    for event in scenario.program:
+        if averaged and isinstance(event, Backward):
+            return True
+        if isinstance(event, Finish):
+            averaged = True
+        elif isinstance(event, ZeroGrad | SaveAndLoad | EndJoin) or (
+            isinstance(event, Raise) and event.drops_gradients
+        ):
+            averaged = False
     return False
 
 

@@ -25,7 +25,7 @@ from properties.independent import sample
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
-from properties.strategies.within import beyond
+from properties.strategies.within import _adds_up, beyond
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
@@ -63,6 +63,8 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
             or any(isinstance(e, Raise) and not e.synchronize for e in s.program)
         ),
     ),
+    "sums of averages": (unclaimed("adds_up"), _adds_up),
+    "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
     "several dtypes": (unclaimed("several_dtypes"), lambda s: len({p.dtype for p in s.parameters}) > 1),
     "absent parameters": (replace(unclaimed("unused"), freezing=False), FEATURES["unused"].occurs),
