@@ -80,6 +80,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if "torchrun" in where.worlds:
         torchrun.report_the_end()
     bench = config.stash[_BENCH] = Bench(names or [*CORRECT, *WRAPPERS], where)
+    if record is not None and not config.option.help:
+        for name in bench.names:
+            record.sources(name)
     if names and not config.option.help and not is_worker:
         try:
             bench.implementations  # noqa: B018, looked up for its errors

@@ -1,5 +1,5 @@
 """A record of a run, kept in a folder: the seed, and which examples of which law have passed. A run that was stopped
-goes on from there.
+goes on from there; what has changed since is run again.
 """
 
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.implementations import Unusable
+from properties.sources import fingerprint
 
 
 class Record:
@@ -19,6 +20,7 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self.folder, self._file = folder, folder / "record.jsonl"
         self._done: dict[tuple[str, int], Any] = {}
+        self._sources: dict[str, str] = {}
         self.seed: str | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,14 +51,23 @@ class Record:
             self.seed = seed
             self._append({"seed": seed})
 
-    def done(self, of: str, portion: int) -> Mapping[str, Any]:
-        """What was kept of a portion that has passed; empty where it has not."""
-        kept: Mapping[str, Any] = self._done.get((of, portion), {})
-        return kept
+    def sources(self, name: str) -> str:
+        """The fingerprint of an implementation, as it was when this was first asked: before it was imported."""
+        if name not in self._sources:
+            self._sources[name] = fingerprint(name)
+        return self._sources[name]
 
-    def keep(self, of: str, portion: int, what: Mapping[str, Any]) -> None:
-        """Says that a portion has passed."""
-        self._append({"of": of, "portion": portion, **what})
+    def done(self, of: str, portion: int, name: str) -> Mapping[str, Any]:
+        """What was kept of a portion that has passed; empty where it has not, or where the sources of the named
+        implementation were others.
+        """
+        kept: Mapping[str, Any] = self._done.get((of, portion), {})
+        return kept if kept.get("sources") == self.sources(name) else {}
+
+    def keep(self, of: str, portion: int, name: str, what: Mapping[str, Any]) -> None:
+        """Says that a portion has passed. Where the sources have changed on the way, nobody knows which of them did."""
+        if fingerprint(name) == self.sources(name):
+            self._append({"of": of, "portion": portion, "sources": self.sources(name), **what})
 
     def keep_summary(self, lines: Sequence[str], filed: Sequence[Mapping[str, Any]]) -> None:
         """Writes the end of the run, for people and as data."""
