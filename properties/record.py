@@ -2,8 +2,9 @@
 goes on from there; what has changed since is run again.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,9 @@ class Record:
         self._done: dict[tuple[str, int], Any] = {}
         self._sources: dict[str, str] = {}
         self.seed: str | None = None
-        try:
+        with self._told():
             folder.mkdir(parents=True, exist_ok=True)
-            text = self._file.read_text() if self._file.exists() else ""
-        except OSError as error:
-            words = f"{error.strerror}: {error.filename}; name a folder to write to"
-            raise Unusable(f"--record {folder}: {words}") from None
+            text = self._file.read_text("utf-8") if self._file.exists() else ""
         self._whole = text[: text.rfind("\n") + 1]  # the last line of a run that was killed may be cut off
         for number, line in enumerate(self._whole.splitlines(), 1):
             try:
@@ -40,13 +38,26 @@ class Record:
                 words = f"line {number} of {self._file.name} is no record of Lockstep's: {line[:60]!r}"
                 raise Unusable(f"--record {folder}: {words}; name a folder of its own for each run") from None
 
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """A file that cannot be read or written is one clear line."""
+        try:
+            yield
+        except OSError as error:
+            words = f"{error.strerror}: {error.filename}; name a folder to write to"
+            raise Unusable(f"--record {self.folder}: {words}") from None
+        except UnicodeDecodeError as error:
+            words = f"byte {error.start} of {self._file.name} is {error.object[error.start]:#04x}, which is no UTF-8"
+            raise Unusable(f"--record {self.folder}: {words}; name a folder of its own for each run") from None
+
     def begin(self, seed: str | None) -> None:
         """Begins the record, or goes on with it; called before any process appends. Raises Unusable for another seed
         than that of the record.
         """
         if self._whole and seed != self.seed:
             raise Unusable(f"--record {self.folder}: its run has the seed {self.seed}, not {seed}")
-        self._file.write_text(self._whole)
+        with self._told():
+            self._file.write_text(self._whole)
         if not self._whole:
             self.seed = seed
             self._append({"seed": seed})

@@ -218,6 +218,13 @@ def test_a_profile_that_is_not_there_and_a_record_that_cannot_be_are_told_in_one
     (tmp_path / "file").touch()
     with pytest.raises(Unusable, match=r"--record .*: (File exists|Not a directory): .*; name a folder to write to"):
         Record(tmp_path / "file" / "folder")
+    with pytest.raises(Unusable, match=r"--record /proc/self/fdinfo: .*: .*record.jsonl; name a folder to write to"):
+        Record(Path("/proc/self/fdinfo")).begin(None)  # nobody may write there
+    (tmp_path / "record.jsonl").write_bytes(b"{\xff")
+    with pytest.raises(
+        Unusable, match=r"--record .*: byte 1 of record.jsonl is 0xff, which is no UTF-8; name a folder"
+    ):
+        Record(tmp_path)
 
 
 def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:
