@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oracle.program import Scenario
+from properties.claims import shown
 from worlds.settings import importing
 
 if TYPE_CHECKING:  # it is imported where the ranks are
@@ -138,7 +139,15 @@ def _import(place: str, name: str) -> Any:
             raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
         raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
     except (Exception, SystemExit) as error:
-        raise NotFound(f"--impl {name}: importing {place} failed: {type(error).__name__}: {error}") from error
+        raise NotFound(f"--impl {name}: importing {place} failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """What an import raised, on one line. Python's own words have the name of a file that cannot be read, no folder."""
+    words = str(error)
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        words = f"{error.msg} ({error.filename}, line {error.lineno})"
+    return f"{type(error).__name__}: {' '.join(words.split())}"
 
 
 def _load_file(place: str) -> Any:
@@ -157,7 +166,7 @@ def _load_file(place: str) -> Any:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise NotFound(f"--impl {place}: running the file failed: {type(error).__name__}: {error}") from error
+            raise NotFound(f"--impl {place}: running the file failed: {_told(error)}") from error
     return sys.modules[name]
 
 
@@ -299,11 +308,25 @@ def _has(implementation: Any, method: str) -> bool | None:
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
 
 
+def _plain(name: str, what: str, value: Any) -> Any:
+    """A value that another process can take over without importing anything of the user's. Raises NotFound."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enumeration too
+    if isinstance(value, Mapping):
+        return {_plain(name, what, key): _plain(name, f"{key}", each) for key, each in value.items()}
+    for kind in (tuple, list, set, frozenset):
+        if isinstance(value, kind):
+            return kind(_plain(name, what, each) for each in value)
+    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {shown(value)}")
+
+
 def describe(name: str) -> Mapping[str, Any]:
     """What can be told of an implementation without running it. Raises NotFound."""
     implementation = find(name)
     return {
-        "claims": getattr(implementation, "claims", None),
+        "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
         "has_no_sync": _has(implementation, "no_sync"),
         "has_join": _has(implementation, "join"),
         "makes_optimizer": _has(implementation, "make_optimizer"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from properties.claims import Claims, read_claims
+from properties.claims import Claims, read_claims, shown
 from worlds.contract import Job, World
 
 CORRECT = (
@@ -80,7 +80,10 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
         (report,) = world.run(Job("properties.rank:describe", json.dumps(name), 1))
         if report.error is not None or report.result is None:
             assert report.error is not None
-            message = report.error.message.removeprefix("NotFound: ")
+            message = " ".join(report.error.message.removeprefix("NotFound: ").split())
+            printed = [line.strip() for line in report.error.details.splitlines() if line.strip()]
+            if report.error.kind == "died" and printed:
+                message += f"; its output ends with {shown(printed[-1])}"
             raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
         try:
             found.append(described(name, report.result))

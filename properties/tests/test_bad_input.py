@@ -30,6 +30,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no module": (":Naive", "write package.module:attribute or path/to/file.py:attribute"),
     "no file": ("not/there.py:Found", "there is no such file"),
     "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, accumulation"),
+    "claims in a list": (f"{USER}:ClaimsInAList", 'claims is a dict, such as {"unused": "zero"}, not [\'unused\']'),
+    "a text of claims": (f"{USER}:ClaimsInAText", 'claims is a dict, such as {"unused": "zero"}, not \'unused\''),
+    "a number of claims": (f"{USER}:ClaimsFive", 'claims is a dict, such as {"unused": "zero"}, not 5'),
+    "claims a function": (
+        f"{USER}:ClaimsAFunction",
+        "claims: joins is a plain value of Python's, not <function bare",
+    ),
 }
 
 
@@ -46,7 +53,9 @@ FILES = {
     "raises": ("raise OSError('no such driver')", "OSError: no such driver"),
     "imports": ("import nothing_like_it", "No module named 'nothing_like_it'"),
     "exits": ("raise SystemExit(4)", "SystemExit: 4"),
-    "garbled": ("def broken(:", "SyntaxError"),
+    "garbled": ("x = 1\ndef broken(:", "somebodys_garbled.py, line 2)"),
+    "says more": ("raise OSError('no such driver\\n  here')", "OSError: no such driver here"),
+    "ends at once": ("import os\nprint('no license')\nos._exit(3)", "code 3; its output ends with 'no license'"),
 }
 
 
@@ -82,12 +91,33 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"joins": ("world size",)}, "joins needs a method join"),
         ({"joins": ("the moon",)}, "joins is a tuple of some of 'world size', 'remaining ranks', not ('the moon',)"),
         ({"bucket_cap": True}, "bucket_cap needs a constructor argument"),
-        ({"hook_orders": True}, "there is no claim 'hook_orders'"),
+        ({"hook_orders": True}, "there is no claim 'hook_orders'; did you mean 'hook_order'?"),
+        ({"buffer": "each"}, "there is no claim 'buffer'; did you mean 'buffers'?"),
+        ({3: True}, "there is no claim 3; there are hook_order, accumulation"),
+        ({"several_dtypes": "no"}, "several_dtypes is True or False, not 'no'"),
+        ({"accumulation": "no"}, "accumulation is True or False, not 'no'"),
+        ({"lean": "x"}, "lean is True or False, not 'x'"),
+        ({"hook_order": None}, "hook_order is True or False, not None"),
+        ({"bucket_cap": 0}, "bucket_cap is True or False, not 0"),
+        ({"stage": True}, "stage is None or a whole number, not True"),
+        ({"stage": 1.0}, "stage is None or a whole number, not 1.0"),
+        ({"stage": 4}, "stage is None or a ZeRO stage from 0 to 3, not 4"),
+        ({"most_ranks": 2.5}, "most_ranks is a whole number, not 2.5"),
+        ({"most_ranks": "4"}, "most_ranks is a whole number, not '4'"),
+        ({"most_ranks": 0}, "most_ranks is at least 1, not 0"),
+        ({"joins": 5}, "joins is a tuple of some of 'world size', 'remaining ranks', not 5"),
+        ({"joins": "world size"}, "joins is a tuple of some of 'world size', 'remaining ranks', not 'world size'"),
+        ({"collectives": ([],)}, "collectives is a tuple of some of 'all_reduce', 'broadcast', "),
+        ({"wire": ["float32"]}, "wire is None or one of 'float32', 'float64', not ['float32']"),
+        ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
+        ({"unused": "x" * 1000}, "not 'xxx"),
     ],
 )
 def test_a_claim_that_cannot_be_is_refused(declared: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
         read_claims(declared, has_no_sync=False, takes_cap=False)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
 
 
 def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:

@@ -64,9 +64,27 @@ class ReducesEachGradient(nn.Module):
 class ClaimsTheImpossible:
     """Claims something that there is no word for."""
 
-    claims = {"magic": True}
+    claims: Any = {"magic": True}
 
     def __init__(self, module: nn.Module) -> None: ...
+
+
+class ClaimsInAList(ClaimsTheImpossible):
+    """Claims that have no values; the next are as wrong."""
+
+    claims = ["unused"]
+
+
+class ClaimsInAText(ClaimsTheImpossible):
+    claims = "unused"
+
+
+class ClaimsFive(ClaimsTheImpossible):
+    claims = 5
+
+
+class ClaimsAFunction(ClaimsTheImpossible):
+    claims = {"joins": bare}
 
 
 class RefusesToBeBuilt:
