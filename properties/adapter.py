@@ -189,6 +189,44 @@ def construct(name: str, module: Any, scenario: Scenario) -> Any:
     return find(name)(module, **options(cap_argument(name), optional_arguments(name), scenario))
 
 
+def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
+    """What is wrong with how the named implementation is to be called, in words; empty where nothing is.
+
+    Only what no use of it could change. Whatever else construction may raise is judged by the laws.
+    """
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    called = (
+        f"{name.rpartition(':')[2]}({', '.join(['module', *(f'{key}={value:g}' for key, value in given.items())])})"
+    )
+    try:
+        wrapped = construct(name, module, scenario)
+    except TypeError as error:
+        place = error.__traceback__.tb_next if error.__traceback__ else None
+        if place is None or place.tb_next is not None or _binds(find(name), module, given):
+            return ""  # raised further in, by what was called
+        return f"it is called as {called}, and {error}; name a function that takes the module and fills in the rest"
+    if not callable(wrapped):
+        return f"{called} gives {shown(wrapped)}, which cannot be called; what is wanted is called like the module"
+    no_sync = getattr(wrapped, "no_sync", None)
+    if accumulates and not callable(no_sync):
+        return f"claims: accumulation needs a method no_sync, and that of {called} is {shown(no_sync)}"
+    return ""
+
+
+def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:
+    """Whether what it says of itself takes these arguments, or it does not say."""
+    try:
+        # A wrapper may well take what the function inside does not.
+        signature = inspect.signature(implementation, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(module, **given)
+    except TypeError:
+        return False
+    return True
+
+
 @functools.lru_cache
 def optional_arguments(name: str) -> tuple[str, ...]:
     """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has, and the cap's if it must be

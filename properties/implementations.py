@@ -1,7 +1,7 @@
 """What ships with Lockstep to be held against the laws, and how any implementation is looked up by name."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,22 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
         except (TypeError, ValueError) as error:
             raise Unusable(f"--impl {name}: {error}") from None
     return found
+
+
+def try_out(found: Iterable[Implementation], world: World) -> None:
+    """Constructs each once, on one rank: what cannot even be called would break every law, and each in as many words.
+
+    Raises Unusable. The world begins afresh after it.
+    """
+    try:
+        for each in found:
+            if not (each.claims.kernels or each.claims.collectives):
+                asked = {"implementation": each.name, "accumulates": each.claims.accumulation}
+                (report,) = world.run(Job("properties.rank:try_out", json.dumps(asked), 1))
+                if report.result is not None and report.result["wrong"]:
+                    raise Unusable(f"--impl {each.name}: {report.result['wrong']}")
+    finally:
+        world.close()
 
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from properties.claims import Claims, read_claims
-from properties.implementations import Unusable, look_up
+from properties.implementations import KERNELS, WRAPPERS, Unusable, look_up, try_out
 from worlds.contract import World
 from worlds.tests.outcomes import gone
 from worlds.tests.users import marked
@@ -47,6 +47,31 @@ def test_what_cannot_be_put_under_test_is_refused_in_one_line_that_names_it(sim:
         look_up([name], sim)
     assert str(refused.value).startswith("--impl ")
     assert "\n" not in str(refused.value)
+
+
+MISCALLED = {
+    "NeedsAGroup": "it is called as NeedsAGroup(module), and NeedsAGroup.__init__() missing 1 required positional "
+    "argument: 'group'; name a function that takes the module and fills in the rest",
+    "TakesNothing": "it is called as TakesNothing(module), and TakesNothing() takes no arguments",
+    "NeedsBoth": "it is called as NeedsBoth(module, bucket_cap_mb=25), and NeedsBoth.__init__() missing 1 required",
+    "gives_nothing": "gives_nothing(module) gives None, which cannot be called",
+    "gives_a_list": "gives_a_list(module) gives [Probe(",
+    "SetsNoSync": "accumulation needs a method no_sync, and that of SetsNoSync(module) is True",
+    "makes_no_sync": "accumulation needs a method no_sync, and that of makes_no_sync(module) is None",
+}
+
+
+@pytest.mark.parametrize("name", MISCALLED)
+def test_what_cannot_be_called_as_it_is_to_be_is_refused_in_one_line(sim: World, name: str) -> None:
+    with pytest.raises(Unusable, match=re.escape(f"--impl {USER}:{name}: ")) as refused:
+        try_out(look_up([f"{USER}:{name}"], sim), sim)
+    assert MISCALLED[name] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_fails_otherwise_or_describes_itself_oddly_is_left_to_the_laws(sim: World) -> None:
+    names = ("RefusesToBeBuilt", "RaisesATypeError", "fills_in", "bare", "WaitsForNobody", "LentParameters")
+    try_out(look_up([*(f"{USER}:{name}" for name in names), *KERNELS, *WRAPPERS], sim), sim)
 
 
 FILES = {
