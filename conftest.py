@@ -16,7 +16,7 @@ from properties import profiles
 from properties.bench import Bench
 from properties.budget import Budget
 from properties.causes import tell_once
-from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable
+from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable, try_out
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
 from properties.matrix import matrix, totals, verdicts
@@ -80,9 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if "torchrun" in where.worlds:
         torchrun.report_the_end()
     bench = config.stash[_BENCH] = Bench(names or [*CORRECT, *WRAPPERS], where)
+    if record is not None and not config.option.help:
+        for name in bench.names:
+            record.sources(name)
     if names and not config.option.help and not is_worker:
         try:
-            bench.implementations  # noqa: B018, looked up for its errors
+            try_out(bench.implementations, bench.world("sim"))
         except Unusable as error:
             bench.close()
             raise pytest.UsageError(str(error)) from None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oracle.program import Scenario
+from properties.claims import shown
 from worlds.settings import importing
 
 if TYPE_CHECKING:  # it is imported where the ranks are
@@ -138,7 +139,15 @@ def _import(place: str, name: str) -> Any:
             raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
         raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
     except (Exception, SystemExit) as error:
-        raise NotFound(f"--impl {name}: importing {place} failed: {type(error).__name__}: {error}") from error
+        raise NotFound(f"--impl {name}: importing {place} failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """What an import raised, on one line. Python's own words have the name of a file that cannot be read, no folder."""
+    words = str(error)
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        words = f"{error.msg} ({error.filename}, line {error.lineno})"
+    return f"{type(error).__name__}: {' '.join(words.split())}"
 
 
 def _load_file(place: str) -> Any:
@@ -157,7 +166,7 @@ def _load_file(place: str) -> Any:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise NotFound(f"--impl {place}: running the file failed: {type(error).__name__}: {error}") from error
+            raise NotFound(f"--impl {place}: running the file failed: {_told(error)}") from error
     return sys.modules[name]
 
 
@@ -178,6 +187,44 @@ def cap_argument(name: str) -> str | None:
 def construct(name: str, module: Any, scenario: Scenario) -> Any:
     """Wraps a module in what is named, with those options of the scenario that its constructor takes."""
     return find(name)(module, **options(cap_argument(name), optional_arguments(name), scenario))
+
+
+def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
+    """What is wrong with how the named implementation is to be called, in words; empty where nothing is.
+
+    Only what no use of it could change. Whatever else construction may raise is judged by the laws.
+    """
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    called = (
+        f"{name.rpartition(':')[2]}({', '.join(['module', *(f'{key}={value:g}' for key, value in given.items())])})"
+    )
+    try:
+        wrapped = construct(name, module, scenario)
+    except TypeError as error:
+        place = error.__traceback__.tb_next if error.__traceback__ else None
+        if place is None or place.tb_next is not None or _binds(find(name), module, given):
+            return ""  # raised further in, by what was called
+        return f"it is called as {called}, and {error}; name a function that takes the module and fills in the rest"
+    if not callable(wrapped):
+        return f"{called} gives {shown(wrapped)}, which cannot be called; what is wanted is called like the module"
+    no_sync = getattr(wrapped, "no_sync", None)
+    if accumulates and not callable(no_sync):
+        return f"claims: accumulation needs a method no_sync, and that of {called} is {shown(no_sync)}"
+    return ""
+
+
+def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:
+    """Whether what it says of itself takes these arguments, or it does not say."""
+    try:
+        # A wrapper may well take what the function inside does not.
+        signature = inspect.signature(implementation, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(module, **given)
+    except TypeError:
+        return False
+    return True
 
 
 @functools.lru_cache
@@ -299,11 +346,25 @@ def _has(implementation: Any, method: str) -> bool | None:
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
 
 
+def _plain(name: str, what: str, value: Any) -> Any:
+    """A value that another process can take over without importing anything of the user's. Raises NotFound."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enumeration too
+    if isinstance(value, Mapping):
+        return {_plain(name, what, key): _plain(name, f"{key}", each) for key, each in value.items()}
+    for kind in (tuple, list, set, frozenset):
+        if isinstance(value, kind):
+            return kind(_plain(name, what, each) for each in value)
+    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {shown(value)}")
+
+
 def describe(name: str) -> Mapping[str, Any]:
     """What can be told of an implementation without running it. Raises NotFound."""
     implementation = find(name)
     return {
-        "claims": getattr(implementation, "claims", None),
+        "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
         "has_no_sync": _has(implementation, "no_sync"),
         "has_join": _has(implementation, "join"),
         "makes_optimizer": _has(implementation, "make_optimizer"),

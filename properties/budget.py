@@ -14,6 +14,7 @@ from properties.profiles import PORTION, seed_of
 from properties.profiles import examples as examples_of_a_law
 from properties.record import Record
 from properties.search import Search, search
+from properties.sources import digest
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 
@@ -39,11 +40,14 @@ class Budget:
         """Searches portion by portion, and stops at the first that fails."""
         profile, examples = settings(), self._examples(trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
+        # Passes of another device or of other claims are none of these.
+        name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
+        kept_as = f"{of} {digest(held)}"
         told = Told(law, trial, examples, self.say)
         whole, size = Search(), PORTION if self.seed is not None else examples
         for portion, begin in enumerate(range(0, examples, size)):
             wanted = min(size, examples - begin)
-            kept = self.record.done(of, portion) if self.record else {}
+            kept = self.record.done(kept_as, portion, name) if self.record else {}
             if kept.get("wanted") == wanted:
                 trial.witnessed.update(kept["witnessed"])
                 whole.examples += kept["examples"]
@@ -63,7 +67,8 @@ class Budget:
                 break
             if self.record and trial.witnessed["ran to its end"]:
                 witnessed = dict(trial.witnessed - before)
-                self.record.keep(of, portion, {"wanted": wanted, "examples": found.examples, "witnessed": witnessed})
+                kept = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
+                self.record.keep(kept_as, portion, name, kept)
         return whole
 
     def look_behind(self, law: Law, trial: Trial) -> Search:

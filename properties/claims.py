@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, get_args
 
 from oracle.program import AVERAGINGS, DIVISORS, UNUSED
 
@@ -19,6 +20,18 @@ SLICES = ("buckets", "units")
 MOVES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
 # A narrower one rounds values that the other laws know to the bit.
 WIRES = ("float32", "float64")
+# What the others are one of, or some of; what is not claimed, as None, is the default.
+_CHOICES = {
+    "averaging": AVERAGINGS,
+    "buffers": BUFFERS,
+    "collectives": COLLECTIVES,
+    "joins": DIVISORS,
+    "reentrant": REENTRANT,
+    "slices": SLICES,
+    "unused": UNUSED,
+    "wire": WIRES,
+}
+_WORDS: dict[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
 
 
 @dataclass(frozen=True)
@@ -66,36 +79,34 @@ class Claims:
     averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
 
     def __post_init__(self) -> None:
-        if self.averaging not in AVERAGINGS:
-            raise ValueError(f"claims: averaging is one of {', '.join(map(repr, AVERAGINGS))}, not {self.averaging!r}")
-        if not isinstance(self.collectives, tuple) or not set(self.collectives) <= set(COLLECTIVES):
-            known = ", ".join(map(repr, COLLECTIVES))
-            raise ValueError(f"claims: collectives is a tuple of some of {known}, not {self.collectives!r}")
-        if not isinstance(self.joins, tuple) or not set(self.joins) <= set(DIVISORS):
-            known = ", ".join(map(repr, DIVISORS))
-            raise ValueError(f"claims: joins is a tuple of some of {known}, not {self.joins!r}")
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), get_args(field.type) or (field.type,)
+            if field.type in _WORDS and type(value) not in kinds:
+                raise ValueError(f"claims: {field.name} is {_WORDS[field.type]}, not {shown(value)}")
+        for name, choices in _CHOICES.items():
+            value, known = getattr(self, name), ", ".join(map(repr, choices))
+            if getattr(Claims, name) == () and not (type(value) is tuple and all(each in choices for each in value)):
+                raise ValueError(f"claims: {name} is a tuple of some of {known}, not {shown(value)}")
+            if getattr(Claims, name) != () and value not in (getattr(Claims, name), *choices):
+                none = "None or " if getattr(Claims, name) is None else ""
+                raise ValueError(f"claims: {name} is {none}one of {known}, not {shown(value)}")
         if self.differentiable and not self.collectives:
             raise ValueError("claims: differentiable goes with collectives")
         if self.most_ranks < 1:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
-        if self.unused not in (None, *UNUSED):
-            raise ValueError(f"claims: unused is None or one of {', '.join(map(repr, UNUSED))}, not {self.unused!r}")
-        if self.buffers not in (None, *BUFFERS):
-            raise ValueError(f"claims: buffers is None or one of {', '.join(map(repr, BUFFERS))}, not {self.buffers!r}")
-        if self.reentrant not in (None, *REENTRANT):
-            known = ", ".join(map(repr, REENTRANT))
-            raise ValueError(f"claims: reentrant is None or one of {known}, not {self.reentrant!r}")
-        if self.slices not in (None, *SLICES):
-            raise ValueError(f"claims: slices is None or one of {', '.join(map(repr, SLICES))}, not {self.slices!r}")
-        if self.slices is not None and not (self.lean and self.stage):
-            raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
-        if self.wire not in (None, *WIRES):
-            raise ValueError(f"claims: wire is None or one of {', '.join(map(repr, WIRES))}, not {self.wire!r}")
-        if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
-            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
-            raise ValueError(f"claims: moves is None, {known}, not {self.moves!r} at stage {self.stage}")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
+        if self.slices is not None and not (self.lean and self.stage):
+            raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
+        if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
+            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
+            raise ValueError(f"claims: moves is None, {known}, not {shown(self.moves)} at stage {self.stage}")
+
+
+def shown(value: object) -> str:
+    """A value in an error message: on one line, however long it is."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 100 else f"{words[:97]}..."
 
 
 def read_claims(
@@ -109,19 +120,24 @@ def read_claims(
 
     Raises ValueError for a claim that does not exist or cannot be.
     """
+    if declared is not None and not isinstance(declared, Mapping):
+        raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {shown(declared)}')
     known = [field.name for field in fields(Claims)]
     for name in declared or {}:
         if name not in known:
-            raise ValueError(f"claims: there is no claim {name!r}; there are {', '.join(known)}")
-    if (declared or {}).get("accumulation") and has_no_sync is False:
+            close = " or ".join(map(repr, get_close_matches(str(name), known)))
+            meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
+            raise ValueError(f"claims: there is no claim {name!r}; {meant}")
+    claims = Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})
+    if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
-    if set((declared or {}).get("joins", ())) & set(DIVISORS) and has_join is False:
+    if claims.joins and has_join is False:
         raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
-    if (declared or {}).get("bucket_cap") and not takes_cap:
+    if claims.bucket_cap and not takes_cap:
         raise ValueError(
             "claims: bucket_cap needs a constructor argument "
             "bucket_cap_mb, bucket_size_mb, bucket_cap_bytes or bucket_bytes"
         )
-    if (declared or {}).get("replaces") and makes_optimizer:
+    if claims.replaces and makes_optimizer:
         raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
-    return Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})
+    return claims

@@ -1,11 +1,11 @@
 """What ships with Lockstep to be held against the laws, and how any implementation is looked up by name."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from properties.claims import Claims, read_claims
+from properties.claims import Claims, read_claims, shown
 from worlds.contract import Job, World
 
 CORRECT = (
@@ -80,13 +80,32 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
         (report,) = world.run(Job("properties.rank:describe", json.dumps(name), 1))
         if report.error is not None or report.result is None:
             assert report.error is not None
-            message = report.error.message.removeprefix("NotFound: ")
+            message = " ".join(report.error.message.removeprefix("NotFound: ").split())
+            printed = [line.strip() for line in report.error.details.splitlines() if line.strip()]
+            if report.error.kind == "died" and printed:
+                message += f"; its output ends with {shown(printed[-1])}"
             raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
         try:
             found.append(described(name, report.result))
         except (TypeError, ValueError) as error:
             raise Unusable(f"--impl {name}: {error}") from None
     return found
+
+
+def try_out(found: Iterable[Implementation], world: World) -> None:
+    """Constructs each once, on one rank: what cannot even be called would break every law, and each in as many words.
+
+    Raises Unusable. The world begins afresh after it.
+    """
+    try:
+        for each in found:
+            if not (each.claims.kernels or each.claims.collectives):
+                asked = {"implementation": each.name, "accumulates": each.claims.accumulation}
+                (report,) = world.run(Job("properties.rank:try_out", json.dumps(asked), 1))
+                if report.result is not None and report.result["wrong"]:
+                    raise Unusable(f"--impl {each.name}: {report.result['wrong']}")
+    finally:
+        world.close()
 
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from oracle.fingerprint import by_forward
+from oracle.fingerprint import by_forward, initial_parameters
 from oracle.program import (
     Backward,
     Clip,
@@ -22,6 +22,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Parameter,
     Raise,
     Replace,
     SaveAndLoad,
@@ -33,7 +34,7 @@ from oracle.program import (
 )
 from properties import adapter, checkpoint
 from properties.part import Part
-from properties.probes import CallersError, to_numpy
+from properties.probes import CallersError, Probe, to_numpy
 from properties.wrapped import Wrapped
 
 
@@ -254,3 +255,14 @@ class Rank(Wrapped):
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """What can be told of an implementation (see `adapter.describe`); ``payload`` is its name."""
     return adapter.describe(json.loads(payload))
+
+
+def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What is ``wrong`` with how an implementation is to be called (see `adapter.wrong_call`)."""
+    asked = json.loads(payload)
+    scenario = Scenario(1, (Parameter((1,)),), (Backward(((0,),)), Finish()))
+    probe = Probe(scenario, initial_parameters(scenario, rank), rank)
+    try:
+        return {"wrong": adapter.wrong_call(asked["implementation"], probe, scenario, asked["accumulates"])}
+    except Exception:  # its own: the laws say what it is worth
+        return {"wrong": ""}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from properties.claims import Claims, read_claims
-from properties.implementations import Unusable, look_up
+from properties.implementations import KERNELS, WRAPPERS, Unusable, look_up, try_out
 from worlds.contract import World
 from worlds.tests.outcomes import gone
 from worlds.tests.users import marked
@@ -30,6 +30,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no module": (":Naive", "write package.module:attribute or path/to/file.py:attribute"),
     "no file": ("not/there.py:Found", "there is no such file"),
     "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, accumulation"),
+    "claims in a list": (f"{USER}:ClaimsInAList", 'claims is a dict, such as {"unused": "zero"}, not [\'unused\']'),
+    "a text of claims": (f"{USER}:ClaimsInAText", 'claims is a dict, such as {"unused": "zero"}, not \'unused\''),
+    "a number of claims": (f"{USER}:ClaimsFive", 'claims is a dict, such as {"unused": "zero"}, not 5'),
+    "claims a function": (
+        f"{USER}:ClaimsAFunction",
+        "claims: joins is a plain value of Python's, not <function bare",
+    ),
 }
 
 
@@ -42,11 +49,38 @@ def test_what_cannot_be_put_under_test_is_refused_in_one_line_that_names_it(sim:
     assert "\n" not in str(refused.value)
 
 
+MISCALLED = {
+    "NeedsAGroup": "it is called as NeedsAGroup(module), and NeedsAGroup.__init__() missing 1 required positional "
+    "argument: 'group'; name a function that takes the module and fills in the rest",
+    "TakesNothing": "it is called as TakesNothing(module), and TakesNothing() takes no arguments",
+    "NeedsBoth": "it is called as NeedsBoth(module, bucket_cap_mb=25), and NeedsBoth.__init__() missing 1 required",
+    "gives_nothing": "gives_nothing(module) gives None, which cannot be called",
+    "gives_a_list": "gives_a_list(module) gives [Probe(",
+    "SetsNoSync": "accumulation needs a method no_sync, and that of SetsNoSync(module) is True",
+    "makes_no_sync": "accumulation needs a method no_sync, and that of makes_no_sync(module) is None",
+}
+
+
+@pytest.mark.parametrize("name", MISCALLED)
+def test_what_cannot_be_called_as_it_is_to_be_is_refused_in_one_line(sim: World, name: str) -> None:
+    with pytest.raises(Unusable, match=re.escape(f"--impl {USER}:{name}: ")) as refused:
+        try_out(look_up([f"{USER}:{name}"], sim), sim)
+    assert MISCALLED[name] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_fails_otherwise_or_describes_itself_oddly_is_left_to_the_laws(sim: World) -> None:
+    names = ("RefusesToBeBuilt", "RaisesATypeError", "fills_in", "bare", "WaitsForNobody", "LentParameters")
+    try_out(look_up([*(f"{USER}:{name}" for name in names), *KERNELS, *WRAPPERS], sim), sim)
+
+
 FILES = {
     "raises": ("raise OSError('no such driver')", "OSError: no such driver"),
     "imports": ("import nothing_like_it", "No module named 'nothing_like_it'"),
     "exits": ("raise SystemExit(4)", "SystemExit: 4"),
-    "garbled": ("def broken(:", "SyntaxError"),
+    "garbled": ("x = 1\ndef broken(:", "somebodys_garbled.py, line 2)"),
+    "says more": ("raise OSError('no such driver\\n  here')", "OSError: no such driver here"),
+    "ends at once": ("import os\nprint('no license')\nos._exit(3)", "code 3; its output ends with 'no license'"),
 }
 
 
@@ -82,12 +116,33 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"joins": ("world size",)}, "joins needs a method join"),
         ({"joins": ("the moon",)}, "joins is a tuple of some of 'world size', 'remaining ranks', not ('the moon',)"),
         ({"bucket_cap": True}, "bucket_cap needs a constructor argument"),
-        ({"hook_orders": True}, "there is no claim 'hook_orders'"),
+        ({"hook_orders": True}, "there is no claim 'hook_orders'; did you mean 'hook_order'?"),
+        ({"buffer": "each"}, "there is no claim 'buffer'; did you mean 'buffers'?"),
+        ({3: True}, "there is no claim 3; there are hook_order, accumulation"),
+        ({"several_dtypes": "no"}, "several_dtypes is True or False, not 'no'"),
+        ({"accumulation": "no"}, "accumulation is True or False, not 'no'"),
+        ({"lean": "x"}, "lean is True or False, not 'x'"),
+        ({"hook_order": None}, "hook_order is True or False, not None"),
+        ({"bucket_cap": 0}, "bucket_cap is True or False, not 0"),
+        ({"stage": True}, "stage is None or a whole number, not True"),
+        ({"stage": 1.0}, "stage is None or a whole number, not 1.0"),
+        ({"stage": 4}, "stage is None or a ZeRO stage from 0 to 3, not 4"),
+        ({"most_ranks": 2.5}, "most_ranks is a whole number, not 2.5"),
+        ({"most_ranks": "4"}, "most_ranks is a whole number, not '4'"),
+        ({"most_ranks": 0}, "most_ranks is at least 1, not 0"),
+        ({"joins": 5}, "joins is a tuple of some of 'world size', 'remaining ranks', not 5"),
+        ({"joins": "world size"}, "joins is a tuple of some of 'world size', 'remaining ranks', not 'world size'"),
+        ({"collectives": ([],)}, "collectives is a tuple of some of 'all_reduce', 'broadcast', "),
+        ({"wire": ["float32"]}, "wire is None or one of 'float32', 'float64', not ['float32']"),
+        ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
+        ({"unused": "x" * 1000}, "not 'xxx"),
     ],
 )
 def test_a_claim_that_cannot_be_is_refused(declared: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
         read_claims(declared, has_no_sync=False, takes_cap=False)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
 
 
 def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:

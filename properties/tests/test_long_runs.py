@@ -1,6 +1,7 @@
 """A long run says how far it is, is split into parts, and goes on where it was stopped."""
 
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,13 @@ from properties.law import Law, law_of
 from properties.profiles import LONG, examples, run_seed
 from properties.record import Record
 from properties.selection import part
+from properties.sources import sources
 from properties.trial import Trial
 from worlds.contract import World
+from worlds.sim.world import SimWorld
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+NAIVE = "impls.naive:NaiveAccumulation"
 PORTION = 20
 
 
@@ -35,7 +39,7 @@ def naive(sim: World, monkeypatch: pytest.MonkeyPatch) -> Trial:
     monkeypatch.setattr(budgets, "PORTION", PORTION)
     monkeypatch.setattr(budgets, "settings", lambda: settings(max_examples=50, database=None))
     monkeypatch.setattr(budgets, "examples_of_a_law", lambda real, implementations, slow: 50)
-    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    (implementation,) = look_up([NAIVE], sim)
     return Trial(implementation, sim)
 
 
@@ -79,6 +83,100 @@ def test_what_has_passed_to_its_end_is_not_run_again(naive: Trial, tmp_path: Pat
     assert max(Counter(map(repr, seen)).values()) <= 3  # the smallest ones may come in each of the three portions
 
 
+RIGHT = """
+import contextlib
+from torch import distributed as dist
+
+class Mine:
+    claims = {"accumulation": False}
+
+    def __init__(self, module):
+        self.module = module
+        for parameter in module.parameters():
+            dist.broadcast(parameter.data, src=0)
+
+    def __call__(self, *inputs):
+        return self.module(*inputs)
+
+    def finish_gradient_synchronization(self):
+        from mean import divide
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                divide(parameter.grad)
+"""
+DIVIDES = "import torch\n\ndef divide(gradient):\n    gradient /= torch.distributed.get_world_size()\n"
+CHANGES = {
+    "its file": ("mine.py", RIGHT.replace("divide(parameter.grad)", "pass")),
+    "what it imports": ("mean.py", "def divide(gradient): ...\n"),
+    "its claims": ("mine.py", RIGHT.replace("False}", 'False, "evaluates": False}')),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_has_changed_since_it_passed_is_run_again(
+    naive: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(RIGHT)
+    (tmp_path / "mean.py").write_text(DIVIDES)
+
+    def spend() -> tuple[list[Scenario], bool]:
+        seen, kept = list[Scenario](), record(tmp_path / "record")
+        name = f"{tmp_path / 'mine.py'}:Mine"
+        kept.sources(name)
+        world = SimWorld()
+        try:
+            (mine,) = look_up([name], world)
+            return seen, bool(Budget("7", kept).spend(checking(seen), Trial(mine, world)).failures)
+        finally:
+            world.close()
+
+    seen, failed = spend()
+    assert seen
+    assert not failed
+    assert spend() == ([], False)
+    file, text = CHANGES[what]
+    (tmp_path / file).write_text(text)
+    seen, failed = spend()
+    assert seen
+    assert failed == (what != "its claims")
+
+
+def test_what_is_changed_while_it_is_run_is_not_kept(tmp_path: Path) -> None:
+    file, kept = tmp_path / "mine.py", record(tmp_path / "record")
+    file.write_text(RIGHT)
+    kept.sources(f"{file}:Mine")
+    file.write_text(CHANGES["its file"][1])
+    kept.keep("a law", 0, f"{file}:Mine", {"wanted": 1})
+    assert len((tmp_path / "record" / "record.jsonl").read_text().splitlines()) == 1
+
+
+def test_sources_are_those_of_the_user_s_own_tree_as_far_as_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "__init__": "",
+        "wrapper": "import torch, impls.naive\nfrom . import parts\nfrom .deep.er import Some\nraise OSError",
+        "parts": "import my_package.lonely as only",
+        "lonely": "def broken(:",
+        "unused": "",
+        "deep/__init__": "from ..nowhere import found",
+        "deep/er": "from .. import parts, wrapper",
+    }
+    for module, text in texts.items():
+        file = tmp_path / "my_package" / f"{module}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found = sources("my_package.wrapper:Mine")
+    expected = ("", ".wrapper", ".parts", ".lonely", ".deep", ".deep.er")
+    assert set(found) == {f"my_package{module}" for module in expected}
+    assert "my_package" not in sys.modules
+    assert sources("nowhere.to_be:Found") == sources("impls.naive:NaiveAccumulation") == {}
+    assert set(sources("hypothesis.control:target")) > {"hypothesis", "hypothesis.control"}
+
+
 def test_what_fails_is_not_kept_and_fails_again(sim: World, naive: Trial, tmp_path: Path) -> None:
     (wrong,) = look_up(["impls.hook:HookDataParallel"], sim)
     for _ in range(2):
@@ -88,13 +186,13 @@ def test_what_fails_is_not_kept_and_fails_again(sim: World, naive: Trial, tmp_pa
 
 
 def test_a_line_cut_off_by_the_end_of_a_process_is_run_again(tmp_path: Path) -> None:
-    record(tmp_path).keep("a law", 0, {"wanted": 1})
+    record(tmp_path).keep("a law", 0, NAIVE, {"wanted": 1})
     file = tmp_path / "record.jsonl"
     file.write_text(file.read_text() + '{"of": "a law", "por')
     again = record(tmp_path)
-    assert again.done("a law", 0)
-    again.keep("a law", 1, {"wanted": 1})
-    assert record(tmp_path).done("a law", 1)
+    assert again.done("a law", 0, NAIVE)
+    again.keep("a law", 1, NAIVE, {"wanted": 1})
+    assert record(tmp_path).done("a law", 1, NAIVE)
 
 
 def test_a_record_has_one_seed_and_is_lockstep_s_own(tmp_path: Path) -> None:
@@ -120,6 +218,13 @@ def test_a_profile_that_is_not_there_and_a_record_that_cannot_be_are_told_in_one
     (tmp_path / "file").touch()
     with pytest.raises(Unusable, match=r"--record .*: (File exists|Not a directory): .*; name a folder to write to"):
         Record(tmp_path / "file" / "folder")
+    with pytest.raises(Unusable, match=r"--record /proc/self/fdinfo: .*: .*record.jsonl; name a folder to write to"):
+        Record(Path("/proc/self/fdinfo")).begin(None)  # nobody may write there
+    (tmp_path / "record.jsonl").write_bytes(b"{\xff")
+    with pytest.raises(
+        Unusable, match=r"--record .*: byte 1 of record.jsonl is 0xff, which is no UTF-8; name a folder"
+    ):
+        Record(tmp_path)
 
 
 def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> None:

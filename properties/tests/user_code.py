@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -64,9 +65,27 @@ class ReducesEachGradient(nn.Module):
 class ClaimsTheImpossible:
     """Claims something that there is no word for."""
 
-    claims = {"magic": True}
+    claims: Any = {"magic": True}
 
     def __init__(self, module: nn.Module) -> None: ...
+
+
+class ClaimsInAList(ClaimsTheImpossible):
+    """Claims that have no values; the next are as wrong."""
+
+    claims = ["unused"]
+
+
+class ClaimsInAText(ClaimsTheImpossible):
+    claims = "unused"
+
+
+class ClaimsFive(ClaimsTheImpossible):
+    claims = 5
+
+
+class ClaimsAFunction(ClaimsTheImpossible):
+    claims = {"joins": bare}
 
 
 class RefusesToBeBuilt:
@@ -74,6 +93,56 @@ class RefusesToBeBuilt:
 
     def __init__(self, module: nn.Module) -> None:
         raise RuntimeError("this wrapper needs a GPU")
+
+
+class NeedsAGroup:
+    """Cannot be called with the module alone; nor can the next ones."""
+
+    def __init__(self, module: nn.Module, group: object) -> None: ...
+
+
+class TakesNothing: ...
+
+
+class NeedsBoth:
+    """A cap, which it is given, and something else."""
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float, *, group: object) -> None: ...
+
+
+def gives_nothing(module: nn.Module) -> None:
+    """Forgets to return what it makes."""
+
+
+def gives_a_list(module: nn.Module) -> list[nn.Module]:
+    """Nothing that could be called."""
+    return [module]
+
+
+class SetsNoSync(NeverSynchronizes):
+    no_sync: Any = True
+
+
+def makes_no_sync(module: nn.Module) -> nn.Module:
+    """Claims for what it makes that there is a `no_sync`."""
+    return module
+
+
+makes_no_sync.claims = {"accumulation": True}  # type: ignore[attr-defined]
+
+
+class RaisesATypeError:
+    """Its own, and only on one rank."""
+
+    def __init__(self, module: nn.Module, *, group: object = None) -> None:
+        if torch.distributed.get_world_size() == 1:
+            raise TypeError("one rank is too few")
+
+
+@functools.wraps(NeedsAGroup)
+def fills_in(module: nn.Module) -> nn.Module:
+    """Says that it needs what it gives itself."""
+    return module
 
 
 class WaitsForNobody(nn.Module):
