@@ -237,7 +237,8 @@ class StepOffByOne(Kernels):
     """Corrects the bias of the step after."""
 
     @staticmethod
-    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, **named):
+    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, lr, betas, eps, weight_decay):
+        named = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         steps.adamw_step(param, master, grad, exp_avg, exp_avg_sq, step=step + 1, **named)
 
 
@@ -245,9 +246,10 @@ class ParameterUpdatedApart(Kernels):
     """Steps the 16-bit parameter itself instead of rounding the master."""
 
     @staticmethod
-    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, coefficient=None, **named):
+    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, momentum=0.0, weight_decay=0.0, first=False):
         before = master.clone()
-        steps.sgd_step(param, master, grad, momentum_buffer, lr=lr, coefficient=coefficient, **named)
+        named = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "first": first}
+        steps.sgd_step(param, master, grad, momentum_buffer, **named)
         param.copy_(before.to(param.dtype) - (before - master).to(param.dtype))
 
 

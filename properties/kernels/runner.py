@@ -112,7 +112,8 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     for t in range(1, steps + 1):
         grad = _placed(Tensor((count,), request["grad"], t, seed=10 + t).to_json(), request["kind"], device)
         grads.append(grad)
-        named = {**request["settings"], **({"step": t} if request["function"] == "adamw_step" else {"first": t == 1})}
+        counts = {"step": t, "first": t == 1}
+        named = {**request["settings"], **{name: counts[name] for name in request["counted"]}}
         if coefficient is not None:
             named["coefficient"] = torch.tensor(coefficient, dtype=torch.float32, device=device)
         for begin, end in itertools.pairwise(bounds):

@@ -1,6 +1,6 @@
 """Fused optimizer steps on a shard: what is drawn, and what they must give."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,10 @@ OPTIMIZERS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut."""
+    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut.
+
+    ``lacking``: settings for which there is no argument, and which are then 0.
+    """
 
     count: int
     param: str = "bfloat16"
@@ -33,6 +36,7 @@ class Shard:
     settings: int = 0
     cuts: tuple[int, ...] = ()
     coefficient: float | None = None
+    lacking: tuple[str, ...] = ()
 
 
 @st.composite
@@ -50,24 +54,38 @@ def shards(draw: st.DrawFn) -> Shard:
     )
 
 
+def optimizer_of(shard: Shard, function: str) -> Any:
+    """The optimizer with the shard's settings."""
+    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    return replace(optimizer, **dict.fromkeys(shard.lacking, 0.0))
+
+
+def claimed(kernels: Kernels, shard: Shard, function: str) -> Shard:
+    """The shard without what the function has no argument for."""
+    takes, optimizer = kernels.functions[function], OPTIMIZERS[shard.settings][function]
+    lacking = tuple(x for x in ("momentum", "weight_decay") if hasattr(optimizer, x) and x not in takes)
+    return replace(shard, lacking=lacking, coefficient=shard.coefficient if "coefficient" in takes else None)
+
+
 def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
     """param, master and the optimizer's state, as bytes."""
-    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    shard, takes = claimed(kernels, shard, function), kernels.functions[function]
+    optimizer = optimizer_of(shard, function)
     if isinstance(optimizer, SGD):
-        settings: dict[str, Any] = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
-        settings["momentum"] = optimizer.momentum
-        states, zeroed = ["momentum_buffer"] if optimizer.momentum else [], []
+        named, states = ["lr", "momentum", "weight_decay"], ["momentum_buffer"] if optimizer.momentum else []
     else:
-        settings = {"lr": optimizer.lr, "betas": optimizer.betas, "eps": optimizer.eps}
-        settings["weight_decay"] = optimizer.weight_decay
-        states = zeroed = ["exp_avg", "exp_avg_sq"]
+        named, states = ["lr", "betas", "eps", "weight_decay"], ["exp_avg", "exp_avg_sq"]
+    settings = {name: getattr(optimizer, name) for name in named if name in takes}
+    if not states and "momentum_buffer" in takes:
+        settings["momentum_buffer"] = None
     return kernels.run(
         "step",
         function=function,
         count=shard.count,
         steps=shard.steps,
         states=states,
-        zeroed=zeroed,
+        zeroed=[] if "first" in takes else states,  # poison where the kernel is told that there is nothing yet
+        counted=[name for name in ("step", "first") if name in takes],
         param=shard.param,
         grad=shard.grad,
         kind="general",
@@ -79,6 +97,7 @@ def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
 
 def check(kernels: Kernels, shard: Shard, function: str) -> None:
     """AssertionError where a result is outside its enclosure, or the parameter is not the master, rounded."""
+    shard = claimed(kernels, shard, function)
     param, *found = run(kernels, shard, function)
     master, *states = (np.frombuffer(x.tobytes(), np.float32) for x in found)
     must_equal([param], [round_array(master, shard.param)])
@@ -96,6 +115,13 @@ def check(kernels: Kernels, shard: Shard, function: str) -> None:
             raise AssertionError(f"{name}[{first}] is {actual[first]!r}, and must lie in {limits}")
 
 
+def check_pieces(kernels: Kernels, shard: Shard, function: str) -> None:
+    """AssertionError where steps on the pieces between the cuts are not the step on the whole, bit for bit."""
+    whole, pieces = (run(kernels, replace(shard, cuts=cuts), function) for cuts in ((), shard.cuts))
+    if any(x.tobytes() != y.tobytes() for x, y in zip(whole, pieces, strict=True)):
+        raise AssertionError(f"{function} on pieces cut at {shard.cuts} is not the step on the whole")
+
+
 def gradient(shard: Shard, t: int) -> Array:
     """The gradient of step t, scaled by the coefficient, which float64 holds."""
     scale = 1.0 if shard.coefficient is None else np.float32(shard.coefficient)
@@ -104,7 +130,7 @@ def gradient(shard: Shard, t: int) -> Array:
 
 def enclose(shard: Shard, function: str) -> tuple[Interval, Any]:
     """The master and the state after all steps, for every known form of the optimizer."""
-    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    optimizer = optimizer_of(shard, function)
     value = Interval.point(elements("general", shard.count, "float32", 1))
     zero = Interval.point(np.zeros(shard.count))
     state: Any = SGDState() if isinstance(optimizer, SGD) else AdamState(zero, zero)

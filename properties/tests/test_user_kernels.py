@@ -4,6 +4,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from properties import test_kernels as laws
+from properties.kernels.held import look_up_kernels
+from worlds.contract import World
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,3 +29,18 @@ def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
     assert verdicts["P17 pack casts and scales with one rounding"] == "not claimed on one process"
     assert verdicts["P4 replicas are bitwise equal after construction and after every step"] == "not claimed"
     assert ran.returncode == 1
+
+
+def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
+    name = "properties.tests.user_kernels:FewArguments"
+    kernels = look_up_kernels(name, sim)
+    held = []
+    for law in vars(laws).values():
+        if hasattr(law, "kernel_law"):
+            filed: dict[str, Any] = {}
+            law(kernels, lambda _, value, filed=filed: filed.update(value))
+            assert filed["verdict"] in ("holds", "not claimed")
+            held += [filed["law"]] if filed["verdict"] == "holds" else []
+    assert "a fused step of sgd is inside its enclosure" in held
+    assert "a step of adamw on pieces of a shard is the step on the whole" in held
+    assert len(held) == 11
