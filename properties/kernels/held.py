@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pytest
@@ -46,6 +46,11 @@ class Kernels:
             raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
         out: list[Array] = report.result["out"]
         return out
+
+    def claimed(self, function: str, case: Case) -> Case:
+        """The case without a divisor, scale or coefficient for which the function has no argument."""
+        lacking = {"divisor", "scale", "coefficient"} - set(self.functions[function])
+        return replace(case, **{name: getattr(Case, name) for name in lacking})
 
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
         """`run` on a case."""

@@ -103,19 +103,17 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     names = ["master", *request["states"]]
     arrays = {name: _flat(count, "float32", offset, device) for offset, name in enumerate(names, start=1)}
     param = _flat(count, request["param"], 0, device)
-    arrays["master"].tensor.copy_(_numbers(request["kind"], count, "float32", 1).to(device))
+    arrays["master"].tensor.copy_(_numbers("general", count, "float32", 1).to(device))
     for name in request["zeroed"]:
         arrays[name].tensor.zero_()
     bounds = [0, *request["cuts"], count]
     function, grads = getattr(kernels, request["function"]), []
-    coefficient = request.get("coefficient")
     for t in range(1, steps + 1):
         grad = _placed(Tensor((count,), request["grad"], t, seed=10 + t).to_json(), request["kind"], device)
         grads.append(grad)
         counts = {"step": t, "first": t == 1}
         named = {**request["settings"], **{name: counts[name] for name in request["counted"]}}
-        if coefficient is not None:
-            named["coefficient"] = torch.tensor(coefficient, dtype=torch.float32, device=device)
+        named |= _scaling(request, device, ("coefficient",))
         for begin, end in itertools.pairwise(bounds):
             piece = [placed.tensor[begin:end] for placed in (param, arrays["master"], grad)]
             states = [arrays[name].tensor[begin:end] for name in request["states"]]

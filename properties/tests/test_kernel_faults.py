@@ -20,11 +20,23 @@ FAULTS = [
     ("SquaresIn16Bits", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
     ("SquaresOverflow", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
     ("AddsNorms", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    ("NormOfTheSum", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    ("NormUnscaled", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    ("NormByTheGreatest", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    ("NormOfNumbers", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    ("ClipsUnscaled", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
+    ("ClipsByPlainNorm", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
+    ("ClipsNanByOne", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
+    ("ClipsInfinityToZero", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
     ("ClipsBySum", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
     ("CountsReplicas", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
     ("StateInParamDtype", laws.test_a_fused_step_of_adamw_is_inside_its_enclosure),
     ("StepOffByOne", laws.test_a_fused_step_of_adamw_is_inside_its_enclosure),
     ("ParameterUpdatedApart", laws.test_a_fused_step_of_sgd_is_inside_its_enclosure),
+    ("SgdUnscaled", laws.test_a_fused_step_of_sgd_is_inside_its_enclosure),
+    ("AdamwUnscaled", laws.test_a_fused_step_of_adamw_is_inside_its_enclosure),
+    ("SgdSkipsNan", laws.test_a_fused_step_of_sgd_is_inside_its_enclosure),
+    ("AdamwClampsInfinity", laws.test_a_fused_step_of_adamw_is_inside_its_enclosure),
 ]
 
 
