@@ -14,7 +14,7 @@ from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
 from properties.matrix import PROPERTY
-from worlds.contract import Job, World
+from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
 INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
@@ -39,9 +39,7 @@ class Kernels:
             assert report.error is not None
             if device.choose() == "compiled":
                 self.world.close()  # a GPU's context does not survive a wrong access
-            raise AssertionError(
-                f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}"
-            )
+            raise AssertionError(f"{failed(operation, report.error)}\n{report.error.details[-1500:]}")
         if report.result["spilled"]:
             raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
         out: list[Array] = report.result["out"]
@@ -55,6 +53,14 @@ class Kernels:
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
         """`run` on a case."""
         return self.run(operation, **{**fields(case), **more})
+
+
+def failed(operation: str, error: RankError) -> str:
+    """In one line, what went wrong where a case ran; a kernel's call stands in the last note."""
+    (first, *_) = error.message.splitlines() or [""]
+    if error.kind == "raised" and error.notes:
+        return f"{error.notes[-1]} raised {first}"
+    return f"{operation}: {error.kind}: {first}"
 
 
 def look_up_kernels(name: str, world: World) -> Kernels:
@@ -104,12 +110,17 @@ def kernel_law(
             if lacking:
                 record_property(PROPERTY, {**filed, "verdict": "not claimed"})
                 return
-            verdict = "wrong"
+            verdict, message = "wrong", ""
             try:
                 hold(check, kernels, draws, always)
                 verdict = "holds"
+            except AssertionError as error:
+                drawn = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
+                message = "\n".join([f"{kernels.name}: {error}", *drawn])
             finally:
                 record_property(PROPERTY, {**filed, "verdict": verdict})
+            if message:
+                pytest.fail(message, pytrace=False)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
@@ -142,7 +153,7 @@ def hold(
         try:
             check(kernels, drawn)
         except AssertionError as error:
-            error.add_note(f"{kernels.name}: {drawn!r}")
+            error.add_note(f"On {drawn!r}")
             raise
 
     search = given(draws)(examine)

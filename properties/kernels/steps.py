@@ -122,10 +122,10 @@ def check(kernels: Kernels, shard: Shard, function: str) -> None:
         right = np.where(nan, np.isnan(actual), np.where(finite, bound.contains(actual), ~np.isfinite(actual)))
         if not right.all():
             first = int(np.flatnonzero(~right)[0])
-            limits = f"lie in [{bound.low[first]!r}, {bound.high[first]!r}]"
+            limits = f"lie in [{bound.low[first]}, {bound.high[first]}]"
             if not finite[first]:
                 limits = f"be {'nan' if nan[first] else 'infinite or nan'}: its gradients are {gradients[:, first]}"
-            raise AssertionError(f"{name}[{first}] is {actual[first]!r}, and must {limits}")
+            raise AssertionError(f"{name}[{first}] is {actual[first]}, and must {limits}")
 
 
 def check_pieces(kernels: Kernels, shard: Shard, function: str) -> None:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from properties import test_kernels as laws
 from properties.kernels.held import look_up_kernels
 from worlds.contract import World
@@ -44,3 +46,24 @@ def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
     assert "a fused step of sgd is inside its enclosure" in held
     assert "a step of adamw on pieces of a shard is the step on the whole" in held
     assert len(held) == 11
+
+
+def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
+    kernels = look_up_kernels("properties.tests.user_kernels:Raises", sim)
+    for law, words in (
+        (
+            laws.test_a_fused_step_of_sgd_is_inside_its_enclosure,
+            "sgd_step(param=bfloat16 (9,), master=float32 (9,), grad=float32 (9,), lr=0.125) "
+            "raised ValueError: no torch.float32",
+        ),
+        (
+            laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation,
+            "norm(tensors=[float32 (33,), float32 (3, 2)]) raised RuntimeError: device-side assert",
+        ),
+    ):
+        with pytest.raises(pytest.fail.Exception) as failure:
+            law(kernels, lambda *_: None)
+        first, *rest = str(failure.value).splitlines()
+        assert first == f"properties.tests.user_kernels:Raises: {words}"
+        assert "Traceback (most recent call last):" in rest
+        assert rest[-1].startswith("On ")

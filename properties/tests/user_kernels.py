@@ -73,3 +73,17 @@ class FewArguments:
         root = (exp_avg_sq.double().sqrt() / (1 - betas[1] ** step) ** 0.5).float() + eps
         master.addcdiv_(exp_avg, root, value=-lr / (1 - betas[0] ** step))
         param.copy_(master)
+
+
+class Raises:
+    """A step that fails, and a norm that fails in many words."""
+
+    claims = {"kernels": True}
+
+    @staticmethod
+    def norm(tensors: list[torch.Tensor], divisor: float = 1.0) -> torch.Tensor:
+        raise RuntimeError("device-side assert\ntriggered, say,\nby an index")
+
+    @staticmethod
+    def sgd_step(param: torch.Tensor, master: torch.Tensor, grad: torch.Tensor, *, lr: float) -> None:
+        raise ValueError(f"no {grad.dtype}")
