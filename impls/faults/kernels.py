@@ -120,6 +120,22 @@ class RoundsTwice(Kernels):
         packing.unpack(averaged, tensors)
 
 
+class UnpacksSums(Kernels):
+    """Has a divisor, and does not average."""
+
+    @staticmethod
+    def unpack(bucket, tensors, divisor=1.0):
+        packing.unpack(bucket, tensors)
+
+
+class ReciprocalAlone(Kernels):
+    """Has a divisor and nothing else, and multiplies by the rounded 1 / N."""
+
+    @staticmethod
+    def scale_(tensors, divisor):
+        scaling.scale_(tensors, 1.0, float(torch.tensor(1.0) / torch.tensor(divisor)))
+
+
 class Reciprocal(Kernels):
     """Multiplies by the rounded 1 / N."""
 

@@ -1,6 +1,7 @@
 """A call of a kernel, told in words where it raises: an error of Triton's alone seldom says what it was given."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ class Told:
         """The kernel."""
         function = getattr(self._kernels, name)
 
+        @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             try:
                 return function(*args, **named)

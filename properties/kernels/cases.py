@@ -173,4 +173,7 @@ CLIPS = (
     *((bucketed(Tensor((200,)), kind=kind, divisor=3.0), 0.5) for kind in ("huge", "tiny", "infinite", "nan")),
     (bucketed(Tensor((33,)), Tensor((9,), "bfloat16", seed=1), kind="general", divisor=2.0, scale=1 / 3), 0.5),
 )
-CASTS = tuple((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS)
+CASTS = (
+    *((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS),
+    (Tensor((0,), order=(0,), steps=(2,)), "distinct", "float32"),
+)

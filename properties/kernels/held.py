@@ -50,6 +50,13 @@ class Kernels:
         lacking = {"divisor", "scale", "coefficient"} - set(self.functions[function])
         return replace(case, **{name: getattr(Case, name) for name in lacking})
 
+    def claimed_of(self, function: str, case: Case, arguments: Sequence[str]) -> Case:
+        """The same; where one of these arguments is lacking, all dtypes are alike: nobody said that it casts."""
+        if not set(arguments) <= set(self.functions[function]):
+            alike = tuple(replace(tensor, dtype=case.bucket.dtype) for tensor in case.tensors)
+            case = replace(case, tensors=alike)
+        return self.claimed(function, case)
+
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
         """`run` on a case."""
         return self.run(operation, **{**fields(case), **more})
@@ -91,12 +98,14 @@ def plain(value: Any) -> Any:
 
 
 def kernel_law(
-    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = ()
+    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = (), some: bool = False
 ) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
 
-    ``always``: what is tried before anything is drawn, because few draws would hit it.
+    ``always``: what is tried before anything is drawn, because few draws would hit it; ``some``: one argument will do,
+    and the check leaves out the others (`Kernels.claimed`).
     """
+    enough = any if some else all
 
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
         def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
@@ -105,7 +114,7 @@ def kernel_law(
             lacking = [
                 function
                 for function, arguments in needs.items()
-                if function not in kernels.functions or not set(arguments) <= set(kernels.functions[function])
+                if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
             ]
             if lacking:
                 record_property(PROPERTY, {**filed, "verdict": "not claimed"})

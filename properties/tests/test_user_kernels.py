@@ -33,9 +33,9 @@ def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
     assert ran.returncode == 1
 
 
-def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
-    name = "properties.tests.user_kernels:FewArguments"
-    kernels = look_up_kernels(name, sim)
+def holding(name: str, world: World) -> list[str]:
+    """The laws that these kernels are held to, and keep."""
+    kernels = look_up_kernels(f"properties.tests.user_kernels:{name}", world)
     held = []
     for law in vars(laws).values():
         if hasattr(law, "kernel_law"):
@@ -43,9 +43,22 @@ def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
             law(kernels, lambda _, value, filed=filed: filed.update(value))
             assert filed["verdict"] in ("holds", "not claimed")
             held += [filed["law"]] if filed["verdict"] == "holds" else []
+    return held
+
+
+def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
+    held = holding("FewArguments", sim)
     assert "a fused step of sgd is inside its enclosure" in held
     assert "a step of adamw on pieces of a shard is the step on the whole" in held
     assert len(held) == 11
+
+
+def test_one_argument_of_several_is_held(sim: World) -> None:
+    held = holding("OneFactor", sim)
+    assert "pack casts and scales with one rounding" in held
+    assert "unpack averages and casts with one rounding" in held
+    assert "average scale and clip are one pass in place" in held
+    assert len(held) == 6
 
 
 def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:

@@ -75,6 +75,26 @@ class FewArguments:
         param.copy_(master)
 
 
+class OneFactor:
+    """Right kernels that multiply or divide by one thing, and leave every dtype as it is."""
+
+    claims = {"kernels": True}
+
+    @staticmethod
+    def pack(tensors: list[torch.Tensor], bucket: torch.Tensor, scale: float = 1.0) -> None:
+        if tensors:
+            SomeKernels.pack([tensor if scale == 1 else tensor * scale for tensor in tensors], bucket)
+
+    @staticmethod
+    def unpack(bucket: torch.Tensor, tensors: list[torch.Tensor], divisor: float) -> None:
+        SomeKernels.unpack(bucket if divisor == 1 else bucket / divisor, tensors)
+
+    @staticmethod
+    def scale_(tensors: list[torch.Tensor], coefficient: torch.Tensor) -> None:
+        for tensor in tensors:
+            tensor.copy_(tensor.float() * coefficient)
+
+
 class Raises:
     """A step that fails, and a norm that fails in many words."""
 
