@@ -5,12 +5,16 @@ rank, if only one without elements: step counts go on alike.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 State = dict[str, torch.Tensor]
+
+# What the kernels take of an optimizer's options.
+TAKEN = {torch.optim.AdamW: ("lr", "betas", "eps", "weight_decay"), torch.optim.SGD: ("lr", "momentum", "weight_decay")}
 
 
 class Pieces(Protocol):
@@ -28,7 +32,8 @@ class Pieces(Protocol):
 class ShardedOptimizer:
     """``groups``: as torch's, of whole parameters.
 
-    ``kernels``: None, mixed precision is stepped by the kernels on CUDA; True, everywhere; False, nowhere.
+    ``kernels``: None, mixed precision is stepped by the kernels on CUDA; True, everywhere; False, nowhere. Options that
+    they do not know are torch's own business.
     """
 
     def __init__(
@@ -80,9 +85,12 @@ class ShardedOptimizer:
         """Steps a master and its 16-bit parameter in one pass, where there is a kernel for it."""
         if not (values.is_cuda if self._kernels is None else self._kernels):
             return False
+        group = next(group for group in self.param_groups if any(each is master for each in group["params"]))
+        options = kernel_options(type(self.inner), group)
+        if options is None:
+            return False
         from impls.kernels import step as kernels  # Triton is imported by those who use it
 
-        group = next(group for group in self.param_groups if any(each is master for each in group["params"]))
         state, data = self.inner.state[master], master.data
         if isinstance(self.inner, torch.optim.AdamW):
             if not state:
@@ -90,18 +98,14 @@ class ShardedOptimizer:
                 state |= {name: torch.zeros_like(data) for name in ("exp_avg", "exp_avg_sq")}
             state["step"] += 1
             moments = (state["exp_avg"], state["exp_avg_sq"])
-            options = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             kernels.adamw_step(values, data, mean, *moments, step=int(state["step"]), **options)
-            return True
-        if isinstance(self.inner, torch.optim.SGD) and not (group["nesterov"] or group["dampening"]):
-            options = {name: group[name] for name in ("lr", "momentum", "weight_decay")}
+        else:
             first = group["momentum"] != 0 and state.get("momentum_buffer") is None
             if first:
                 state["momentum_buffer"] = torch.zeros_like(data)
             buffer = state["momentum_buffer"] if group["momentum"] else None
             kernels.sgd_step(values, data, mean, buffer, first=first, **options)
-            return True
-        return False
+        return True
 
     def state(self, parameter: nn.Parameter) -> State:
         """What is held for a parameter, in pieces; the step count is a number."""
@@ -120,3 +124,24 @@ class ShardedOptimizer:
         self.inner.state.pop(self._pieces[parameter], None)
         if held:
             self.inner.state[self._pieces[parameter]] = held
+
+
+def kernel_options(kind: Any, group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the kernels take of a group's options. None where one that they do not take is not as torch has it.
+
+    So an option that is new in torch is never ignored. A subclass may step otherwise, and an option that is a tensor
+    may lie on the device: neither is for the kernels.
+    """
+    if kind not in TAKEN:
+        return None
+    options = {name: group[name] for name in TAKEN[kind]}
+    others = {name: value for name, value in _defaults(kind).items() if name not in options}
+    numbers = [each for value in options.values() for each in (value if isinstance(value, tuple) else (value,))]
+    if any(isinstance(each, torch.Tensor) for each in numbers) or any(group[name] != others[name] for name in others):
+        return None
+    return options
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    return dict(kind([nn.Parameter(torch.empty(0))], lr=1.0).defaults)

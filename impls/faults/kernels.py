@@ -120,6 +120,22 @@ class RoundsTwice(Kernels):
         packing.unpack(averaged, tensors)
 
 
+class UnpacksSums(Kernels):
+    """Has a divisor, and does not average."""
+
+    @staticmethod
+    def unpack(bucket, tensors, divisor=1.0):
+        packing.unpack(bucket, tensors)
+
+
+class ReciprocalAlone(Kernels):
+    """Has a divisor and nothing else, and multiplies by the rounded 1 / N."""
+
+    @staticmethod
+    def scale_(tensors, divisor):
+        scaling.scale_(tensors, 1.0, float(torch.tensor(1.0) / torch.tensor(divisor)))
+
+
 class Reciprocal(Kernels):
     """Multiplies by the rounded 1 / N."""
 
@@ -200,6 +216,80 @@ class AddsNorms(Kernels):
         return sum((norms.norm([tensor]) for tensor in tensors), torch.zeros(()))
 
 
+class NormOfTheSum(Kernels):
+    """Takes the norm before the average, whatever the divisor."""
+
+    @staticmethod
+    def norm(tensors, divisor=1.0, scale=1.0):
+        return norms.norm(tensors, 1.0, scale)
+
+
+class NormUnscaled(Kernels):
+    """Takes the norm before the scale."""
+
+    @staticmethod
+    def norm(tensors, divisor=1.0, scale=1.0):
+        return norms.norm(tensors, divisor)
+
+
+class NormByTheGreatest(Kernels):
+    """Divides by the greatest element before it squares: NaN where that is infinite."""
+
+    @staticmethod
+    def norm(tensors):
+        greatest = torch.stack([torch.zeros(()), *(t.float().abs().max() for t in tensors if t.numel())]).max()
+        unit = torch.where(greatest == 0, 1.0, greatest)
+        return norms.norm([t.float() / unit for t in tensors]) * unit
+
+
+class NormOfNumbers(Kernels):
+    """Leaves out what is NaN, as a maximum on a GPU does: a gradient that is lost is clipped like any other."""
+
+    @staticmethod
+    def norm(tensors):
+        return norms.norm([torch.where(t.isnan(), torch.zeros_like(t), t) for t in tensors])
+
+
+class ClipsUnscaled(Kernels):
+    """Averages and clips without the scale."""
+
+    @staticmethod
+    def average_and_clip_(tensors, divisor, max_norm, scale=1.0):
+        return scaling.average_and_clip_(tensors, divisor, max_norm)
+
+
+class ClipsByPlainNorm(Kernels):
+    """Clips by a norm whose squares overflow: all becomes zero."""
+
+    @staticmethod
+    def average_and_clip_(tensors, divisor, max_norm):
+        scaling.scale_(tensors, divisor)
+        found = plain_norm([t.float() for t in tensors])
+        scaling.scale_(tensors, coefficient=torch.minimum(torch.ones(()), torch.tensor(max_norm) / (found + 1e-6)))
+        return found
+
+
+class ClipsNanByOne(Kernels):
+    """Takes the smaller of 1 and NaN to be 1, as fmin does: what is lost is not clipped, and the rest is stepped."""
+
+    @staticmethod
+    def average_and_clip_(tensors, divisor, max_norm):
+        found = norms.norm_and_coefficient(tensors, max_norm, divisor, 1.0)
+        scaling.scale_(tensors, divisor, coefficient=torch.fmin(found[1], torch.ones(())))
+        return found[0]
+
+
+class ClipsInfinityToZero(Kernels):
+    """Zeroes what is infinite too where the norm is: nobody learns of the overflow."""
+
+    @staticmethod
+    def average_and_clip_(tensors, divisor, max_norm):
+        found = scaling.average_and_clip_(tensors, divisor, max_norm)
+        for tensor in tensors if found.isinf() else ():
+            tensor.nan_to_num_(0.0)
+        return found
+
+
 class ClipsBySum(Kernels):
     """Clips by the norm before the average: that of the sum."""
 
@@ -237,7 +327,8 @@ class StepOffByOne(Kernels):
     """Corrects the bias of the step after."""
 
     @staticmethod
-    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, **named):
+    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, lr, betas, eps, weight_decay):
+        named = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         steps.adamw_step(param, master, grad, exp_avg, exp_avg_sq, step=step + 1, **named)
 
 
@@ -245,10 +336,48 @@ class ParameterUpdatedApart(Kernels):
     """Steps the 16-bit parameter itself instead of rounding the master."""
 
     @staticmethod
-    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, coefficient=None, **named):
+    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, momentum=0.0, weight_decay=0.0, first=False):
         before = master.clone()
-        steps.sgd_step(param, master, grad, momentum_buffer, lr=lr, coefficient=coefficient, **named)
+        named = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "first": first}
+        steps.sgd_step(param, master, grad, momentum_buffer, **named)
         param.copy_(before.to(param.dtype) - (before - master).to(param.dtype))
+
+
+class SgdUnscaled(Kernels):
+    """Steps without the scale."""
+
+    @staticmethod
+    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, momentum, weight_decay, first, scale=1.0):
+        named = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "first": first}
+        steps.sgd_step(param, master, grad, momentum_buffer, **named)
+
+
+class AdamwUnscaled(Kernels):
+    """The same in AdamW, whose parameters hardly show it."""
+
+    @staticmethod
+    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, lr, betas, eps, weight_decay, scale=1.0):
+        named = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        steps.adamw_step(param, master, grad, exp_avg, exp_avg_sq, step=step, **named)
+
+
+class SgdSkipsNan(Kernels):
+    """Takes what is NaN in a gradient for zero: training goes on, and nobody learns of it."""
+
+    @staticmethod
+    def sgd_step(param, master, grad, momentum_buffer=None, *, lr, momentum=0.0, weight_decay=0.0, first=False):
+        named = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "first": first}
+        steps.sgd_step(param, master, torch.where(grad.isnan(), 0, grad), momentum_buffer, **named)
+
+
+class AdamwClampsInfinity(Kernels):
+    """Takes an infinite gradient for the largest number of its dtype."""
+
+    @staticmethod
+    def adamw_step(param, master, grad, exp_avg, exp_avg_sq, *, step, lr, betas, eps, weight_decay):
+        named = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        largest = torch.finfo(grad.dtype).max
+        steps.adamw_step(param, master, grad.clamp(-largest, largest), exp_avg, exp_avg_sq, step=step, **named)
 
 
 # Seen in PTX, not in results.

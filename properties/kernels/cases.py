@@ -164,7 +164,16 @@ MIXED = (
 )
 NORMS = (
     *(bucketed(Tensor((33,), dtype), Tensor((3, 2), dtype, seed=1), kind="wide") for dtype in NUMBERS),
-    *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny")),
+    *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny", "infinite", "nan")),
+    bucketed(Tensor((200,)), divisor=3.0),
+    bucketed(Tensor((200,), "bfloat16"), Tensor((9,), "float16", seed=1), kind="wide", scale=1 / 3),
     bucketed(),
 )
-CASTS = tuple((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS)
+CLIPS = (
+    *((bucketed(Tensor((200,)), kind=kind, divisor=3.0), 0.5) for kind in ("huge", "tiny", "infinite", "nan")),
+    (bucketed(Tensor((33,)), Tensor((9,), "bfloat16", seed=1), kind="general", divisor=2.0, scale=1 / 3), 0.5),
+)
+CASTS = (
+    *((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS),
+    (Tensor((0,), order=(0,), steps=(2,)), "distinct", "float32"),
+)

@@ -58,6 +58,12 @@ def scaled(case: Case, coefficient: float | None) -> list[Array]:
     return [transformed(values(t, case.kind), t.dtype, case.divisor, case.scale, coefficient) for t in case.tensors]
 
 
+def averages(case: Case) -> Array:
+    """What a norm is taken of: all elements, averaged and scaled, in float32."""
+    parts = [transformed(values(t, case.kind), "float32", case.divisor, case.scale, None) for t in case.tensors]
+    return np.concatenate([np.zeros(0, np.float32), *parts])
+
+
 def norm_enclosure(numbers: Array) -> Enclosure:
     """Where the norm of float32 values may lie before its last rounding, in any order, fused or not, at any magnitude.
 
@@ -75,9 +81,10 @@ def norm_enclosure(numbers: Array) -> Enclosure:
 
 
 def coefficient_of(norm32: float, max_norm: float) -> float:
-    """min(1, RN(max_norm / RN(norm + 1e-6))) in float32."""
-    below = np.float32(norm32) + np.float32(1e-6)
-    return float(min(np.float32(1), np.float32(max_norm) / below))
+    """min(1, RN(max_norm / RN(norm + 1e-6))) in float32; NaN where the norm is, as in torch."""
+    with np.errstate(all="ignore"):
+        below = np.float32(norm32) + np.float32(1e-6)
+        return float(np.minimum(np.float32(1), np.float32(max_norm) / below))
 
 
 def same(actual: bytes, expected: Array, numbers: bool) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
 from properties.matrix import PROPERTY
-from worlds.contract import Job, World
+from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
 INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
@@ -39,17 +39,35 @@ class Kernels:
             assert report.error is not None
             if device.choose() == "compiled":
                 self.world.close()  # a GPU's context does not survive a wrong access
-            raise AssertionError(
-                f"{operation}: {report.error.kind}: {report.error.message}\n{report.error.details[-1500:]}"
-            )
+            raise AssertionError(f"{failed(operation, report.error)}\n{report.error.details[-1500:]}")
         if report.result["spilled"]:
             raise AssertionError(f"{operation} wrote {' and '.join(report.result['spilled'])}")
         out: list[Array] = report.result["out"]
         return out
 
+    def claimed(self, function: str, case: Case) -> Case:
+        """The case without a divisor, scale or coefficient for which the function has no argument."""
+        lacking = {"divisor", "scale", "coefficient"} - set(self.functions[function])
+        return replace(case, **{name: getattr(Case, name) for name in lacking})
+
+    def claimed_of(self, function: str, case: Case, arguments: Sequence[str]) -> Case:
+        """The same; where one of these arguments is lacking, all dtypes are alike: nobody said that it casts."""
+        if not set(arguments) <= set(self.functions[function]):
+            alike = tuple(replace(tensor, dtype=case.bucket.dtype) for tensor in case.tensors)
+            case = replace(case, tensors=alike)
+        return self.claimed(function, case)
+
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
         """`run` on a case."""
         return self.run(operation, **{**fields(case), **more})
+
+
+def failed(operation: str, error: RankError) -> str:
+    """In one line, what went wrong where a case ran; a kernel's call stands in the last note."""
+    (first, *_) = error.message.splitlines() or [""]
+    if error.kind == "raised" and error.notes:
+        return f"{error.notes[-1]} raised {first}"
+    return f"{operation}: {error.kind}: {first}"
 
 
 def look_up_kernels(name: str, world: World) -> Kernels:
@@ -80,12 +98,14 @@ def plain(value: Any) -> Any:
 
 
 def kernel_law(
-    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = ()
+    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = (), some: bool = False
 ) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
 
-    ``always``: what is tried before anything is drawn, because few draws would hit it.
+    ``always``: what is tried before anything is drawn, because few draws would hit it; ``some``: one argument will do,
+    and the check leaves out the others (`Kernels.claimed`).
     """
+    enough = any if some else all
 
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
         def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
@@ -94,17 +114,22 @@ def kernel_law(
             lacking = [
                 function
                 for function, arguments in needs.items()
-                if function not in kernels.functions or not set(arguments) <= set(kernels.functions[function])
+                if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
             ]
             if lacking:
                 record_property(PROPERTY, {**filed, "verdict": "not claimed"})
                 return
-            verdict = "wrong"
+            verdict, message = "wrong", ""
             try:
                 hold(check, kernels, draws, always)
                 verdict = "holds"
+            except AssertionError as error:
+                drawn = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
+                message = "\n".join([f"{kernels.name}: {error}", *drawn])
             finally:
                 record_property(PROPERTY, {**filed, "verdict": verdict})
+            if message:
+                pytest.fail(message, pytrace=False)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
@@ -137,7 +162,7 @@ def hold(
         try:
             check(kernels, drawn)
         except AssertionError as error:
-            error.add_note(f"{kernels.name}: {drawn!r}")
+            error.add_note(f"On {drawn!r}")
             raise
 
     search = given(draws)(examine)

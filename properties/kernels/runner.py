@@ -13,6 +13,7 @@ import torch
 
 from properties import adapter
 from properties.kernels.arena import Placed
+from properties.kernels.calls import Told
 from properties.kernels.cases import Tensor
 from properties.kernels.values import elements
 
@@ -34,7 +35,7 @@ def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """One call. Returns ``out``, the bytes of each result, and ``spilled``: where else something was written."""
     request = json.loads(payload)
-    kernels = adapter.find(request["implementation"])
+    kernels = Told(adapter.find(request["implementation"]))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return OPERATIONS[request["operation"]](kernels, request, device)
 
@@ -42,7 +43,7 @@ def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 def pack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """Sources into a bucket that is poison before."""
     sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
-    kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(request, device))
+    kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(kernels.pack, request, device))
     return {"out": [bucket.bits()], "spilled": _spilled([bucket], sources)}
 
 
@@ -50,7 +51,7 @@ def unpack(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """A bucket into tensors that are poison before."""
     bucket = _placed(request["bucket"], request["kind"], device)
     targets = [_placed(spec, None, device) for spec in request["tensors"]]
-    kernels.unpack(bucket.tensor, [target.tensor for target in targets], **_scaling(request, device))
+    kernels.unpack(bucket.tensor, [target.tensor for target in targets], **_scaling(kernels.unpack, request, device))
     return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, [bucket])}
 
 
@@ -58,15 +59,15 @@ def round_trip(kernels: Any, request: Request, device: str) -> Mapping[str, Any]
     """Packed, and unpacked into poison."""
     sources, bucket = _sources(request, device), _placed(request["bucket"], None, device)
     targets = [_placed(spec, None, device) for spec in request["tensors"]]
-    kernels.pack([source.tensor for source in sources], bucket.tensor)
-    kernels.unpack(bucket.tensor, [target.tensor for target in targets])
+    kernels.pack([source.tensor for source in sources], bucket.tensor, **_scaling(kernels.pack, {}, device))
+    kernels.unpack(bucket.tensor, [target.tensor for target in targets], **_scaling(kernels.unpack, {}, device))
     return {"out": [target.bits() for target in targets], "spilled": _spilled([*targets, bucket], sources)}
 
 
 def scale_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """In place."""
     targets = _sources(request, device)
-    kernels.scale_([target.tensor for target in targets], **_scaling(request, device))
+    kernels.scale_([target.tensor for target in targets], **_scaling(kernels.scale_, request, device))
     return {"out": [target.bits() for target in targets], "spilled": _spilled(targets, [])}
 
 
@@ -74,14 +75,15 @@ def cast(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """One tensor into another dtype."""
     (source,) = _sources(request, device)
     out = kernels.cast(source.tensor, getattr(torch, request["dtype"]))
-    flat = out.contiguous().view(-1).view(torch.uint8).cpu().numpy()
-    return {"out": [flat], "spilled": _spilled([], [source]), "shape": tuple(out.shape)}
+    flat = torch.empty(out.numel(), dtype=out.dtype)  # a view will not do: without elements, any strides count as dense
+    flat.view(out.shape).copy_(out)
+    return {"out": [flat.view(torch.uint8).numpy()], "spilled": _spilled([], [source]), "shape": tuple(out.shape)}
 
 
 def norm(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """The norm of a list, ``repeat`` times, and of the list's concatenation."""
     sources = _sources(request, device)
-    named = _scaling(request, device)
+    named = _scaling(kernels.norm, request, device)
     tensors = [source.tensor for source in sources]
     norms = [float(kernels.norm(tensors, **named)) for _ in range(request.get("repeat", 1))]
     return {"out": [np.array(norms, np.float32)], "spilled": _spilled([], sources)}
@@ -91,7 +93,10 @@ def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[st
     """In place; the norm it returns."""
     targets = _sources(request, device)
     found = kernels.average_and_clip_(
-        [target.tensor for target in targets], request["divisor"], request["max_norm"], **_scaling(request, device, ())
+        [target.tensor for target in targets],
+        request["divisor"],
+        request["max_norm"],
+        **_scaling(kernels.average_and_clip_, request, device, ()),
     )
     out = [*(target.bits() for target in targets), np.array([float(found)], np.float32).view(np.uint8)]
     return {"out": out, "spilled": _spilled(targets, [])}
@@ -103,18 +108,17 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     names = ["master", *request["states"]]
     arrays = {name: _flat(count, "float32", offset, device) for offset, name in enumerate(names, start=1)}
     param = _flat(count, request["param"], 0, device)
-    arrays["master"].tensor.copy_(_numbers(request["kind"], count, "float32", 1).to(device))
+    arrays["master"].tensor.copy_(_numbers("general", count, "float32", 1).to(device))
     for name in request["zeroed"]:
         arrays[name].tensor.zero_()
     bounds = [0, *request["cuts"], count]
     function, grads = getattr(kernels, request["function"]), []
-    coefficient = request.get("coefficient")
     for t in range(1, steps + 1):
         grad = _placed(Tensor((count,), request["grad"], t, seed=10 + t).to_json(), request["kind"], device)
         grads.append(grad)
-        named = {**request["settings"], **({"step": t} if request["function"] == "adamw_step" else {"first": t == 1})}
-        if coefficient is not None:
-            named["coefficient"] = torch.tensor(coefficient, dtype=torch.float32, device=device)
+        counts = {"step": t, "first": t == 1}
+        named = {**request["settings"], **{name: counts[name] for name in request["counted"]}}
+        named |= _scaling(function, request, device, ("coefficient",))
         for begin, end in itertools.pairwise(bounds):
             piece = [placed.tensor[begin:end] for placed in (param, arrays["master"], grad)]
             states = [arrays[name].tensor[begin:end] for name in request["states"]]
@@ -138,9 +142,9 @@ def far(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     tensor = memory.as_strided((count,), (stride,), 7)
     tensor.copy_(torch.arange(1, count + 1, dtype=torch.uint8, device=device))
     bucket = torch.zeros(count, dtype=torch.uint8, device=device)
-    kernels.pack([tensor], bucket)
+    kernels.pack([tensor], bucket, **_scaling(kernels.pack, {}, device))
     tensor.zero_()
-    kernels.unpack(bucket, [tensor])
+    kernels.unpack(bucket, [tensor], **_scaling(kernels.unpack, {}, device))
     return {"out": [bucket.cpu().numpy(), tensor.clone().cpu().numpy()], "spilled": []}
 
 
@@ -174,14 +178,21 @@ def _sources(request: Request, device: str) -> list[Placed]:
     return [_placed(spec, request["kind"], device) for spec in request["tensors"]]
 
 
-def _scaling(request: Request, device: str, names: tuple[str, ...] = ("divisor", "coefficient")) -> dict[str, Any]:
-    """The arguments that change anything; a function without them is not asked for any."""
+def _scaling(
+    kernel: Any, request: Request, device: str, names: tuple[str, ...] = ("divisor", "coefficient")
+) -> dict[str, Any]:
+    """The arguments that change anything, or must be given; a function without them is not asked for any."""
+    required: set[str] = set()
+    with contextlib.suppress(TypeError, ValueError):
+        found = inspect.signature(kernel).parameters.values()
+        required = {each.name for each in found if each.default is each.empty}
     named: dict[str, Any] = {}
     for name in (*names, "scale"):
-        if name == "coefficient" and request.get(name) is not None:
-            named[name] = torch.tensor(request[name], dtype=torch.float32, device=device)
-        elif name != "coefficient" and request.get(name, 1.0) != 1.0:
-            named[name] = request[name]
+        value = request.get(name)
+        if name == "coefficient" and (value is not None or name in required):
+            named[name] = torch.tensor(1.0 if value is None else value, dtype=torch.float32, device=device)
+        elif name != "coefficient" and (value not in (None, 1.0) or name in required):
+            named[name] = 1.0 if value is None else value
     return named
 
 

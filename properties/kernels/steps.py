@@ -1,12 +1,12 @@
 """Fused optimizer steps on a shard: what is drawn, and what they must give."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.intervals import Interval
+from oracle.intervals import Interval, hull
 from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
 from oracle.optimizers import SGD, Adam, AdamState, SGDState
 from oracle.rounding import round_array
@@ -24,7 +24,10 @@ OPTIMIZERS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut."""
+    """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut.
+
+    ``kind``: of the gradients' values; ``lacking``: settings for which there is no argument, and which are then 0.
+    """
 
     count: int
     param: str = "bfloat16"
@@ -33,6 +36,9 @@ class Shard:
     settings: int = 0
     cuts: tuple[int, ...] = ()
     coefficient: float | None = None
+    scale: float = 1.0
+    kind: str = "general"
+    lacking: tuple[str, ...] = ()
 
 
 @st.composite
@@ -47,38 +53,60 @@ def shards(draw: st.DrawFn) -> Shard:
         draw(st.integers(0, len(OPTIMIZERS) - 1)),
         tuple(sorted(draw(st.lists(st.integers(0, count), max_size=2)))),
         draw(st.none() | st.sampled_from((0.25, 0.3))),
+        draw(st.sampled_from((1.0, 0.5, 1 / 3))),
+        draw(st.sampled_from(("general", "general", "infinite", "nan"))),
     )
+
+
+ALWAYS = (Shard(9, scale=1 / 3), *(Shard(9, steps=2, settings=1, kind=kind) for kind in ("infinite", "nan")))
+
+
+def optimizer_of(shard: Shard, function: str) -> Any:
+    """The optimizer with the shard's settings."""
+    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    return replace(optimizer, **dict.fromkeys(shard.lacking, 0.0))
+
+
+def claimed(kernels: Kernels, shard: Shard, function: str) -> Shard:
+    """The shard without what the function has no argument for."""
+    takes, optimizer = kernels.functions[function], OPTIMIZERS[shard.settings][function]
+    lacking = tuple(x for x in ("momentum", "weight_decay") if hasattr(optimizer, x) and x not in takes)
+    coefficient, scale = (getattr(shard if name in takes else Shard, name) for name in ("coefficient", "scale"))
+    return replace(shard, lacking=lacking, coefficient=coefficient, scale=scale)
 
 
 def run(kernels: Kernels, shard: Shard, function: str) -> list[Array]:
     """param, master and the optimizer's state, as bytes."""
-    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    shard, takes = claimed(kernels, shard, function), kernels.functions[function]
+    optimizer = optimizer_of(shard, function)
     if isinstance(optimizer, SGD):
-        settings: dict[str, Any] = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay}
-        settings["momentum"] = optimizer.momentum
-        states, zeroed = ["momentum_buffer"] if optimizer.momentum else [], []
+        named, states = ["lr", "momentum", "weight_decay"], ["momentum_buffer"] if optimizer.momentum else []
     else:
-        settings = {"lr": optimizer.lr, "betas": optimizer.betas, "eps": optimizer.eps}
-        settings["weight_decay"] = optimizer.weight_decay
-        states = zeroed = ["exp_avg", "exp_avg_sq"]
+        named, states = ["lr", "betas", "eps", "weight_decay"], ["exp_avg", "exp_avg_sq"]
+    settings = {name: getattr(optimizer, name) for name in named if name in takes}
+    if not states and "momentum_buffer" in takes:
+        settings["momentum_buffer"] = None
     return kernels.run(
         "step",
         function=function,
         count=shard.count,
         steps=shard.steps,
         states=states,
-        zeroed=zeroed,
+        zeroed=[] if "first" in takes else states,  # poison where the kernel is told that there is nothing yet
+        counted=[name for name in ("step", "first") if name in takes],
         param=shard.param,
         grad=shard.grad,
-        kind="general",
+        kind=shard.kind,
         cuts=shard.cuts,
         settings=settings,
         coefficient=shard.coefficient,
+        scale=shard.scale,
     )
 
 
 def check(kernels: Kernels, shard: Shard, function: str) -> None:
     """AssertionError where a result is outside its enclosure, or the parameter is not the master, rounded."""
+    shard = claimed(kernels, shard, function)
     param, *found = run(kernels, shard, function)
     master, *states = (np.frombuffer(x.tobytes(), np.float32) for x in found)
     must_equal([param], [round_array(master, shard.param)])
@@ -88,28 +116,52 @@ def check(kernels: Kernels, shard: Shard, function: str) -> None:
         named += [("exp_avg", states[0], state.exp_avg), ("exp_avg_sq", states[1], state.exp_avg_sq)]
     elif state.momentum_buffer is not None and states:
         named.append(("momentum_buffer", states[0], state.momentum_buffer))
+    gradients = np.stack([gradient(shard, t) for t in range(1, shard.steps + 1)])
+    nan, finite = np.isnan(gradients).any(0), np.isfinite(gradients).all(0)
     for name, actual, bound in named:
-        outside = ~bound.contains(actual)
-        if outside.any():
-            first = int(np.flatnonzero(outside)[0])
-            limits = f"[{bound.low[first]!r}, {bound.high[first]!r}]"
-            raise AssertionError(f"{name}[{first}] is {actual[first]!r}, and must lie in {limits}")
+        right = np.where(nan, np.isnan(actual), np.where(finite, bound.contains(actual), ~np.isfinite(actual)))
+        if not right.all():
+            first = int(np.flatnonzero(~right)[0])
+            limits = f"lie in [{bound.low[first]}, {bound.high[first]}]"
+            if not finite[first]:
+                limits = f"be {'nan' if nan[first] else 'infinite or nan'}: its gradients are {gradients[:, first]}"
+            raise AssertionError(f"{name}[{first}] is {actual[first]}, and must {limits}")
+
+
+def check_pieces(kernels: Kernels, shard: Shard, function: str) -> None:
+    """AssertionError where steps on the pieces between the cuts are not the step on the whole, bit for bit."""
+    whole, pieces = (run(kernels, replace(shard, cuts=cuts), function) for cuts in ((), shard.cuts))
+    if any(x.tobytes() != y.tobytes() for x, y in zip(whole, pieces, strict=True)):
+        raise AssertionError(f"{function} on pieces cut at {shard.cuts} is not the step on the whole")
 
 
 def gradient(shard: Shard, t: int) -> Array:
-    """The gradient of step t, scaled by the coefficient, which float64 holds."""
-    scale = 1.0 if shard.coefficient is None else np.float32(shard.coefficient)
-    return elements("general", shard.count, shard.grad, 10 + t).astype(np.float64) * np.float64(scale)
+    """The gradient of step t times the scale, rounded where a coefficient follows: that product float64 holds."""
+    values = elements(shard.kind, shard.count, shard.grad, 10 + t).astype(np.float64)
+    values = values * np.float64(np.float32(shard.scale))
+    if shard.coefficient is None:
+        return values
+    return values.astype(np.float32).astype(np.float64) * np.float64(np.float32(shard.coefficient))
+
+
+def factors_first(shard: Shard, t: int) -> Array:
+    """The same, where scale and coefficient are multiplied by each other first."""
+    factor = np.float32(shard.scale) * np.float32(1.0 if shard.coefficient is None else shard.coefficient)
+    return elements(shard.kind, shard.count, shard.grad, 10 + t).astype(np.float64) * np.float64(factor)
 
 
 def enclose(shard: Shard, function: str) -> tuple[Interval, Any]:
-    """The master and the state after all steps, for every known form of the optimizer."""
-    optimizer: Any = OPTIMIZERS[shard.settings][function]
+    """The master and the state after all steps, for every known form of the optimizer.
+
+    What is not finite counts as zero here.
+    """
+    optimizer = optimizer_of(shard, function)
     value = Interval.point(elements("general", shard.count, "float32", 1))
     zero = Interval.point(np.zeros(shard.count))
     state: Any = SGDState() if isinstance(optimizer, SGD) else AdamState(zero, zero)
     step: Any = sgd_step_interval if isinstance(optimizer, SGD) else adam_step_interval
     for t in range(1, shard.steps + 1):
-        grad = Interval.point(gradient(shard, t)).maybe_fused("float32")
+        forms = [np.where(np.isfinite(each), each, 0.0) for each in (gradient(shard, t), factors_first(shard, t))]
+        grad = hull(*map(Interval.point, forms)).maybe_fused("float32")
         value, state = step(optimizer, value, grad, state, implementations="any")
     return value, state

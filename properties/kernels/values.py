@@ -12,7 +12,7 @@ from oracle.rounding import round_array
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name) for name in ("float32", "float16", "float64", "int8", "uint8", "int16", "int32", "int64")
 } | {"bfloat16": np.dtype(ml_dtypes.bfloat16), "complex64": np.dtype(np.complex64)}
-KINDS = ("distinct", "general", "wide", "huge", "tiny", "special", "bits")
+KINDS = ("distinct", "general", "wide", "huge", "tiny", "special", "infinite", "nan", "bits")
 
 
 def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
@@ -20,6 +20,7 @@ def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
 
     distinct: small integers that differ from their neighbors and between seeds, exact in every dtype;
     general: normal; wide: times 2**-10 to 2**10; huge, tiny: near the ends of the dtype's range;
+    infinite: normal but for one infinity; nan: normal but for one infinity and one NaN;
     special: NaN, infinities, zeros, subnormals, ties and ends of ranges; bits: any bits at all.
     """
     to = DTYPES[dtype]
@@ -31,6 +32,9 @@ def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
     if kind == "special":
         return np.resize(rng.permutation(special(dtype)), count)
     normal = np.clip(rng.standard_normal(count), -3.9, 3.9)
+    if kind in ("infinite", "nan") and count:
+        normal[rng.integers(count)] = rng.choice((-math.inf, math.inf))
+        normal[rng.integers(count)] *= math.nan if kind == "nan" else 1
     top, bottom = (13, -20) if dtype == "float16" else (124, -140)
     exponents = np.full(count, {"huge": top, "tiny": bottom}.get(kind, 0))
     if kind == "wide":

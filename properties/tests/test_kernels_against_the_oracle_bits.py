@@ -31,7 +31,7 @@ def predicted(shard: steps.Shard, function: str) -> tuple[Array, Any]:
 @pytest.mark.parametrize("function", ["sgd_step", "adamw_step"])
 def test_masters_and_state_are_the_oracles_bits(sim: World, function: str, grad: str, settings: int) -> None:
     kernels = look_up_kernels("impls.kernels.suite:Kernels", sim)
-    shard = steps.Shard(4097, "bfloat16", grad, steps=4, settings=settings, coefficient=0.3)
+    shard = steps.Shard(4097, "bfloat16", grad, steps=4, settings=settings, coefficient=0.3, scale=1 / 3)
     for cuts in ((), (1, 2048)):
         _, master, *states = steps.run(kernels, replace(shard, cuts=cuts), function)
         value, state = predicted(shard, function)

@@ -4,6 +4,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from properties import test_kernels as laws
+from properties.kernels.held import look_up_kernels
+from worlds.contract import World
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,3 +31,52 @@ def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
     assert verdicts["P17 pack casts and scales with one rounding"] == "not claimed on one process"
     assert verdicts["P4 replicas are bitwise equal after construction and after every step"] == "not claimed"
     assert ran.returncode == 1
+
+
+def holding(name: str, world: World) -> list[str]:
+    """The laws that these kernels are held to, and keep."""
+    kernels = look_up_kernels(f"properties.tests.user_kernels:{name}", world)
+    held = []
+    for law in vars(laws).values():
+        if hasattr(law, "kernel_law"):
+            filed: dict[str, Any] = {}
+            law(kernels, lambda _, value, filed=filed: filed.update(value))
+            assert filed["verdict"] in ("holds", "not claimed")
+            held += [filed["law"]] if filed["verdict"] == "holds" else []
+    return held
+
+
+def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
+    held = holding("FewArguments", sim)
+    assert "a fused step of sgd is inside its enclosure" in held
+    assert "a step of adamw on pieces of a shard is the step on the whole" in held
+    assert len(held) == 11
+
+
+def test_one_argument_of_several_is_held(sim: World) -> None:
+    held = holding("OneFactor", sim)
+    assert "pack casts and scales with one rounding" in held
+    assert "unpack averages and casts with one rounding" in held
+    assert "average scale and clip are one pass in place" in held
+    assert len(held) == 6
+
+
+def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
+    kernels = look_up_kernels("properties.tests.user_kernels:Raises", sim)
+    for law, words in (
+        (
+            laws.test_a_fused_step_of_sgd_is_inside_its_enclosure,
+            "sgd_step(param=bfloat16 (9,), master=float32 (9,), grad=float32 (9,), lr=0.125) "
+            "raised ValueError: no torch.float32",
+        ),
+        (
+            laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation,
+            "norm(tensors=[float32 (33,), float32 (3, 2)]) raised RuntimeError: device-side assert",
+        ),
+    ):
+        with pytest.raises(pytest.fail.Exception) as failure:
+            law(kernels, lambda *_: None)
+        first, *rest = str(failure.value).splitlines()
+        assert first == f"properties.tests.user_kernels:Raises: {words}"
+        assert "Traceback (most recent call last):" in rest
+        assert rest[-1].startswith("On ")

@@ -23,3 +23,87 @@ class SomeKernels:
     @staticmethod
     def norm(tensors: list[torch.Tensor]) -> Any:
         return sum(tensor.float().square().sum() for tensor in tensors) ** 0.5
+
+
+class FewArguments:
+    """Right kernels with no argument more than each needs: no law may ask for one that is not there."""
+
+    claims = {"kernels": True}
+
+    pack, unpack = SomeKernels.pack, SomeKernels.unpack
+
+    @staticmethod
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype, copy=True)
+
+    @staticmethod
+    def norm(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.linalg.vector_norm(torch.cat([torch.zeros(1), *(x.reshape(-1) for x in tensors)]).double()).float()
+
+    @staticmethod
+    def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
+        averages = [tensor.float() / divisor for tensor in tensors]
+        norm = FewArguments.norm(averages)
+        coefficient = torch.minimum(torch.ones(()), torch.tensor(max_norm) / (norm + 1e-6))
+        for tensor, average in zip(tensors, averages, strict=True):
+            tensor.copy_(average * coefficient)
+        return norm
+
+    @staticmethod
+    def sgd_step(param: torch.Tensor, master: torch.Tensor, grad: torch.Tensor, lr: float) -> None:
+        master -= lr * grad.float()
+        param.copy_(master)
+
+    @staticmethod
+    def adamw_step(
+        param: torch.Tensor,
+        master: torch.Tensor,
+        grad: torch.Tensor,
+        exp_avg: torch.Tensor,
+        exp_avg_sq: torch.Tensor,
+        step: int,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        master *= 1 - lr * weight_decay
+        exp_avg.lerp_(grad.float(), 1 - betas[0])
+        exp_avg_sq.mul_(betas[1]).addcmul_(grad.float(), grad.float(), value=1 - betas[1])
+        root = (exp_avg_sq.double().sqrt() / (1 - betas[1] ** step) ** 0.5).float() + eps
+        master.addcdiv_(exp_avg, root, value=-lr / (1 - betas[0] ** step))
+        param.copy_(master)
+
+
+class OneFactor:
+    """Right kernels that multiply or divide by one thing, and leave every dtype as it is."""
+
+    claims = {"kernels": True}
+
+    @staticmethod
+    def pack(tensors: list[torch.Tensor], bucket: torch.Tensor, scale: float = 1.0) -> None:
+        if tensors:
+            SomeKernels.pack([tensor if scale == 1 else tensor * scale for tensor in tensors], bucket)
+
+    @staticmethod
+    def unpack(bucket: torch.Tensor, tensors: list[torch.Tensor], divisor: float) -> None:
+        SomeKernels.unpack(bucket if divisor == 1 else bucket / divisor, tensors)
+
+    @staticmethod
+    def scale_(tensors: list[torch.Tensor], coefficient: torch.Tensor) -> None:
+        for tensor in tensors:
+            tensor.copy_(tensor.float() * coefficient)
+
+
+class Raises:
+    """A step that fails, and a norm that fails in many words."""
+
+    claims = {"kernels": True}
+
+    @staticmethod
+    def norm(tensors: list[torch.Tensor], divisor: float = 1.0) -> torch.Tensor:
+        raise RuntimeError("device-side assert\ntriggered, say,\nby an index")
+
+    @staticmethod
+    def sgd_step(param: torch.Tensor, master: torch.Tensor, grad: torch.Tensor, *, lr: float) -> None:
+        raise ValueError(f"no {grad.dtype}")
