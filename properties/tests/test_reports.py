@@ -10,7 +10,7 @@ from properties import test_mean as mean
 from properties.catalogue import every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
-from properties.report import report
+from properties.report import report, script_name
 from properties.search import Failure, search
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -66,3 +66,14 @@ def test_a_missing_gradient_without_elements_is_reported(
     text = report(law, trial, Failure(empty, broken.value))
     assert "b.grad[0] is None where it must be a float32 array of shape (0,)" in " ".join(text.split())
     assert "Came from" not in text
+
+
+def test_no_script_overwrites_that_of_another_law_or_world(sim: World, gloo: World) -> None:
+    implementation = described(NAMES[0], adapter.describe(NAMES[0]))
+    names = [
+        script_name(law, Trial(implementation, world), "silently wrong")
+        for law in every_law().values()
+        for world in (sim, gloo)
+    ]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 200  # file systems take 255
