@@ -35,7 +35,7 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
     """The shares of a wrong gradient's element that are or must be there.
 
     None where linearity does not tell: for anything but gradients, under the quadratic probe, after clipping or an
-    overflow, and where more runs would be needed than are worth it.
+    overflow, where a gradient has no elements or another shape, and where more runs would be needed than are worth it.
     """
     scenario = broken.scenario
     counts = [parameter.count for parameter in scenario.parameters]
@@ -53,6 +53,9 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
     begins_elsewhere = bool(broken.choices.get("part", {}).get("file"))
     if difference.quantity != "gradient" or not linear or begins_elsewhere or len(contributions) > MOST_RUNS:
         return None
+    wrong = scenario.parameters[difference.parameter]
+    if not wrong.count or (difference.actual is not None and difference.actual.shape != wrong.shape):
+        return None  # there is no such element, or it is another one
     shares = []
     for contribution in contributions:
         alone = replace(scenario, only=contribution)

@@ -8,7 +8,7 @@ import numpy as np
 
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
-from oracle.program import DIVISORS, Backward, Event, Join, Raise, Scenario
+from oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario
 from oracle.state import Inside
 from properties.difference import Difference
 from properties.judge import same_bits
@@ -18,10 +18,13 @@ from properties.verdict import LawBroken
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
     """What would give just these values in every parameter that is wrong, on every rank; None where nothing known does.
 
-    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient.
+    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient. After clipping
+    all may: to a norm of 1, a gradient of its own is 1, and so is nearly any other.
     """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
+    if any(isinstance(event, Clip) for event in scenario.program[: difference.place + 1]):
+        return None
     fitting: dict[str, int] = {}
     wrong = 0
     for rank, report in enumerate(broken.outcome):

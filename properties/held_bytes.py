@@ -4,6 +4,7 @@ What an implementation keeps in tensors it cannot hide, as nothing is asked of i
 counted, and within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +19,8 @@ import worlds
 from oracle.program import Backward
 from properties.rank import Rank, read
 
-_WORLDS = str(Path(worlds.__file__).parent)
-_SUITE = str(Path(__file__).parent)
+# Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
+_WORLDS, _SUITE = (f"{Path(file).parent}{os.sep}" for file in (worlds.__file__, __file__))
 # What autograd makes in backward comes straight from these, and a dispatch mode is called through the others. Whatever
 # else torch does, it does for an implementation.
 _AUTOGRAD = ("_tensor.py", "autograd/__init__.py", "autograd/graph.py")

@@ -20,24 +20,35 @@ from worlds.contract import MESSAGES, Collective
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
+# What is said of a difference that the headline is not about.
+OTHERS = {
+    "parameter": "Parameters are not what they must be.",
+    "norm": "The norm of gradients is not what it must be.",
+    "loss scale": "The loss scale is not what it must be.",
+    "buffer": "Buffers are not what they must be.",
+    "state": "Optimizer state is not what it must be.",
+}
 
 
-def by_the_oracle(trial: Trial, scenario: Scenario, headline: str) -> None:
+def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = "") -> None:
     """Runs a scenario; every value is what the oracle says, of an implementation with these claims."""
-    values_equal(trial.run(scenario), trial.expected(scenario), headline)
+    values_equal(trial.run(scenario), trial.expected(scenario), headline, about=about)
 
 
-def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = ()) -> None:
+def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
     """Every rank holds, after construction and after each event, whatever the expectation says of that moment.
 
-    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all.
+    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: that of which alone the
+    headline is true; empty: it is of all.
     """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
             told = () if rank in run.scenario.gone(place) else pairs(seen, expected, place, rank)
             for quantity, actual, wanted in told:
-                if not of or (quantity if quantity in QUANTITIES else "state") in of:
-                    compare(run, headline, quantity, place, rank, actual, wanted)
+                kind = quantity if quantity in QUANTITIES else "state"
+                if not of or kind in of:
+                    said = headline if about in ("", kind) else OTHERS[kind]
+                    compare(run, said, quantity, place, rank, actual, wanted)
 
 
 def pairs(

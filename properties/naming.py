@@ -65,6 +65,7 @@ def _options(scenario: Scenario) -> list[str]:
     words += [] if scenario.bucket_cap is None else [f"bucket cap {scenario.bucket_cap} bytes"]
     if scenario.optimizer != "SGD" or scenario.hyperparameters != Hyperparameters():
         words.append(" with ".join([scenario.optimizer, *_settings(scenario.hyperparameters)]))
+    words += ["group 0 empty"] if scenario.groups and not scenario.all_groups[0].parameters else []
     for group in scenario.groups:
         words.append(" with ".join([f"group of {names(group.parameters)}", *_settings(group.hyperparameters)]))
     words += ["float32 masters"] if scenario.masters else []

@@ -1,5 +1,6 @@
 """A picture of what went over the wire: collective by collective, rank under rank, parameter under parameter."""
 
+from collections.abc import Callable
 from itertools import accumulate, zip_longest
 
 from oracle.fingerprint import coefficients
@@ -37,6 +38,7 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
         else [[]] * len(row)
         for rank, row in sent.items()
     }
+    meant = {rank: _once(row, sent[rank]) for rank, row in meant.items()}
     # A number may be that of several elements: what every rank may mean is what they mean. What has no name, such as a
     # flag, or a sum that was rounded, is no other parameter.
     columns_meant = [[each for each in column if each] for column in zip_longest(*meant.values(), fillvalue=())]
@@ -79,9 +81,31 @@ def _collective(number: int, calls: dict[int, Collective], labels: list[dict[flo
             ("^" * width if each else "").ljust(width) for each, width in zip(apart, widths, strict=True)
         )
         lines.append(f"   {'':17}  {marks.replace('|', ' ')}  different parameters meet here")
-    if agreed and everyone and first.operation == "all_reduce" and first.reduction == "sum":
-        lines.append(row("every rank gets", totals))
+    if agreed and everyone and first.reduction == "sum":
+        if first.operation == "all_reduce":
+            lines.append(row("every rank gets", totals))
+        elif first.operation == "reduce_scatter":
+            lines += _shares(first, totals[:columns], len(labels), row)
     return lines
+
+
+def _once(row: list[list[str]], sent: list[float]) -> list[list[str]]:
+    """What each number of a message may mean: as often as elements have it. What comes after these is no gradient: a
+    flag that is 1, where a gradient is.
+    """
+    seen = [sent[:place].count(value) for place, value in enumerate(sent)]
+    return [names if number < len(names) else [] for names, number in zip(row, seen, strict=True)]
+
+
+def _shares(call: Collective, totals: list[str], ranks: int, row: Callable[[str, list[str]], str]) -> list[str]:
+    """What each rank gets of a sum that is scattered, below its columns."""
+    gives = call.gives or (call.count // ranks,) * ranks
+    ends = list(accumulate(gives))
+    mine = [
+        [total if end - count <= place < end else "" for place, total in enumerate(totals)]
+        for end, count in zip(ends, gives, strict=True)
+    ]
+    return [row(f"rank {rank} gets", parts) for rank, parts in enumerate(mine) if any(parts)]
 
 
 def _labels(scenario: Scenario, rank: int) -> dict[float, list[str]]:

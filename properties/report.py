@@ -133,14 +133,15 @@ def _module(implementation: str) -> str:
     return Path(implementation.rpartition(":")[0].removesuffix(".py").replace(".", "/")).name
 
 
+def script_name(law: Law, trial: Trial, verdict: str) -> str:
+    """The name of a failure's script, no other law's or world's: what a report says to run must not be overwritten."""
+    module, world = _module(trial.implementation.name), trial.world.name
+    elsewhere = [] if world == "sim" else [f"on {world}"]
+    return file_name(module, trial.implementation.short, law.number, sentence(law), verdict, *elsewhere)
+
+
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
-    name = file_name(
-        _module(trial.implementation.name),
-        trial.implementation.short,
-        law.number,
-        *sentence(law).split()[:4],
-        broken.verdict,
-    )
+    name = script_name(law, trial, broken.verdict)
     try:
         path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name)
     except OSError as error:

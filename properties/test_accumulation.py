@@ -93,7 +93,7 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     Why: both are zero_grad, and which of them a caller chose is nobody's business. Broken where a gradient aliases a
     buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
     """
-    judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.")
+    judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.", about="gradient")
 
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:

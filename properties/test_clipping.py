@@ -62,4 +62,5 @@ def test_clipping_scales_every_gradient_by_one_factor(trial: Trial, scenario: Sc
     down = scales_down(scenario, expected)
     trial.witnessed["gradients had to become smaller"] += True in down
     trial.witnessed["gradients had to stay as they were"] += False in down
-    judge.values_equal(trial.run(scenario), expected, "Gradients are not clipped.", of=("gradient", "parameter"))
+    run, of = trial.run(scenario), ("gradient", "parameter")
+    judge.values_equal(run, expected, "Gradients are not clipped.", of, about="gradient")

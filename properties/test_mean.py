@@ -21,7 +21,7 @@ def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -
     deepspeedai/DeepSpeed#2343.
     """
     expected = trial.expected(scenario)
-    judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.")
+    judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.", about="gradient")
 
 
 def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -2,12 +2,16 @@
 
 import re
 from pathlib import Path
+from sysconfig import get_path
 
 from worlds.contract import Outcome
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
-_OURS = tuple(str(Path(__file__).resolve().parent.parent / package) for package in ("worlds", "properties", "oracle"))
-_NOT_THEIRS = ("site-packages", "dist-packages", "<frozen", "multiprocessing", "threading.py")
+_SUITE = Path(__file__).resolve().parent.parent
+_NOT_THEIRS = (*(_SUITE / package for package in ("worlds", "properties", "oracle")), Path(get_path("stdlib")))
+_INSTALLED = ("site-packages", "dist-packages")
+# What is installed and runs their code; whatever else is may be what is under test.
+_RUNNERS = ("torch", "numpy", "hypothesis", "pytest", "_pytest", "pluggy", "xdist", "execnet")
 
 
 def whereabouts(outcome: Outcome) -> list[str]:
@@ -18,7 +22,9 @@ def whereabouts(outcome: Outcome) -> list[str]:
             frames = [match.groupdict() for match in _FRAME.finditer(report.error.details)]
             if "most recent call first" not in report.error.details:
                 frames.reverse()
+            # A line of what is installed is told only where there is none of their own.
             theirs = [frame for frame in frames if _theirs(frame["file"])]
+            theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
             if theirs:
                 place = f"{_short(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
                 found.setdefault(place, []).append(rank)
@@ -26,7 +32,16 @@ def whereabouts(outcome: Outcome) -> list[str]:
 
 
 def _theirs(file: str) -> bool:
-    return not file.startswith(_OURS) and not any(part in file for part in (*_NOT_THEIRS, "/lib/python3"))
+    path, place = Path(file), _place(file)
+    if place:
+        return path.parts[place].removesuffix(".py") not in _RUNNERS
+    return not file.startswith("<frozen") and not any(map(path.is_relative_to, _NOT_THEIRS))
+
+
+def _place(file: str) -> int:
+    """Which part of a path is a package, or module, that is installed; 0 where it is none."""
+    parts = Path(file).parts[:-1]
+    return max((number for number, part in enumerate(parts, 1) if part in _INSTALLED), default=0)
 
 
 def _short(file: str) -> str:

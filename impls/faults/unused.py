@@ -1,5 +1,8 @@
 """Synchronizers that go wrong where a parameter takes no part in a backward (P5, P6)."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -91,6 +94,25 @@ class DividesByContributors(StaticBuckets):
             for (parameter, _), ranks in zip(bucket.views.items(), bucket.flags.tolist(), strict=True):
                 if ranks and parameter.grad is not None:
                     parameter.grad = parameter.grad * dist.get_world_size() / ranks
+
+
+class _StaysHome(Bucket):
+    """Is sent only if there is something in it."""
+
+    def all_reduce(self) -> Any:
+        if self.elements.numel():
+            return super().all_reduce()
+        self.fill()
+        return SimpleNamespace(wait=lambda: None)
+
+
+class EmptyBucketsStayHome(StaticBuckets):
+    """Spares the all-reduce of a bucket without elements; its flags do not go out either."""
+
+    known_fault = "a parameter without elements that some ranks did not use keeps None there"
+    source = "recipe"
+    killed_by = (MEAN,)
+    bucket_class = _StaysHome
 
 
 class SkipsMissingGradients(NaiveAccumulation):

@@ -20,7 +20,7 @@ def write_script(implementation: Implementation, scenario: Scenario, headline: s
     """Writes the script into a folder and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
-    path.write_text(script(implementation, scenario, headline, path.name))
+    path.write_text(script(implementation, scenario, headline, path.name), encoding="utf-8")
     return path
 
 

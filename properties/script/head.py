@@ -1,5 +1,6 @@
 """What a script defines before it begins: the model of the scenario, and as much of a training loop as it needs."""
 
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +91,12 @@ rank = dist.get_rank()
 
 def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> list[str]:
     """The script's lines up to the process group."""
-    module, _, attribute = implementation.name.rpartition(":")
-    where = Path(module) if module.endswith(".py") else None
     begin = _BEGIN.format(
-        headline=headline,
+        headline=_in_a_docstring(headline),
         world_size=scenario.world_size,
         file=file,
-        path=repr(_import_path(where)),
-        imports=f"from {where.stem if where else module} import {attribute}",
+        path=[str(folder) for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[2]))],
+        imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = any(isinstance(event, Raise) for event in scenario.program)
     names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
@@ -197,10 +196,24 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     ]
 
 
-def _import_path(file: Path | None) -> list[str]:
-    """Where the script finds the implementation: where this process did."""
-    folders = [file.resolve().parent] if file else [Path.cwd(), Path(__file__).resolve().parents[2]]
-    return list(dict.fromkeys(map(str, folders)))
+def _imports(place: str, attribute: str) -> list[str]:
+    """Takes the implementation from where this process did (`properties.adapter.find`)."""
+    if not place.endswith(".py"):
+        if all(part.isidentifier() and not iskeyword(part) for part in place.split(".")):
+            return [f"from {place} import {attribute}"]
+        return ["import importlib", "", f"{attribute} = importlib.import_module({place!r}).{attribute}"]
+    # By its path: the file may be called like another module, or as none can be.
+    path = Path(place).resolve()
+    lines = ["import importlib.util", ""]
+    lines += [f"spec = importlib.util.spec_from_file_location({f'{path.stem} in {path.parent}'!r}, {str(path)!r})"]
+    lines += ["sys.modules[spec.name] = file = importlib.util.module_from_spec(spec)"]
+    return [*lines, "spec.loader.exec_module(file)", f"{attribute} = file.{attribute}"]
+
+
+def _in_a_docstring(text: str) -> str:
+    """Any text, so that it does not end the docstring, and stands for itself in it."""
+    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
 
 
 def initial_values(scenario: Scenario, rank: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Parameter, Scenario
+from oracle.program import Backward, Clip, Finish, Parameter, Scenario
 from properties import judge
 from properties.guess import guess
 from properties.implementations import look_up
@@ -27,3 +27,12 @@ def test_a_guess_fits_on_every_rank(sim: World, name: str) -> None:
     with pytest.raises(SilentlyWrong) as broken:
         judge.by_the_oracle(Trial(implementation, sim), SCENARIO, "Wrong.")
     assert guess(broken.value, interpret(SCENARIO)) == GUESSES[name]
+
+
+def test_after_clipping_there_is_no_guess(sim: World) -> None:
+    """Rank 0's own gradient is 1, to which any is clipped; and what must be is a rounding away from it."""
+    (implementation,) = look_up(["properties.tests.user_code:ClipsWithoutEpsilon"], sim)
+    clipped = Scenario(2, SCENARIO.parameters, (*SCENARIO.program, Clip(1.0)))
+    with pytest.raises(SilentlyWrong) as broken:
+        judge.by_the_oracle(Trial(implementation, sim), clipped, "Wrong.")
+    assert guess(broken.value, interpret(clipped)) is None

@@ -10,9 +10,9 @@ from properties.picture import LINE, WIDEST, picture
 from worlds.contract import Collective, RankReport
 
 
-def two_ranks(*sent: list[float]) -> tuple[RankReport, ...]:
-    """What two ranks that agree on one all-reduce have sent."""
-    call = Collective("all_reduce", "sum", "float32", len(sent[0]), -1, "default")
+def two_ranks(*sent: list[float], operation: str = "all_reduce") -> tuple[RankReport, ...]:
+    """What two ranks that agree on one reduction have sent."""
+    call = Collective(operation, "sum", "float32", len(sent[0]), -1, "default")
     return tuple(RankReport(None, None, (replace(call, sent=np.array(row, np.float32)),)) for row in sent)
 
 
@@ -44,3 +44,19 @@ def test_different_parameters_that_meet_are_marked() -> None:
     assert "a[0] = " in lines[1]
     assert "b[0] = " in lines[2]
     assert lines[3].endswith("different parameters meet here")
+
+
+def test_a_flag_that_is_called_like_a_gradient_is_not_taken_for_one() -> None:
+    """Rank 0's a[0] is 1, and so is the flag that it alone sends."""
+    program = scenario(1)
+    first, second = ([float(each[0]) for each in coefficients(program, rank)[0]] for rank in range(2))
+    assert first[0] == 1
+    lines = picture(program, two_ranks([*first[::-1], 1, 1], [*second[::-1], 1, 0]))
+    assert [cell.strip() for cell in lines[1].split("|")[1:-1]] == [f"b[0] = {first[1]:g}", "a[0] = 1", "1", "1"]
+    assert not any("different parameters" in line for line in lines)
+
+
+def test_what_each_rank_gets_of_a_scattered_sum_stands_below_its_columns() -> None:
+    lines = picture(scenario(1), two_ranks([0.5, 2, 9, 0], [0.25, 2, 5, 0], operation="reduce_scatter"))
+    got = [[cell.strip() for cell in line.split("|")] for line in lines[-2:]]
+    assert got == [["rank 0 gets", "0.75", "4", "", "", ""], ["rank 1 gets", "", "", "14", "0", ""]]

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import adapter
+from properties import test_mean as mean
 from properties.catalogue import every_law
 from properties.implementations import described
-from properties.law import concerns, sentence
-from properties.report import report
-from properties.search import search
+from properties.law import concerns, law_of, sentence
+from properties.report import report, script_name
+from properties.search import Failure, search
 from properties.trial import Trial
+from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
 # A sum in place of the mean breaks most laws; and a stage that a law on saving or stepping needs.
@@ -45,3 +48,32 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
     (saving,) = (each for name, each in every_law().items() if name.endswith(law))
     (failure, *_) = search(saving, trial, 100, seed_value=0).failures
     assert "Came from" in report(saving, trial, failure)
+
+
+def test_a_missing_gradient_without_elements_is_reported(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no element whose contributions could be told."""
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    name = "impls.faults.unused:EmptyBucketsStayHome"
+    trial, law = (
+        Trial(described(name, adapter.describe(name)), sim),
+        law_of(mean.test_gradients_equal_the_mean_over_ranks),
+    )
+    empty = Scenario(2, (Parameter((1,)), Parameter((0,))), (Backward(((0, 1), (0,))), Finish()), bucket_cap=1)
+    with pytest.raises(SilentlyWrong) as broken:
+        law.check(trial, empty)
+    text = report(law, trial, Failure(empty, broken.value))
+    assert "b.grad[0] is None where it must be a float32 array of shape (0,)" in " ".join(text.split())
+    assert "Came from" not in text
+
+
+def test_no_script_overwrites_that_of_another_law_or_world(sim: World, gloo: World) -> None:
+    implementation = described(NAMES[0], adapter.describe(NAMES[0]))
+    names = [
+        script_name(law, Trial(implementation, world), "silently wrong")
+        for law in every_law().values()
+        for world in (sim, gloo)
+    ]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 200  # file systems take 255

@@ -1,5 +1,6 @@
 """The script that comes with a counterexample shows what Lockstep has seen, with nothing but torch and the class."""
 
+import ast
 import subprocess
 import sys
 from dataclasses import replace
@@ -207,6 +208,36 @@ def test_scripts_say_on_real_processes_whether_all_is_right(
     printed = lines(gloo, name, scenario)
     assert printed
     assert all(line.endswith(": right") for line in printed) == right
+
+
+@pytest.mark.parametrize("stem", ["my-ddp", "2024_ddp", "copy", "torch"])
+def test_a_script_takes_a_class_from_a_file_of_any_name(sim: World, tmp_path: Path, stem: str) -> None:
+    (tmp_path / f"{stem}.py").write_text("from impls.naive import NaiveDataParallel as MyDDP\n")
+    printed = lines(sim, f"{tmp_path / stem}.py:MyDDP", HOOK_ORDER)
+    assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
+
+
+def test_a_script_takes_a_class_from_a_module_that_no_statement_can_import(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "our-ddp.py").write_text("from impls.naive import NaiveDataParallel as MyDDP\n")
+    monkeypatch.chdir(tmp_path)
+    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
+    path = write_script(replace(implementation, name="our-ddp:MyDDP"), HOOK_ORDER, "A headline.", tmp_path, "script")
+    text = path.read_text().partition("\ninf, nan")[0] + "\nprint(MyDDP.__name__)\n"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "NaiveDataParallel\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "headline", ["C:\\Users\\x", '"Quoted" and """more""""', "\\", "\0 \udc80 \t.", "Two\nlines, ä."]
+)
+def test_a_script_compiles_whatever_its_headline_says(sim: World, tmp_path: Path, headline: str) -> None:
+    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
+    path = write_script(implementation, HOOK_ORDER, headline, tmp_path, "script")
+    told = ast.get_docstring(ast.parse(path.read_bytes()), clean=False)
+    assert told is not None
+    assert told.startswith(f"{headline}\n\nWritten by Lockstep")
 
 
 def test_a_script_runs_under_torchrun(sim: World, tmp_path: Path) -> None:

@@ -43,6 +43,14 @@ class NeverSynchronizes(nn.Module):
         yield
 
 
+class ClipsWithoutEpsilon(StaticBucketsTrainer):
+    """Leaves out what is added to the norm."""
+
+    def scale_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float, norm: torch.Tensor) -> None:
+        for gradient in self.gradients():
+            gradient.mul_(torch.clamp(max_norm / norm, max=1.0))
+
+
 class ReducesEachGradient(nn.Module):
     """One all-reduce for each gradient that there is, when backward is over; it declares nothing."""
 

@@ -17,9 +17,9 @@ from worlds.sim.region import Region, regions
 if TYPE_CHECKING:
     from worlds.sim.flight import Flight
 
-_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
-_OUR_TESTS = str(Path(__file__).parent.parent / "tests")
-_WRAPPERS = ("/contextlib.py", "/functools.py", "/threading.py", "/typing_extensions.py", "/warnings.py")
+_TORCH, _OURS = Path(torch.__file__).parent, Path(__file__).parent.parent
+_WRAPPERS = ("contextlib.py", "functools.py", "threading.py", "typing_extensions.py", "warnings.py")
+_LIBRARIES = (Path(contextlib.__file__).parent, _TORCH.parent)  # where these are; a user's may be called alike
 # Operations that look at shapes and dtypes only, or that change what a tensor is a view of and no value.
 _NO_VALUES = {
     *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"),
@@ -120,11 +120,19 @@ class Watch(TorchDispatchMode):
         frame = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            ours = file.startswith((*_OURS, "<")) and not file.startswith(_OUR_TESTS)
-            if not ours and not file.endswith(_WRAPPERS):
+            if not _is_passed_over(file):
                 return f"{file}:{frame.f_lineno}, in {frame.f_code.co_name}"
             frame = frame.f_back  # type: ignore[assignment]
         return ""
+
+
+@cache
+def _is_passed_over(file: str) -> bool:
+    """Whether a file is torch's, ours, made in memory, or a wrapper of Python's around somebody's code."""
+    path = Path(file)
+    ours = path.is_relative_to(_OURS) and not path.is_relative_to(_OURS / "tests")
+    wrapper = path.name in _WRAPPERS and path.parent in _LIBRARIES
+    return file.startswith("<") or ours or path.is_relative_to(_TORCH) or wrapper
 
 
 _collecting = False

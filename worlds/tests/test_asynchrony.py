@@ -1,14 +1,19 @@
 """Asynchrony on the simulated world: collectives read and write when the job says; misuse is named, nothing else."""
 
+import functools
 import inspect
 import itertools
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import worlds
 from worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, Outcome, World
+from worlds.sim.watch import Watch
 from worlds.tests import flights
 from worlds.tests.meaning import CASES
 from worlds.tests.outcomes import plain, program, results, run_calls
@@ -116,3 +121,23 @@ def test_without_asynchrony_nobody_watches(sim: World) -> None:
 def test_choices_that_do_not_exist_are_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         Asynchrony(**options)  # type: ignore[arg-type]
+
+
+INSTALLED, OURS = Path(torch.__file__).parent.parent, Path(worlds.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("file", "whose"),
+    [
+        *(
+            (f"{INSTALLED}/torchtitan/my.py", "theirs"),
+            (f"{OURS}_of_mine/my.py", "theirs"),
+            ("/my/functools.py", "theirs"),
+        ),
+        *((f"{INSTALLED}/torch/my.py", "nobody's"), (f"{OURS}/my.py", "nobody's"), (functools.__file__, "nobody's")),
+    ],
+)
+def test_a_line_is_a_users_own_in_a_folder_that_is_called_like_ours_or_torchs(file: str, whose: str) -> None:
+    names = {"watch": Watch(0, Asynchrony(), iter(()))}
+    exec(compile("line = watch.line()", file, "exec"), names)
+    assert (file in names["line"]) == (whose == "theirs")

@@ -1,0 +1,42 @@
+"""What a report says is what differs, and all that there is."""
+
+import pytest
+
+from oracle.program import Backward, Finish, Group, Hyperparameters, Parameter, Scenario, Step
+from properties import test_mean as mean
+from properties.implementations import look_up
+from properties.law import law_of
+from properties.naming import model_words
+from properties.trial import Trial
+from properties.verdict import SilentlyWrong
+from worlds.contract import World
+
+ONE = Parameter((1,))
+STEPPED = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish(), Step()))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "impls.faults.start:NoBroadcast",
+            "Parameters are not what they must be. On rank 1, after construction, a[0] is",
+        ),
+        (
+            "impls.faults.mean:NeverDivides",
+            "Gradients are not the mean over ranks. On rank 0, after event 1, a.grad[0]",
+        ),
+    ],
+)
+def test_a_law_on_gradients_says_where_parameters_differ(sim: World, name: str, said: str) -> None:
+    (implementation,) = look_up([name], sim)
+    with pytest.raises(SilentlyWrong) as broken:
+        law_of(mean.test_gradients_equal_the_mean_over_ranks).check(Trial(implementation, sim), STEPPED)
+    assert broken.value.headline.startswith(said)
+
+
+def test_a_group_without_parameters_is_told() -> None:
+    mine = Group((0,), Hyperparameters(learning_rate=0.25))
+    assert "; group 0 empty; group of a with learning rate 0.25" in model_words(Scenario(2, (ONE,), (), groups=(mine,)))
+    assert "empty" not in model_words(Scenario(2, (ONE, ONE), (), groups=(mine,)))
+    assert "empty" not in model_words(STEPPED)
