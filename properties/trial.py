@@ -214,6 +214,11 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
     return kinds[-1] not in kinds[:-1]
 
 
+def alike(message: str) -> str:
+    """An error's message without its numbers and addresses, which may differ where it says the same."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", message)
+
+
 def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
     errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
@@ -222,7 +227,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     kinds = {error.kind for error in errors.values()}
     if "not runnable" in kinds:
         raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
-    messages = {re.sub(r"\d+", "#", error.message) for error in errors.values()}  # it may say which rank it is
+    messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         message = errors[0].message
         constructing = all("while it was constructed" in error.notes for error in errors.values())
