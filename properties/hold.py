@@ -11,15 +11,17 @@ import pytest
 
 from oracle.program import Scenario
 from properties.budget import Budget
+from properties.independent import sample
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import REPEAT_SECONDS, Failure, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
-from properties.trial import Trial
+from properties.trial import TOGETHER, Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
+MORE = 6  # examples in which two ranks may come to their end
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
 SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 SIM_ONLY = (
@@ -34,6 +36,7 @@ PAUSED = (
     "an example took longer than it may, and no time that it was run again, so the machine was busy. On the simulated "
     "world what hangs hangs always; the search was begun anew"
 )
+NOTHING_DRAWN = "no such program can be drawn within these claims"
 SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
 
 
@@ -83,15 +86,22 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     elif found.failures:
         verdict = "sim only, no failure"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
+    elif not found.examples:
+        verdict = "shows nothing"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {NOTHING_DRAWN}", stacklevel=2)
     elif not trial.witnessed["ran to its end"] and any(isinstance(each, NotRunnableHere) for each in found.refusals):
         verdict = "not runnable here"
     elif not trial.witnessed["ran to its end"]:
         verdict = "refuses"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
-        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'nothing could be drawn')}"
+        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
     elif unseen:
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    if not message and 2 * len(found.refusals) > found.examples:
+        ((often, _),) = Counter(map(str, found.refusals)).most_common(1)
+        words = f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {often}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
     if apart and not found.failures:
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAST}", stacklevel=2)
@@ -111,7 +121,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
     """What must have taken place for the law to have shown something, and has not, not even in its own example.
 
-    Raises LawBroken where the law fails on that example.
+    Raises LawBroken where the law fails on that example. Two ranks, which every law needs where there may be two, are
+    looked for in a few examples more.
     """
     for witness, example in law.witnesses.items():
         scenarios = [
@@ -120,7 +131,14 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
         if not trial.witnessed[witness] and not any(beyond(trial.claims, scenario) for scenario in scenarios):
             with contextlib.suppress(Refused):
                 law.check(trial, example)
-    return [witness for witness in law.witnesses if not trial.witnessed[witness]]
+    needed = [*law.witnesses, *([TOGETHER] if trial.claims.most_ranks > 1 else ())]
+    if TOGETHER in needed and not trial.witnessed[TOGETHER]:
+        for drawn in sample(law.draws(trial.claims), MORE):
+            with contextlib.suppress(Refused):
+                law.check(trial, drawn)
+            if trial.witnessed[TOGETHER]:
+                break
+    return [witness for witness in needed if not trial.witnessed[witness]]
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:

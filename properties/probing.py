@@ -49,6 +49,8 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
         examples += found.examples
         if found.failures:
             ends.append(found.failures[0].broken.verdict)
+        elif not found.examples:
+            ends.append("shows nothing")
         elif not tried.witnessed["ran to its end"]:
             unrunnable = any(isinstance(each, NotRunnableHere) for each in found.refusals)
             ends.append("not runnable here" if unrunnable else "refuses")

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.database import ExampleDatabase
+from hypothesis.errors import Unsatisfiable
 
 from properties.independent import INDEPENDENT
 from properties.law import Law
@@ -85,7 +86,8 @@ def search(
 
     Without ``shrink`` the first failure ends it.
 
-    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too.
+    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too. Where
+    nothing can be drawn, there are no examples.
     """
     result = Search()
     known: dict[str, Failure | None] = {}
@@ -147,6 +149,8 @@ def search(
         run = seed(seed_value)(run)
     try:
         run()
+    except Unsatisfiable:
+        result.examples = 0
     except LawBroken as broken:
         result.failures = [failure for failure in known.values() if failure and failure.broken is broken]
     except BaseExceptionGroup as several:

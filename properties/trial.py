@@ -35,6 +35,8 @@ from worlds.contract import (
 
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
+# What every law has to witness: that of one rank alone is no news about data parallelism.
+TOGETHER = "two ranks or more ran to their end"
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 process.preload("properties.rank")  # by each fork server once, for every process needs it
 # What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
@@ -128,6 +130,11 @@ class Trial:
         self.left.update(each for report in outcome for each in report.left)
         return outcome
 
+    def ended(self, outcome: Outcome) -> None:
+        """Takes note of an example that every rank ran to its end."""
+        self.witnessed["ran to its end"] += 1
+        self.witnessed[TOGETHER] += len(outcome) > 1
+
     def run(
         self,
         scenario: Scenario,
@@ -160,7 +167,7 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
-        self.witnessed["ran to its end"] += 1
+        self.ended(outcome)
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
         trained = [without(report, "looks", "built").collectives for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)

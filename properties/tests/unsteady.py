@@ -114,6 +114,14 @@ class WithStateOfTheClassAndSlow(WithStateOfTheClass):
             time.sleep(1.5 * CONFIRM_LIMIT)
 
 
+class ForOneRank(NaiveDataParallel):
+    """Refuses to synchronize two."""
+
+    def finish_gradient_synchronization(self) -> None:
+        if dist.get_world_size() > 1:
+            raise ValueError(f"one rank, not {dist.get_world_size()}")
+
+
 class CrashesAndSlow(NaiveDataParallel):
     """Raises on every rank, on processes of their own after some time."""
 
