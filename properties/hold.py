@@ -16,7 +16,7 @@ from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import REPEAT_SECONDS, Failure, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
-from properties.trial import TOGETHER, Trial
+from properties.trial import TOGETHER, Trial, alike
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
@@ -100,7 +100,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
     if not message and 2 * len(found.refusals) > found.examples:
-        ((often, _),) = Counter(map(str, found.refusals)).most_common(1)
+        ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
+        often = next(each for each in found.refusals if alike(str(each)) == kind)
         words = f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {often}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
     if apart and not found.failures:
