@@ -13,7 +13,7 @@ from properties.law import Law, sentence
 from properties.profiles import PORTION, seed_of
 from properties.profiles import examples as examples_of_a_law
 from properties.record import Record
-from properties.search import Search, search
+from properties.search import Search, refused_for_the_past, search
 from properties.sources import digest
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -37,12 +37,12 @@ class Budget:
     implementations: int = 1
 
     def spend(self, law: Law, trial: Trial) -> Search:
-        """Searches portion by portion, and stops at the first that fails."""
+        """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
         profile, examples = settings(), self._examples(trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         # Passes of another device or of other claims are none of these.
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
-        kept_as = f"{of} {digest(held)}"
+        kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
         told = Told(law, trial, examples, self.say)
         whole, size = Search(), PORTION if self.seed is not None else examples
         for portion, begin in enumerate(range(0, examples, size)):
@@ -62,13 +62,14 @@ class Budget:
                 database=profile.database if portion == 0 else None,
                 derandomize=profile.derandomize,
             )
+            found.stale = not trial.apart and refused_for_the_past(law, trial, found)
             whole.add(found)
-            if found.failures:
+            if found.failures or found.stale:
                 break
             if self.record and trial.witnessed["ran to its end"]:
                 witnessed = dict(trial.witnessed - before)
-                kept = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
-                self.record.keep(kept_as, portion, name, kept)
+                what = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
+                self.record.keep(kept_as, portion, name, what)
         return whole
 
     def look_behind(self, law: Law, trial: Trial) -> Search:

@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +11,19 @@ import pytest
 
 from oracle.program import Scenario
 from properties.budget import Budget
+from properties.independent import sample
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import REPEAT_SECONDS, Failure, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
-from properties.trial import Trial
+from properties.trial import TOGETHER, Trial, alike
 from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
+MORE = 6  # examples in which two ranks may come to their end
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
+SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 SIM_ONLY = (
     "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
     "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
@@ -32,6 +36,7 @@ PAUSED = (
     "an example took longer than it may, and no time that it was run again, so the machine was busy. On the simulated "
     "world what hangs hangs always; the search was begun anew"
 )
+NOTHING_DRAWN = "no such program can be drawn within these claims"
 SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
 
 
@@ -55,9 +60,9 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.world.name == "sim" and paused(law, trial, found.failures):
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAUSED}", stacklevel=2)
         found = budget.spend(law, trial)
-    apart = owes_to_the_past(law, trial, found.failures)
+    apart = found.stale or owes_to_the_past(law, trial, found.failures)
     if apart:
-        trial = replace(trial, apart=True)
+        trial = replace(trial, apart=True, witnessed=Counter())
         found = budget.spend(law, trial)
     failures = found.failures
     loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
@@ -81,17 +86,25 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     elif found.failures:
         verdict = "sim only, no failure"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
+    elif not found.examples:
+        verdict = "shows nothing"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {NOTHING_DRAWN}", stacklevel=2)
     elif not trial.witnessed["ran to its end"] and any(isinstance(each, NotRunnableHere) for each in found.refusals):
         verdict = "not runnable here"
     elif not trial.witnessed["ran to its end"]:
         verdict = "refuses"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
-        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'nothing could be drawn')}"
+        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
     elif unseen:
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
-    if apart and not failures:
+    if not message and 2 * len(found.refusals) > found.examples:
+        ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
+        often = next(each for each in found.refusals if alike(str(each)) == kind)
+        words = f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {often}"
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+    if apart and not found.failures:
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAST}", stacklevel=2)
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
@@ -109,7 +122,8 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
     """What must have taken place for the law to have shown something, and has not, not even in its own example.
 
-    Raises LawBroken where the law fails on that example.
+    Raises LawBroken where the law fails on that example. Two ranks, which every law needs where there may be two, are
+    looked for in a few examples more.
     """
     for witness, example in law.witnesses.items():
         scenarios = [
@@ -118,7 +132,14 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
         if not trial.witnessed[witness] and not any(beyond(trial.claims, scenario) for scenario in scenarios):
             with contextlib.suppress(Refused):
                 law.check(trial, example)
-    return [witness for witness in law.witnesses if not trial.witnessed[witness]]
+    needed = [*law.witnesses, *([TOGETHER] if trial.claims.most_ranks > 1 else ())]
+    if TOGETHER in needed and not trial.witnessed[TOGETHER]:
+        for drawn in sample(law.draws(trial.claims), MORE):
+            with contextlib.suppress(Refused):
+                law.check(trial, drawn)
+            if trial.witnessed[TOGETHER]:
+                break
+    return [witness for witness in needed if not trial.witnessed[witness]]
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
@@ -132,21 +153,28 @@ def _took_too_long(broken: LawBroken) -> bool:
 
 
 def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """Whether one of these fails each time where it was found, and never in processes in which nothing has run before.
+    """Whether one of these fails each time where it was found, and never in processes in which nothing has run before;
+    or each time in these, and not where it was found.
 
     Not one by chance, which may pass or fail in either.
     """
     fresh = replace(trial, apart=True)
-    return any(
-        _fails(law, trial, failure, all) and not _fails(law, fresh, failure)
-        for failure in failures
-        if not took_the_clock(failure.broken)
-    )
+    for failure in failures:
+        if took_the_clock(failure.broken):
+            continue
+        if _fails(law, trial, failure, all):
+            if not _fails(law, fresh, failure):
+                return True
+        elif _fails(law, fresh, failure, all, SURELY):
+            return True
+    return False
 
 
-def _fails(law: Law, trial: Trial, failure: Failure, how: Callable[[Iterable[bool]], bool] = any) -> bool:
+def _fails(
+    law: Law, trial: Trial, failure: Failure, how: Callable[[Iterable[bool]], bool] = any, times: int = TIMES
+) -> bool:
     """Whether the law is broken on its example, in any of a few runs, or in all."""
-    return how(how_broken(law, trial, failure.drawn, []) is not None for _ in range(TIMES))
+    return how(how_broken(law, trial, failure.drawn, []) is not None for _ in range(times))
 
 
 def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:

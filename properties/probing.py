@@ -8,7 +8,7 @@ from properties.claims import BUFFERS, Claims
 from properties.hold import unwitnessed
 from properties.implementations import Implementation
 from properties.law import Law, concerns
-from properties.search import SHRINK_LIMIT, search, took_the_clock
+from properties.search import SHRINK_LIMIT, refused_for_the_past, search, took_the_clock
 from properties.trial import Trial
 from properties.verdict import LawBroken, NotRunnableHere
 
@@ -43,9 +43,14 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
         found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
         if any(took_the_clock(failure.broken) for failure in found.failures):  # or the machine was slow
             found = search(law, replace(tried, limit=None), EXAMPLES, seed_value=0, shrink=False)
+        if refused_for_the_past(law, tried, found):
+            tried = replace(tried, apart=True, witnessed=Counter())
+            found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
         examples += found.examples
         if found.failures:
             ends.append(found.failures[0].broken.verdict)
+        elif not found.examples:
+            ends.append("shows nothing")
         elif not tried.witnessed["ran to its end"]:
             unrunnable = any(isinstance(each, NotRunnableHere) for each in found.refusals)
             ends.append("not runnable here" if unrunnable else "refuses")

@@ -1,17 +1,19 @@
 """The search for a law's smallest counterexample."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.database import ExampleDatabase
+from hypothesis.errors import Unsatisfiable
 
 from properties.independent import INDEPENDENT
 from properties.law import Law
 from properties.remembered import Remembered
-from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from properties.trial import Trial, alike
+from properties.verdict import LawBroken, NotRunnableHere, Refused
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds; with those of `repeat` and of `properties.hold` they are 20.
@@ -21,6 +23,8 @@ COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
 REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
 SHRINK_LIMIT = 3.0
+# Of how many kinds of refusals, by what they say, an example is run again in fresh processes.
+KINDS = 3
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,25 @@ class Failure:
 
 @dataclass
 class Search:
-    """What became of a law's examples: the failures, each kind shrunk; how many ran, and what was refused."""
+    """What became of a law's examples: the failures, each kind shrunk; how many ran, and what was refused.
+
+    ``refused``: the last example of each kind of refusal, by what it says. ``stale``: whether one of these is refused
+    only for what earlier examples have left in its processes.
+    """
 
     failures: list[Failure] = field(default_factory=list)
     examples: int = 0
     refusals: list[Refused] = field(default_factory=list)
+    refused: dict[str, Any] = field(default_factory=dict)
+    stale: bool = False
 
     def add(self, more: "Search") -> None:
         """Takes in what became of further examples."""
         self.failures += more.failures
         self.examples += more.examples
         self.refusals += more.refusals
+        self.refused |= more.refused
+        self.stale = self.stale or more.stale
 
 
 def search(
@@ -74,7 +86,8 @@ def search(
 
     Without ``shrink`` the first failure ends it.
 
-    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too.
+    What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too. Where
+    nothing can be drawn, there are no examples.
     """
     result = Search()
     known: dict[str, Failure | None] = {}
@@ -93,9 +106,13 @@ def search(
             return
         result.examples += 1
         costly_runs += costly_runs > 0
-        broken = how_broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, result.refusals)
+        refusals: list[Refused] = []
+        broken = how_broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, refusals)
+        result.refusals += refusals
         known[key] = None
         if broken is None:
+            if refusals and trial is first and not isinstance(refusals[0], NotRunnableHere):
+                result.refused[alike(str(refusals[0]))] = drawn
             return
         if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
             trial, there = simulated
@@ -132,6 +149,8 @@ def search(
         run = seed(seed_value)(run)
     try:
         run()
+    except Unsatisfiable:
+        result.examples = 0
     except LawBroken as broken:
         result.failures = [failure for failure in known.values() if failure and failure.broken is broken]
     except BaseExceptionGroup as several:
@@ -173,6 +192,17 @@ def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> L
     except LawBroken as broken:
         return broken
     return None
+
+
+def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
+    """Whether an example that was refused is not in processes in which nothing has run before."""
+    fresh = replace(trial, apart=True, witnessed=Counter())
+    for drawn in list(found.refused.values())[-KINDS:]:
+        refusals: list[Refused] = []
+        how_broken(law, fresh, drawn, refusals)
+        if not refusals:
+            return True
+    return False
 
 
 def rerun(law: Law, trial: Trial, drawn: Any, seconds: float) -> tuple[list[LawBroken], int]:

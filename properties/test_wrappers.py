@@ -49,7 +49,7 @@ def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
     payload = call.to_json(trial.implementation.name, adjoint)
     outcome = trial.outcome(Job("properties.wrapper_rank:run_call", payload, call.world_size))
     judge_errors(call, outcome)
-    trial.witnessed["ran to its end"] += 1
+    trial.ended(outcome)
     return outcome
 
 

@@ -35,6 +35,8 @@ from worlds.contract import (
 
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
+# What every law has to witness: that of one rank alone is no news about data parallelism.
+TOGETHER = "two ranks or more ran to their end"
 FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
 process.preload("properties.rank")  # by each fork server once, for every process needs it
 # What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
@@ -128,6 +130,11 @@ class Trial:
         self.left.update(each for report in outcome for each in report.left)
         return outcome
 
+    def ended(self, outcome: Outcome) -> None:
+        """Takes note of an example that every rank ran to its end."""
+        self.witnessed["ran to its end"] += 1
+        self.witnessed[TOGETHER] += len(outcome) > 1
+
     def run(
         self,
         scenario: Scenario,
@@ -160,7 +167,7 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
-        self.witnessed["ran to its end"] += 1
+        self.ended(outcome)
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
         trained = [without(report, "looks", "built").collectives for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
@@ -214,6 +221,11 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
     return kinds[-1] not in kinds[:-1]
 
 
+def alike(message: str) -> str:
+    """An error's message without its numbers and addresses, which may differ where it says the same."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", message)
+
+
 def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
     errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
@@ -222,7 +234,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     kinds = {error.kind for error in errors.values()}
     if "not runnable" in kinds:
         raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
-    messages = {re.sub(r"\d+", "#", error.message) for error in errors.values()}  # it may say which rank it is
+    messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         message = errors[0].message
         constructing = all("while it was constructed" in error.notes for error in errors.values())

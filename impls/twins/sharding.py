@@ -81,6 +81,20 @@ class FusedZero1(Zero1):
         return super().make_optimizer(kind, groups, masters, **defaults, fused=True)
 
 
+class WrapsWithItsOptimizer(Zero1):
+    """Wraps where its optimizer is made, as fairscale's ShardedDDP does, which needs one to be constructed."""
+
+    odd = "nothing is wrapped or broadcast before make_optimizer"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        nn.Module.__init__(self)
+        self._given = (module, bucket_cap_mb)
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        super().__init__(*self._given)
+        return super().make_optimizer(kind, groups, masters, **defaults)
+
+
 class AdamOfItsOwn(torch.optim.Adam):
     """In the form in which it was published: Kingma and Ba, "Adam", 2015, algorithm 1, with L2 decay."""
 

@@ -59,8 +59,8 @@ class ModelTraining:
         }
         options: Any = scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(name, self.model, options)
+        self.optimizer = self._optimizer()  # what wraps may do so only here
         self.seen["initial"] = [*self.parameters(), *self.buffers()]
-        self.optimizer = self._optimizer()
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
 
     def _optimizer(self) -> Any:

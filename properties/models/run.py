@@ -16,5 +16,5 @@ def run(trial: Trial, scenario: ModelScenario) -> Run:
     payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json()})
     outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)
-    trial.witnessed["ran to its end"] += 1
+    trial.ended(outcome)
     return Run(asked, outcome, trained=None)

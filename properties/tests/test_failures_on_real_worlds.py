@@ -10,20 +10,21 @@ import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_mean, test_models
-from properties.hold import TIMES, confirm, hold, paused
+from properties.hold import TIMES, confirm, hold, owes_to_the_past, paused
 from properties.implementations import look_up
 from properties.law import Law, law_of
 from properties.report import report
 from properties.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
 from properties.tests.unsteady import SLOW
 from properties.trial import Trial
-from properties.verdict import SilentlyWrong
+from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 REAL_MODEL = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ONE = Parameter((1,))
 SMALLEST = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
+CACHED = "properties.tests.unsteady:WithACachedGroup"
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +212,32 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
     assert records["lockstep"]["verdict"] == ("holds" if where == "gloo" else "sim only, no failure")
     if where == "gloo":
         assert records["lockstep"]["examples"] > 1
+
+
+@pytest.mark.parametrize("law", [MEAN, REAL_MODEL])
+def test_what_is_refused_for_what_earlier_examples_have_left_runs_in_fresh_processes(
+    sim: World, gloo: World, law: Law, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nearly all would be refused, and the law would hold, or be refused, for no reason of its own."""
+    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 6)
+    records: dict[str, Any] = {}
+    with pytest.warns(UserWarning, match="right in fresh processes, wrong after other"):
+        hold(law, trial(CACHED, sim, gloo, sim=lambda: sim), records.__setitem__)
+    assert records["lockstep"]["verdict"] == "holds"
+    assert records["lockstep"]["examples"] > 1
+    assert "refused" not in records["lockstep"]
+    under_test = trial(CACHED, sim, sim, confirm_on=lambda: gloo)
+    with pytest.warns(UserWarning, match="fails on the simulated world, passes on gloo"):
+        hold(law, under_test, records.__setitem__)
+    assert records["lockstep"]["verdict"] == "sim only, no failure"
+
+
+def test_what_fails_in_fresh_processes_alone_is_no_chance(sim: World) -> None:
+    """After other examples it is refused, which is no failure; chance fails or passes in either."""
+    failure = Failure(SMALLEST, Crashes("", SMALLEST, ()))
+    assert owes_to_the_past(MEAN, trial(CACHED, sim, sim), [failure])
+    by_chance = trial("properties.tests.unsteady:WrongByChance", sim, sim)
+    assert not all(owes_to_the_past(MEAN, by_chance, [failure]) for _ in range(5))
 
 
 def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:

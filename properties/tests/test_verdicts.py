@@ -78,6 +78,16 @@ def test_ranks_that_refuse_may_say_which_they_are() -> None:
         judge_errors(Scenario(2, PAIR, WINDOW), outcome)
 
 
+def test_ranks_that_refuse_may_say_where_something_lies() -> None:
+    errors = [
+        RankError("raised", f"ValueError: <Group at {hex(0x7F1A0B + rank)}> is unknown", "", (), True)
+        for rank in range(4)
+    ]
+    told = tuple(RankReport(None, replace(error, notes=("while it was constructed",))) for error in errors)
+    with pytest.raises(Refused, match="is unknown"):
+        judge_errors(Scenario(2, PAIR, WINDOW), told)
+
+
 def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash() -> None:
     for message in ("ValueError: ", "KeyError: 3"):
         with pytest.raises(Crashes):

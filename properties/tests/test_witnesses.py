@@ -37,9 +37,11 @@ def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: W
     assert not trial.witnessed[SENT]
 
 
-def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothing(sim: World) -> None:
+@pytest.mark.parametrize("name", ["EvaluatesACopy", "KeepsItsFirstEvaluation"])
+def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothing(sim: World, name: str) -> None:
+    """Not even where that before the first step can."""
     law = every_law()["test_an_evaluation_reads_what_the_last_step_has_left"]
-    name = "properties.tests.user_code:EvaluatesACopy"
+    name = f"properties.tests.user_code:{name}"
     trial = Trial(described(name, adapter.describe(name)), sim)
     assert search(law, trial, 20, seed_value=0).failures == []
     assert unwitnessed(law, trial) == ["an evaluation after a step was seen to read parameters"]

@@ -1,7 +1,9 @@
 """Implementations whose results depend on chance, or on whether each rank has a process of its own."""
 
+import functools
 import os
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -85,6 +87,21 @@ class RightSixTimesInAProcess(NaiveDataParallel):
             _spoil(self)
 
 
+@functools.lru_cache
+def group_of(ranks: tuple[int, ...]) -> Any:
+    """One for the whole process, as fairscale's `get_process_group_cached` makes them."""
+    return dist.new_group(list(ranks))
+
+
+class WithACachedGroup(NaiveDataParallel):
+    """Right once in a process that has one rank; torch refuses the group of another rank, or of an earlier example."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.group = group_of(tuple(range(dist.get_world_size())))
+        dist.broadcast(torch.zeros(1), 0, group=self.group)
+
+
 class WithStateOfTheClassAndSlow(WithStateOfTheClass):
     """Right wherever each rank is a process, and slow there the first time."""
 
@@ -95,6 +112,14 @@ class WithStateOfTheClassAndSlow(WithStateOfTheClass):
         if not WithStateOfTheClassAndSlow.warm and _in_processes_of_their_own():
             WithStateOfTheClassAndSlow.warm = True
             time.sleep(1.5 * CONFIRM_LIMIT)
+
+
+class ForOneRank(NaiveDataParallel):
+    """Refuses to synchronize two."""
+
+    def finish_gradient_synchronization(self) -> None:
+        if dist.get_world_size() > 1:
+            raise ValueError(f"one rank, not {dist.get_world_size()}")
 
 
 class CrashesAndSlow(NaiveDataParallel):

@@ -175,6 +175,19 @@ class EvaluatesACopy(NaiveAccumulation):
         return module(*inputs, **named)
 
 
+class KeepsItsFirstEvaluation(NaiveAccumulation):
+    """Answers every evaluation with the loss of the first, whatever was stepped since."""
+
+    first: Any = None
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, or what it gave once."""
+        if torch.is_grad_enabled():
+            return self.module(*inputs, **named)
+        self.first = self.module(*inputs, **named) if self.first is None else self.first
+        return self.first
+
+
 class Model(nn.Module):
     """Parameters of the given sizes and dtypes; the loss is the sum of (10 * rank + 1 + index) * parameter."""
 

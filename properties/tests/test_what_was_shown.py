@@ -1,0 +1,59 @@
+"""A law that no example was about says so, and does not hold."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from properties.catalogue import every_law
+from properties.hold import NOTHING_DRAWN, hold
+from properties.implementations import look_up
+from properties.trial import TOGETHER, Trial
+from worlds.contract import World
+
+LAWS = every_law()
+MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
+ANOTHER_NUMBER = LAWS["test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"]
+ONE_RANK = "properties.tests.unsteady:ForOneRank"
+
+
+def filed(law: Any, trial: Trial) -> Any:
+    """What a law files of a trial."""
+    records: dict[str, Any] = {}
+    hold(law, trial, records.__setitem__)
+    return records["lockstep"]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some with one rank are among them."""
+    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 30)
+
+
+@pytest.mark.filterwarnings("ignore:.*examples were refused")
+def test_what_refuses_two_ranks_has_shown_nothing_of_data_parallelism(sim: World) -> None:
+    (implementation,) = look_up([ONE_RANK], sim)
+    with pytest.warns(UserWarning, match=f"it never happened that {TOGETHER}"):
+        assert filed(MEAN, Trial(implementation, sim))["verdict"] == "shows nothing"
+
+
+@pytest.mark.filterwarnings("ignore:.*it never happened")
+def test_where_most_is_refused_a_warning_says_why(sim: World) -> None:
+    (implementation,) = look_up([ONE_RANK], sim)
+    with pytest.warns(UserWarning, match="of 30 examples were refused, mostly so: ValueError: one rank, not"):
+        filed(MEAN, Trial(implementation, sim))
+
+
+def test_what_claims_one_rank_alone_is_held_to_that(sim: World) -> None:
+    (implementation,) = look_up([ONE_RANK], sim)
+    trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
+    assert filed(MEAN, trial)["verdict"] == "holds"
+
+
+def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 2)
+    (implementation,) = look_up(["impls.zero1:Zero1"], sim)
+    trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
+    with pytest.warns(UserWarning, match=NOTHING_DRAWN):
+        end = filed(ANOTHER_NUMBER, trial)
+    assert (end["verdict"], end["examples"]) == ("shows nothing", 0)
