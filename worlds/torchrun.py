@@ -229,13 +229,13 @@ def be_an_agent() -> int:
     rank = int(os.environ["RANK"])
     store = _join()
     try:
-        told = _told_by_rank_zero(store)
+        called = _told_by_rank_zero(store)
     except RuntimeError:
         print(f"lockstep: rank {rank} has lost torchrun's store, so this torchrun job ends here", flush=True)
         return 1
-    if not told:
+    if not called:
         return 0
-    port, _, key = told.partition(":")
+    port, _, key = called.partition(":")
     driver = Client((os.environ["MASTER_ADDR"], int(port)), authkey=bytes.fromhex(key))
     driver.send((rank, socket.gethostname()))
     child: process.Child | None = None
