@@ -5,6 +5,8 @@ followed by doing each of its steps on intervals: the real operation with outwar
 rounding (may the compiler fuse this product into the next sum?) is ``maybe_fused``; a choice of formulas is ``hull``.
 """
 
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,10 +50,11 @@ class Interval:
 
     @staticmethod
     def enclosing(lows: Sequence[Fraction], highs: Sequence[Fraction]) -> "Interval":
-        """The smallest float64 interval around [low, high], for each pair of rationals (one-dimensional)."""
-        below = [_towards(float(x), -np.inf) if Fraction(float(x)) > x else float(x) for x in lows]
-        above = [_towards(float(x), np.inf) if Fraction(float(x)) < x else float(x) for x in highs]
-        return Interval(np.array(below), np.array(above))
+        """The smallest float64 interval around [low, high], for each pair of rationals (one-dimensional).
+
+        Beyond the largest float64 an end is infinite.
+        """
+        return Interval(np.array([_at_most(x) for x in lows]), 0.0 - np.array([_at_most(-x) for x in highs]))
 
     def __add__(self, other: "Interval") -> "Interval":
         """[a, b] + [c, d] = [a + c, b + d]."""
@@ -142,8 +145,13 @@ def floats_inside(interval: Interval, form: str) -> NDArray[np.int64]:
     return position(interval.high) - position(interval.low) + 1
 
 
-def _towards(x: float, end: float) -> float:
-    return float(np.nextafter(x, end))
+def _at_most(x: Fraction) -> float:
+    """The greatest float64 that is no greater than x."""
+    try:
+        near = float(x)
+    except OverflowError:
+        return sys.float_info.max if x > 0 else -np.inf
+    return math.nextafter(near, -math.inf) if near > x else near  # Python compares the two exactly
 
 
 def _outward(operation: np.ufunc, *ends: tuple[Float64s, ...]) -> Interval:

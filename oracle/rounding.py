@@ -59,10 +59,11 @@ def round_to_nearest(value: Fraction | float, form: str) -> float:
     """RN(x) = ulp(x) * rint(x / ulp(x)), ties to even; beyond the largest value, infinity (IEEE 754-2019, 4.3.1).
 
     Overflow is decided after rounding with an unbounded exponent, as the standard says. The result is a float64,
-    which holds every value of every format exactly. Infinities, NaN and the sign of zero pass through.
+    which holds every value of every format exactly. Infinities, NaN and the sign of zero pass through; the rational
+    zero has none, and is +0.
     """
     number = format_named(form)
-    if not isinstance(value, Fraction) and (value == 0 or not math.isfinite(value)):
+    if value == 0 or not (isinstance(value, Fraction) or math.isfinite(value)):
         return float(value)
     x = exact(value)
     spacing = ulp(x, form)

@@ -23,7 +23,8 @@ def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
 
 @law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS})
 def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario) -> None:
-    """Operation, reduction, dtype, element count, root and group agree, collective by collective, on all ranks.
+    """Operation, reduction, dtype, element count and root agree, collective by collective, on all members of a group;
+    and whatever one rank sends to another, that one receives.
 
     Why: collectives pair up by position. Where the sequence depends on what a rank happens to compute, peers wait for
     ever, crash, or add up different things: KellerJordan/Muon#37, deepspeedai/DeepSpeed#291, NVIDIA/Megatron-LM#2218.

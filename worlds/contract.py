@@ -22,6 +22,8 @@ _LONGEST = 100_000  # characters of an exception's message and of its traceback
 
 # Between two ranks; everything else is between all members of a group.
 MESSAGES = ("send", "recv")
+# The group of all ranks.
+DEFAULT = "default"
 # The root of these is where the data goes.
 _TO_ROOT = ("reduce", "gather", "send")
 
@@ -67,6 +69,19 @@ class Collective:
                 inside.append(f"{word} {'+'.join(map(str, sizes))}")
         inside.append(f"tag {self.tag}" if self.tag else "")
         return f"{self.operation}({', '.join(part for part in inside if part)})"
+
+
+def group_label(members: Sequence[int], name: str) -> str:
+    """What a `Collective` calls a group of these global ranks that has this name, the same one on each of them."""
+    return f"ranks {','.join(map(str, members))}, {name}"
+
+
+def members_of(group: str, world_size: int) -> tuple[int, ...]:
+    """The global ranks of a group, which its label tells."""
+    if group == DEFAULT:
+        return tuple(range(world_size))
+    ranks, _, _ = group.removeprefix("ranks ").partition(", ")
+    return tuple(map(int, ranks.split(",")))
 
 
 @dataclass(frozen=True)

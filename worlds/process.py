@@ -53,11 +53,14 @@ class Died(Exception):
 
 
 # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
-_PRELOADED = ["torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
+_PRELOADED = ["worlds.filled", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
 _PRELOADED += ["worlds.serving", "worlds.sim.ranks"]
 # The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
 _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
 _HASH_SEEDS = ("1", "2")
+# glibc fills what it allocates with the complement of this byte, so that what nobody has written is the same in every
+# run, and shows: floats near the largest (NaN in float16), integers near it too. Else it is zeros, mostly.
+FILL, _FILL_BYTE = "MALLOC_PERTURB_", 0x80
 
 
 @contextlib.contextmanager
@@ -67,10 +70,12 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     Python would run the main module, such as pytest's, again in every process: no child needs it, and it takes longer
     than all the rest of a start.
     """
-    server, before, main = _SERVERS[number], os.environ.get("PYTHONHASHSEED"), sys.modules["__main__"]
+    server, main = _SERVERS[number], sys.modules["__main__"]
+    told = {"PYTHONHASHSEED": _HASH_SEEDS[number], FILL: str(_FILL_BYTE)}
+    before = {name: os.environ.get(name) for name in told}
     usual = multiprocessing.forkserver.connect_to_new_process  # the first server's: what Process.start calls
     server.set_forkserver_preload(_PRELOADED)
-    os.environ["PYTHONHASHSEED"] = _HASH_SEEDS[number]
+    os.environ.update(told)
     multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -79,9 +84,10 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     finally:
         multiprocessing.forkserver.connect_to_new_process = usual
         sys.modules["__main__"] = main
-        os.environ.pop("PYTHONHASHSEED")
-        if before is not None:
-            os.environ["PYTHONHASHSEED"] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def preload(module: str) -> None:

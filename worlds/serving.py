@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from worlds import devices, process
-from worlds.contract import MESSAGES, Collective, RankReport, raised, resolve
+from worlds.contract import DEFAULT, MESSAGES, Collective, RankReport, group_label, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 
 CONNECTS = 5.0  # seconds that the members of a group are given to meet when their example ends
@@ -89,7 +89,7 @@ def serve(connection: Connection, setup: Setup) -> None:
 
         def shutdown(self) -> None:
             # What c10d does to every group that it forgets; the default group is kept for the next example.
-            if self.label != "default":
+            if self.label != DEFAULT:
                 super().shutdown()
 
         def recorded(self) -> int:
@@ -116,10 +116,10 @@ def serve(connection: Connection, setup: Setup) -> None:
     def create(options: Any, _: Any) -> DescribedGroup:
         rank, size = options.group_rank, options.group_size
         if not made:
-            made.append(("default", size))
-            return RealGroup(rank, tuple(range(size)), "default", kept[size])
+            made.append((DEFAULT, size))
+            return RealGroup(rank, tuple(range(size)), DEFAULT, kept[size])
         members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
-        label = f"ranks {','.join(map(str, members))}, {options.group_id}"
+        label = group_label(members, options.group_id)
         made.append((label, size))
         return RealGroup(rank, members, label, connect(options.store, rank, size))
 

@@ -13,7 +13,9 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from dataclasses import replace
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, Pipe, wait
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from worlds.serving import Setup, serve
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _JOIN_LIMIT = 300.0  # seconds for all ranks of the job to join
+_LOOK = 0.2  # seconds between two looks whether rank 0 has called
 _KEY = "lockstep/driver"
 
 
@@ -168,9 +171,11 @@ class TorchrunWorld(PoolWorld):
         with Listener(("", 0), backlog=size, authkey=key) as listener:
             self._store.set(_KEY, f"{listener.address[1]}:{key.hex()}")
             while len(self._agents) < size - 1:
-                line = listener.accept()
-                rank, host = line.recv()
-                self._agents[rank] = Agent(rank, host, line)
+                # What has not the key is no agent: on a host of many, somebody tries all ports.
+                with contextlib.suppress(AuthenticationError, EOFError, OSError):
+                    line = listener.accept()
+                    rank, host = line.recv()
+                    self._agents[rank] = Agent(rank, host, line)
 
     def new_store(self, folder: Path) -> str:
         """torchrun's store, under a name of this pool's own."""
@@ -208,12 +213,29 @@ def dismiss() -> None:
     _join().set(_KEY, "")
 
 
+def _told_by_rank_zero(store: Any) -> str:
+    """Where rank 0 listens, which it tells when it first needs its ranks: after hours, where it has other worlds too.
+
+    Waits as long as the store answers. Raises RuntimeError, as torch does, when that has gone.
+    """
+    while not store.check([_KEY]):
+        time.sleep(_LOOK)
+    told: bytes = store.get(_KEY)
+    return told.decode()
+
+
 def be_an_agent() -> int:
     """What every rank but 0 does until rank 0 ends; the exit status. One that loses rank 0 says so and ends with 1."""
     rank = int(os.environ["RANK"])
-    if not (told := _join().get(_KEY).decode()):
+    store = _join()
+    try:
+        called = _told_by_rank_zero(store)
+    except RuntimeError:
+        print(f"lockstep: rank {rank} has lost torchrun's store, so this torchrun job ends here", flush=True)
+        return 1
+    if not called:
         return 0
-    port, _, key = told.partition(":")
+    port, _, key = called.partition(":")
     driver = Client((os.environ["MASTER_ADDR"], int(port)), authkey=bytes.fromhex(key))
     driver.send((rank, socket.gethostname()))
     child: process.Child | None = None

@@ -1,5 +1,6 @@
 """Synchronizers whose ranks do not say the same things in the same order (P4, P5)."""
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -71,3 +72,42 @@ class OneRankSaysMore(StaticBuckets):
         super().finish_gradient_synchronization()
         if 0 < dist.get_rank() == dist.get_world_size() - 1:
             dist.all_reduce(self._buckets[0].flags.clone(), async_op=True)
+
+
+class OneMemberSaysMore(NaiveAccumulation):
+    """Rank 0 logs in a group with rank 1, and the other member of it does not: the default group hears nothing."""
+
+    known_fault = "a collective of a subgroup that only one of its members launches"
+    source = "recipe: C07, C12, local control flow around a collective"
+    killed_by = (SAME_COLLECTIVES, IN_STEP)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.pair = dist.new_group([0, 1]) if dist.get_world_size() > 1 else None
+        self.told: list[object] = []
+
+    def finish_gradient_synchronization(self) -> None:
+        """Launches one more all-reduce there, and waits for nothing."""
+        super().finish_gradient_synchronization()
+        if self.pair is not None and dist.get_rank() == 0:
+            flag = torch.ones(1)
+            self.told += [flag, dist.all_reduce(flag, group=self.pair, async_op=True)]
+
+
+class SendsToNobody(NaiveAccumulation):
+    """Rank 0 tells rank 1 something that rank 1 does not ask for."""
+
+    known_fault = "a message is sent that nobody receives"
+    source = "recipe: a send whose receive was forgotten"
+    killed_by = (SAME_COLLECTIVES, IN_STEP)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.told: list[object] = []
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends it, and waits for nothing."""
+        super().finish_gradient_synchronization()
+        if dist.get_rank() == 0 and dist.get_world_size() > 1:
+            flag = torch.ones(1)
+            self.told += [flag, dist.isend(flag, 1)]

@@ -1,5 +1,6 @@
 """Synchronizers whose gradients are not the mean over ranks (P1, P2): wrong sums, wrong divisors."""
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -116,3 +117,21 @@ class AveragesMicroBatchesOnSeveralRanks(NaiveAccumulation):
             if parameter.grad is not None and dist.get_world_size() > 1:
                 parameter.grad /= self._batches
         self._batches = 0
+
+
+class AddsIntoUnwrittenMemory(NaiveAccumulation):
+    """Collects gradients by adding them to a buffer that was never zeroed; mostly the system hands out zeros."""
+
+    known_fault = "gradients are added into memory that nobody has written"
+    source = "recipe"
+    killed_by = (MEAN, WHOLE_BATCH)
+
+    def finish_gradient_synchronization(self) -> None:
+        """A buffer for each parameter, too large for memory that was used before."""
+        if self.synchronize:
+            for parameter in self.trained:
+                if parameter.grad is not None:
+                    part = torch.empty(1 << 18, dtype=parameter.dtype)[: parameter.numel()].view_as(parameter)
+                    part += parameter.grad
+                    parameter.grad.copy_(part)
+        super().finish_gradient_synchronization()

@@ -190,3 +190,44 @@ class ReducesEveryMicroBatch(PerParameter):
         if self._begun:
             super().finish_gradient_synchronization()
         self._begun = False
+
+
+class ByMessages(PerParameter):
+    """Every rank sends to every other, and adds up what arrives in the order of ranks."""
+
+    odd = "no reduction at all: messages from each rank to each, a batch of them at once"
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Receives are listed before sends, and waited for in the order of the list."""
+        own, ranks = dist.get_rank(), dist.get_world_size()
+        shares = [local.clone() if rank == own else torch.empty_like(local) for rank in range(ranks)]
+        others = [rank for rank in range(ranks) if rank != own]
+        messages = [dist.P2POp(dist.irecv, shares[rank], rank) for rank in others]
+        messages += [dist.P2POp(dist.isend, shares[own], rank) for rank in others]
+        for work in dist.batch_isend_irecv(messages) if messages else []:
+            work.wait()
+        return sum(shares[1:], shares[0]) / ranks
+
+
+class OnRankZero(PerParameter):
+    """Rank 0 takes what the others send as it comes, adds up and sends the mean back."""
+
+    odd = "no reduction at all: rank 0 receives from whichever rank sends first"
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Sends of two kinds are told apart by their tags. gloo takes no empty message from whoever sends it."""
+        total, ranks = local.clone(), dist.get_world_size()
+        if not total.numel():
+            return total
+        if dist.get_rank() > 0:
+            dist.isend(total, 0, tag=1).wait()
+            dist.recv(total, 0, tag=2)
+            return total
+        for _ in range(ranks - 1):
+            share = torch.empty_like(local)
+            dist.recv(share, tag=1)
+            total += share
+        total /= ranks
+        for work in [dist.isend(total, rank, tag=2) for rank in range(1, ranks)]:
+            work.wait()
+        return total

@@ -99,6 +99,17 @@ def test_rationals_get_the_smallest_enclosing_floats() -> None:
     assert third.low[1] == third.high[1] == 0.5
 
 
+def test_rationals_beyond_the_largest_float_get_infinite_ends() -> None:
+    largest = Fraction(np.finfo(np.float64).max)
+    for beyond in (largest * 2, largest + 1):
+        found = Interval.enclosing([beyond, -beyond, -beyond], [beyond, -beyond, beyond])
+        assert found.low.tolist() == [float(largest), -np.inf, -np.inf]
+        assert found.high.tolist() == [np.inf, -float(largest), np.inf]
+    exact = Interval.enclosing([-largest, Fraction(0)], [largest, Fraction(0)])
+    assert (exact.low.tolist(), exact.high.tolist()) == ([-float(largest), 0.0], [float(largest), 0.0])
+    assert not np.signbit([exact.low[1], exact.high[1]]).any()
+
+
 def test_products_that_underflow_still_hold_the_exact_result() -> None:
     x = Interval.point([1e-200])
     assert holds(x * x, Fraction(1e-200) ** 2)

@@ -95,6 +95,7 @@ def test_zeros_infinities_and_nan_pass_through_with_their_sign(form: str) -> Non
     assert np.array_equal(rounded, special, equal_nan=True)
     assert np.signbit(rounded[:4]).tolist() == [False, True, False, True]
     assert [math.copysign(1, round_to_nearest(x, form)) for x in (0.0, -0.0)] == [1, -1]
+    assert math.copysign(1, round_to_nearest(Fraction(0), form)) == 1
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.contract import Collective, Job, Outcome, RankError, RankReport, raised, resolve
+from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
 from worlds.sim.baton import Baton, Deadlock
@@ -39,7 +39,7 @@ _current = threading.local()  # of a rank's thread: the .run it takes part in, a
 def _create_group(options: Any, _: Any) -> SimGroup:
     run: Run = _current.run
     members = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-    label = f"ranks {','.join(map(str, members))}, {options.group_id}" if _current.grouped else "default"
+    label = group_label(members, options.group_id) if _current.grouped else DEFAULT
     _current.grouped = True
     return SimGroup(options.group_rank, members, label, run)
 

@@ -7,6 +7,8 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
+import torch
+
 
 def echo(connection: Connection, word: str) -> None:
     """Answers each message with itself and its process."""
@@ -26,6 +28,9 @@ def obey(connection: Connection) -> None:
             case "print":
                 print("x" * 5000 + "the end")
                 connection.send("printed")
+            case "allocate":
+                sizes = (4, 1 << 16, 1 << 22)  # floats; the last are a mapping of their own
+                connection.send(([set(torch.empty(size).tolist()) for size in sizes], dict(os.environ)))
             case "exit":
                 sys.exit(7)
             case "raise":

@@ -52,6 +52,15 @@ def test_a_child_is_given_arguments_and_answers_messages() -> None:
     assert gone([pid])
 
 
+def test_memory_that_nobody_has_written_is_always_the_same_and_shows(child: Child) -> None:
+    """Floats near the largest; and the caller's environment is its own."""
+    child.send("allocate")
+    found, environment = answer(child)
+    assert all(values == {3.3961513649220713e38} for values in found)
+    assert process.FILL not in environment
+    assert process.FILL not in os.environ
+
+
 def test_a_fork_server_that_is_killed_takes_its_children_and_is_replaced(child: Child) -> None:
     os.kill(process._SERVERS[0]._forkserver_pid, signal.SIGKILL)
     with pytest.raises(Died, match="exited with code"):

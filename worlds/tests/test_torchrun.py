@@ -2,16 +2,22 @@
 
 import contextlib
 import os
+import queue
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 
 import pytest
 
+from worlds import torchrun as torchrun_world
 from worlds.tests.outcomes import gone
 from worlds.tests.users import marked
 
@@ -110,3 +116,58 @@ def test_without_a_job_one_line_says_how_to_start_one(missing: str) -> None:
     (line,) = [line for line in run.stderr.splitlines() if line.startswith("ERROR")]
     assert "start pytest with torchrun" in line
     assert missing in line
+
+
+class Store:
+    """In place of torchrun's: ``looks`` of an agent find nothing; then a key is there, or ``gone``."""
+
+    def __init__(self, looks: int = 0, gone: bool = False) -> None:
+        self.told: queue.Queue[str] = queue.Queue()
+        self._looks, self._gone = looks, gone
+
+    def set(self, key: str, value: str) -> None:
+        self.told.put(value)
+
+    def check(self, keys: list[str]) -> bool:
+        self._looks -= 1
+        if self._gone and self._looks < 0:
+            raise RuntimeError("Failed to recv, got 0 bytes.")
+        return self._looks < 0
+
+    def get(self, key: str) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize(("gone_before", "status"), [(False, 0), (True, 1)])
+def test_an_agent_waits_as_long_as_the_store_answers(
+    monkeypatch: pytest.MonkeyPatch, gone_before: bool, status: int
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(torchrun_world, "_LOOK", 0.0)
+    monkeypatch.setattr(torchrun_world, "_join", lambda: Store(1000, gone_before))
+    assert torchrun_world.be_an_agent() == status
+
+
+def test_whoever_connects_without_the_key_is_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torchrun_world, "_join", lambda: store)
+
+    def strangers_and_an_agent() -> None:
+        port, _, key = store.told.get().partition(":")
+        address = ("127.0.0.1", int(port))
+        with socket.create_connection(address) as browser:
+            browser.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        socket.create_connection(address).close()
+        with contextlib.suppress(AuthenticationError, OSError, EOFError):
+            Client(address, authkey=b"another key").close()
+        lines.append(Client(address, authkey=bytes.fromhex(key)))
+        lines[0].send((1, "elsewhere"))
+
+    lines: list[Connection] = []
+    others = threading.Thread(target=strangers_and_an_agent, daemon=True)
+    others.start()
+    world = torchrun_world.TorchrunWorld()
+    world.end()
+    assert lines[0].recv() == ("end",)
+    lines[0].close()
