@@ -54,34 +54,6 @@ class NoSyncDoesNotNest(StaticBuckets):
             self.synchronize = True
 
 
-class NoSyncCoversOneMicroBatch(StaticBuckets):
-    """Takes the end of a backward for the end of `no_sync`: a context around a loop covers the first of it."""
-
-    known_fault = "of several micro-batches inside one no_sync only the first stays local"
-    source = "recipe"
-    killed_by = (COUNTS_ONCE,)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Synchronizes, where a backward has run since `no_sync` was entered."""
-        if self._has_run:
-            self.synchronize = True
-        return super().forward(*inputs, **named)
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Counts backwards from here on."""
-        self._has_run = False
-        with super().no_sync():
-            yield
-        self._has_run = False
-
-    def _on_gradient(self, parameter: nn.Parameter) -> None:
-        super()._on_gradient(parameter)
-        self._has_run = not self.synchronize
-
-    _has_run = False
-
-
 class ReducesTheIncomingGradient(NaiveAccumulation):
     """A hook that fires before accumulation averages what comes in; what has accumulated stays local."""
 
@@ -348,3 +320,31 @@ class ClipsEachMicroBatch(NaiveAccumulation):
         """To a norm of at most one."""
         torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         super().finish_gradient_synchronization()
+
+
+class NoSyncCoversOneMicroBatch(StaticBuckets):
+    """Takes the end of a backward for the end of `no_sync`: a context around a loop covers the first of it."""
+
+    known_fault = "of several micro-batches inside one no_sync only the first stays local"
+    source = "recipe"
+    killed_by = (COUNTS_ONCE,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Synchronizes, where a backward has run since `no_sync` was entered."""
+        if self._has_run:
+            self.synchronize = True
+        return super().forward(*inputs, **named)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Counts backwards from here on."""
+        self._has_run = False
+        with super().no_sync():
+            yield
+        self._has_run = False
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        super()._on_gradient(parameter)
+        self._has_run = not self.synchronize
+
+    _has_run = False
