@@ -1,4 +1,4 @@
-"""How a law against an implementation ends, in eight words, and what is known of a failure.
+"""How a law against an implementation ends, and what is known of a failure.
 
     holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here
 
