@@ -67,6 +67,9 @@ def test_shrinks_to_the_smallest_scenario(claims: Claims, hook_orders: str) -> N
 SMALLEST_WITH: dict[str, Scenario] = {
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
     "nested": Scenario(2, (ONE,), (Backward(((0,), (0,)), False, nested=True), *SYNCHRONIZED)),
+    "together": Scenario(
+        2, (ONE,), (Backward(((0,), (0,)), False), Backward(((0,), (0,)), False, together=True), *SYNCHRONIZED)
+    ),
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),

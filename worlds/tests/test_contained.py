@@ -136,6 +136,7 @@ HANGS = """
             while True:
                 time.sleep(0.01)
         dist.barrier()
+        return module
 """
 
 
