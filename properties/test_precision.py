@@ -89,16 +89,18 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
 
 def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:
     """float16 scenarios with a step and the largest loss scale with which all gradients are finite."""
+    drawn = exact_scenarios(claims, has=("16 bits", "step"))
+    return _those_there_are(drawn.map(lambda scenario: _scaled_up(scenario, claims)))
 
-    def scaled(scenario: Scenario) -> Scenario | None:
-        model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
-        for power in range(16, 3, -1):
-            other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
-            if knows(other, claims):
-                return other
-        return None
 
-    return _those_there_are(exact_scenarios(claims, has=("16 bits", "step")).map(scaled))
+def _scaled_up(scenario: Scenario, claims: Claims) -> Scenario | None:
+    """The scenario in float16, with the largest loss scale with which the oracle knows what must come out."""
+    model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
+    for power in range(16, 3, -1):
+        other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
+        if knows(other, claims):
+            return other
+    return None
 
 
 def with_masters(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -138,12 +140,8 @@ def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
     """float16 scenarios with a loss scale that makes sums overflow, and means not."""
 
     def scaled(scenario: Scenario) -> Scenario | None:
-        model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
-        for power in range(16, 3, -1):
-            other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
-            if knows(other, claims):
-                return None if knows(other, claims, AVERAGINGS[0]) else other
-        return None
+        other = _scaled_up(scenario, claims)
+        return None if other is None or knows(other, claims, AVERAGINGS[0]) else other
 
     return _those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
 
