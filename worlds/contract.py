@@ -56,6 +56,11 @@ class Collective:
             return replace(self, count=0, gives=(), takes=())
         return replace(self, count=0) if self.operation == "all_gather" and self.takes else self
 
+    def numbered(self, place: int) -> str:
+        """The collective, and which of its group's it is, from 1; of a message, which of its rank's in the group."""
+        which = "its message {} in" if self.operation in MESSAGES else "collective {} of"
+        return f"{self}, {which.format(place)} the {self.group} group"
+
     def __str__(self) -> str:
         inside = [self.reduction]
         if self.root >= 0:
@@ -99,21 +104,21 @@ class RankError:
     deliberate: bool = False
 
 
-# How a rank can misuse a collective in flight, which a real backend punishes only now and then.
+# How a rank can misuse a collective or message in flight, which a real backend punishes only now and then.
 HAZARDS = {
     "changed": "its tensor was changed while it was in flight",
     "used": "its result was used before it was there",
-    "shared": "another collective was launched on its tensor while it was in flight",
+    "shared": "another collective or message was launched on its tensor while it was in flight",
     "dropped": "its handle was dropped without a wait",
 }
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """What a rank did with a collective in flight: a word of ``HAZARDS``, and what it was seen by.
+    """What a rank did with a collective or message in flight: a word of ``HAZARDS``, and what it was seen by.
 
-    ``place`` counts the collectives of its group from 1. ``launched`` and ``line`` are lines of the user's code, as
-    "file:12, in function": where the collective was launched, and where this was done; empty where that is not known.
+    ``place``: see `Collective.numbered`. ``launched`` and ``line`` are lines of the user's code, as "file:12, in
+    function": where the collective was launched, and where this was done; empty where that is not known.
     """
 
     kind: str
@@ -127,8 +132,8 @@ class Hazard:
     def __str__(self) -> str:
         where = f" at {self.line}" if self.line else ""
         return (
-            f"rank {self.rank}: {self.collective}, collective {self.place} of the {self.collective.group} group, "
-            f"launched at {self.launched or 'an unknown line'}: {HAZARDS[self.kind]}, by {self.by}{where}"
+            f"rank {self.rank}: {self.collective.numbered(self.place)}, launched at "
+            f"{self.launched or 'an unknown line'}: {HAZARDS[self.kind]}, by {self.by}{where}"
         )
 
 
@@ -189,12 +194,12 @@ MOMENTS_TO_WRITE = ("completion", "drawn", "wait")
 
 @dataclass(frozen=True)
 class Asynchrony:
-    """When the collectives of the simulated world read their inputs and write their outputs.
+    """When the collectives of the simulated world read their inputs and write their outputs; messages likewise.
 
     Until its output is written, what is not input too holds poison (NaN, or a conspicuous integer). Every use of a
     tensor in flight becomes a `Hazard` of the report.
 
-        reads    "launch", or "completion": when the last member has launched it
+        reads    "launch", or "completion": when the last member has launched it, or a message's other end is there
         writes   "completion", or "wait": when the rank waits for it, or polls with success
         "drawn"  takes the next of ``draws``, over and over. To read, an odd number means completion. To write, 0 means
                  wait, and d the d-th moment from completion on: that, and whenever the rank launches, waits or polls.
@@ -225,10 +230,11 @@ class Job:
     what went into every collective. ``limit``: seconds that this example may take, where not the world's own.
 
     The rest is for the simulated world. ``at_once``: collectives block and deliver when they are launched, so that
-    nothing can race; ``asynchrony``: when they read and write otherwise. ``timeline`` asks for the reports'. ``order``
-    gives the order in which reductions combine the members' values (None: from member 0 upwards); like all of a job it
-    is pickled, so it is a function of a module or a `functools.partial` of one. ``accumulator``: the dtype in which
-    floating-point values are combined before they are rounded to their own (empty: they are rounded at every hop).
+    nothing can race (messages cannot: their other end may come later); ``asynchrony``: when they read and write
+    otherwise. ``timeline`` asks for the reports'. ``order`` gives the order in which reductions combine the members'
+    values (None: from member 0 upwards); like all of a job it is pickled, so it is a function of a module or a
+    `functools.partial` of one. ``accumulator``: the dtype in which floating-point values are combined before they are
+    rounded to their own (empty: they are rounded at every hop).
     """
 
     function: str

@@ -1,6 +1,7 @@
-"""Collectives in flight whose handles or tensors are misused, in one way each; a synchronous backend hides them all.
+"""What is in flight and misused, its handle or its tensors, in one way each; a synchronous backend hides them all.
 
-Over one correct algorithm: a bucket for each parameter, sent when its gradient is final and every earlier one was sent.
+Collectives over one correct algorithm: a bucket for each parameter, sent when its gradient is final and every earlier
+one was sent. Messages over another: a ring all-reduce for each parameter.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.static_buckets import Bucket, StaticBuckets
+from impls.twins.reductions import RingOfMessages
 
 LAW = ("test_collectives_may_read_and_write_at_any_time",)
 
@@ -153,3 +155,58 @@ class OneStagingBuffer(StaticBuckets):
         for bucket in self._buckets:
             assert isinstance(bucket, _Staged)
             bucket.stage = stages[bucket.buffer.dtype][: bucket.buffer.numel()]
+
+
+class AddsBeforeItHasCome(RingOfMessages):
+    """Adds the chunk from the left before it waits for it."""
+
+    known_fault = "what a message brings is read before the wait"
+    source = "recipe"
+    killed_by = LAW
+
+    def turn(self, ours: torch.Tensor, theirs: torch.Tensor, adds: bool) -> None:
+        """Posts both; adds; waits."""
+        incoming = torch.empty_like(theirs)
+        receive, send = dist.irecv(incoming, self.left), dist.isend(ours, self.right)
+        theirs.copy_(theirs + incoming if adds else incoming)
+        receive.wait()
+        send.wait()
+
+
+class NeverWaitsForSends(RingOfMessages):
+    """Takes it that a chunk was sent when the next one comes, and keeps no handle of it."""
+
+    known_fault = "the handle of a send is dropped"
+    source = "recipe"
+    killed_by = LAW
+
+    def turn(self, ours: torch.Tensor, theirs: torch.Tensor, adds: bool) -> None:
+        """Waits for the receive alone."""
+        incoming = torch.empty_like(theirs)
+        dist.isend(ours, self.right)
+        dist.recv(incoming, self.left)
+        theirs.copy_(theirs + incoming if adds else incoming)
+
+
+class SendsFromOneBuffer(RingOfMessages):
+    """Copies every chunk to one buffer to send it, and waits for all sends at the end."""
+
+    known_fault = "the buffer of a send in flight is filled again for the next"
+    source = "recipe"
+    killed_by = LAW
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Waits last."""
+        self.buffer, self.sends = torch.empty_like(local), list[dist.Work]()
+        mean = super().mean(local)
+        for send in self.sends:
+            send.wait()
+        return mean
+
+    def turn(self, ours: torch.Tensor, theirs: torch.Tensor, adds: bool) -> None:
+        """Waits for the receive alone."""
+        incoming, sent = torch.empty_like(theirs), self.buffer[: len(ours)]
+        sent.copy_(ours)
+        self.sends.append(dist.isend(sent, self.right))
+        dist.recv(incoming, self.left)
+        theirs.copy_(theirs + incoming if adds else incoming)

@@ -209,6 +209,29 @@ class ByMessages(PerParameter):
         return sum(shares[1:], shares[0]) / ranks
 
 
+class RingOfMessages(PerParameter):
+    """A ring all-reduce: 2 (N - 1) turns, each a chunk to the right and another from the left."""
+
+    odd = "a ring all-reduce by hand, on isend and irecv"
+
+    def mean(self, local: torch.Tensor) -> torch.Tensor:
+        """Chunks are added up on the way round, and whole from the turn N - 1 on."""
+        rank, ranks, total = dist.get_rank(), dist.get_world_size(), local.clone()
+        self.right, self.left = (rank + 1) % ranks, (rank - 1) % ranks
+        chunks = total.tensor_split(ranks)
+        for turn in range(2 * (ranks - 1)):
+            self.turn(chunks[(rank - turn) % ranks], chunks[(rank - turn - 1) % ranks], adds=turn < ranks - 1)
+        return total / ranks
+
+    def turn(self, ours: torch.Tensor, theirs: torch.Tensor, adds: bool) -> None:
+        """Sends our chunk; adds to theirs what comes, or puts it there."""
+        incoming = torch.empty_like(theirs)
+        receive, send = dist.irecv(incoming, self.left), dist.isend(ours, self.right)
+        receive.wait()
+        theirs.copy_(theirs + incoming if adds else incoming)
+        send.wait()
+
+
 class OnRankZero(PerParameter):
     """Rank 0 takes what the others send as it comes, adds up and sends the mean back."""
 

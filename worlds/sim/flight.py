@@ -1,11 +1,13 @@
-"""A collective in flight on one rank, where the job says when it reads and writes, and what happens to its tensors."""
+"""A collective or message in flight on one rank, where the job says when it reads and writes, and what happens to its
+tensors.
+"""
 
 from typing import TYPE_CHECKING
 
 import torch
 
 from worlds.collectives import Tensors, flatten
-from worlds.contract import Asynchrony, Collective
+from worlds.contract import MESSAGES, Asynchrony, Collective
 from worlds.sim.meeting import Flat, Meeting
 from worlds.sim.region import Memory, Region, regions
 from worlds.sim.work import write
@@ -17,28 +19,28 @@ if TYPE_CHECKING:
 class Flight:
     """From the launch until the rank knows that the collective is done.
 
-    ``member``: the rank in the group; ``place``: in the group's sequence, from 1; ``sent``: a copy of the inputs.
+    ``part``: its key in the meeting; ``place``: see `Collective.numbered`; ``sent``: a copy of the inputs.
     """
 
     def __init__(
         self,
         watch: "Watch",
         meeting: Meeting,
-        member: int,
+        part: int,
         place: int,
         call: Collective,
         tensors: tuple[Tensors, Tensors],
         sent: Flat,
     ) -> None:
         self.watch, self.call, self.place = watch, call, place
-        self._meeting, self._member, self._sent = meeting, member, sent
+        self._meeting, self._part, self._sent = meeting, part, sent
         self._inputs, self._outputs = tensors
         if call.operation == "broadcast":  # which c10d hands over as input and output of everybody
             self._inputs, self._outputs = (self._inputs, []) if watch.rank == call.root else ([], self._outputs)
         self.read_regions, self.written_regions = regions(self._inputs), regions(self._outputs)
         self.launched = watch.line()
         self._reads_late, self._moments_left = _choices(watch.asynchrony, watch)
-        self._written = False
+        self._written = self._lost = False
         self.finished = False
         watch.launch(self)
         self._poison(tensors[0])
@@ -66,7 +68,7 @@ class Flight:
     def _write(self) -> None:
         self.check()
         self._written = True
-        result = None if self._meeting.results is None else self._meeting.results[self._member]
+        result = None if self._meeting.results is None else self._meeting.results[self._part]
         if result is not None:
             write(result, self._outputs)
         self._seen = self._bits()
@@ -83,10 +85,13 @@ class Flight:
     def drop(self) -> None:
         """Nobody holds the handle any more."""
         if not self.finished and not self._meeting.mismatch and (self._inputs or self._outputs):
+            self._lost = self.call.operation in MESSAGES and not self._meeting.over
             self.watch.drop(self)
 
-    def unreachable(self) -> bool:
-        """Whether nobody else holds the memory that it writes (or reads, if it writes none): it is not missed."""
+    def missed(self) -> bool:
+        """Whether somebody else holds the memory that it writes (or reads, if it writes none), or it is a message whose
+        other end was not there yet: gloo forgets that one with its handle.
+        """
         inputs, outputs = [Memory(tensor) for tensor in self._inputs], [Memory(tensor) for tensor in self._outputs]
         self._inputs, self._outputs, self.read_regions, self.written_regions = [], [], [], []
         gone = not any(memory.held() for memory in outputs or inputs)
@@ -94,7 +99,7 @@ class Flight:
         self._inputs, self._outputs = [each.tensor() for each in inputs], [each.tensor() for each in outputs]
         self.read_regions, self.written_regions = regions(self._inputs), regions(self._outputs)
         self._seen = self._bits()
-        return gone
+        return self._lost or not gone
 
     def check(self) -> None:
         """Reports tensors that hold something else than they did: whoever changed them went past torch's operations."""

@@ -3,9 +3,10 @@
 A collective reads its input when it is launched. It is carried out when the last member arrives, and written to a
 rank's output when that rank waits for it: whoever reads earlier, or never waits, does not see the result. A job's
 `Asynchrony` chooses other moments. Launching never blocks. Members that disagree on a collective get a `Mismatch` that
-names both sides.
+names both sides. A message is one of two members, who find each other as `worlds.sim.messages` says.
 """
 
+import contextlib
 from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +22,8 @@ from worlds.sim.agreement import check, check_tensor, contiguous, disagreeing
 from worlds.sim.flight import Flight
 from worlds.sim.log import Entry
 from worlds.sim.meaning import carry_out
-from worlds.sim.meeting import Flat, Meeting, Mismatch, NotRunnable, Run
-from worlds.sim.messages import post
+from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
+from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
 from worlds.together import Together
 
@@ -48,7 +49,7 @@ class SimGroup(DescribedGroup):
         super().__init__(rank, members, label)
         self.run, self.thread = run, get_ident()
         self._register_backend(torch.device("cpu"), self.BackendType.UNDEFINED, _nothing())
-        self._issued = 0  # collectives so far
+        self._issued = self._posted = 0  # collectives and messages so far
         self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
@@ -75,14 +76,21 @@ class SimGroup(DescribedGroup):
         contiguous(call, tensor)
         if get_ident() != self.thread:
             raise self.foreign_thread("posts", call)
-        run = self.run
+        with self._ours():
+            return self._exchange(call, tensors)
+
+    def _exchange(self, call: Collective, tensors: Tensors) -> dist.Work:
+        run, sends = self.run, call.operation == "send"
+        self._posted += 1
         run.baton.fruitless = 0
-        sent = to_numpy(flatten(tensors)) if run.job.contents and call.operation == "send" else None
+        memory = (tensors, []) if sends else ([], tensors)
+        flat = flatten(memory[0])
+        sent = to_numpy(flat) if run.job.contents and sends else None
         run.collectives[self.global_rank].append(call if sent is None else replace(call, sent=sent))
-        message = post(self, call, tensor)
-        if self._coalesced is not None:
-            self._coalesced.append(message)
-        return message
+        meeting = meeting_of(self, call)
+        work = self._work(meeting, end(call), self._posted, call, tensors, memory, flat)
+        join(self, meeting, call, flat)
+        return self._launched(work)
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
@@ -94,10 +102,12 @@ class SimGroup(DescribedGroup):
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))
-        if self.run.watches is None:
+        with self._ours():
             return self._launch(call, inputs, outputs)
-        with self.run.watches[self.global_rank].ours():
-            return self._launch(call, inputs, outputs)
+
+    def _ours(self) -> contextlib.AbstractContextManager[None]:
+        watches = self.run.watches
+        return contextlib.nullcontext() if watches is None else watches[self.global_rank].ours()
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
         run, place = self.run, self._issued
@@ -111,21 +121,36 @@ class SimGroup(DescribedGroup):
         meeting = run.meetings.get((self.label, place))
         if meeting is None:
             meeting = run.meetings[self.label, place] = Meeting()
-        if run.watches is None:
-            work = SimWork(self, meeting, outputs, call, place)
-        else:
-            watch = run.watches[self.global_rank]
-            flight = Flight(watch, meeting, self.member, place + 1, call, memory, flat)
-            meeting.flights[self.member] = flight
-            work = WatchedWork(self, meeting, outputs, call, place, flight)
+        work = self._work(meeting, self.member, place + 1, call, outputs, memory, flat)
         if run.log is not None:
             work.entry = Entry(call, self.member, self.members, meeting, run.now())
             run.log[self.global_rank].append(work.entry)
         self._join(meeting, place, call, flat)
-        if run.watches is not None:
-            run.watches[self.global_rank].moment()
+        self._launched(work)
         if run.job.at_once:
             work.wait()
+        return work
+
+    def _work(
+        self,
+        meeting: Meeting,
+        part: int,
+        place: int,
+        call: Collective,
+        outputs: Tensors,
+        memory: tuple[Tensors, Tensors],
+        flat: Flat,
+    ) -> SimWork:
+        """The handle of what is launched, which is in flight from now on where the job has an `Asynchrony`."""
+        if self.run.watches is None:
+            return SimWork(self, meeting, part, outputs, call, place)
+        flight = Flight(self.run.watches[self.global_rank], meeting, part, place, call, memory, flat)
+        meeting.flights[part] = flight
+        return WatchedWork(self, meeting, part, outputs, call, place, flight)
+
+    def _launched(self, work: SimWork) -> SimWork:
+        if self.run.watches is not None:
+            self.run.watches[self.global_rank].moment()
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -141,23 +166,15 @@ class SimGroup(DescribedGroup):
         meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
             del self.run.meetings[self.label, place]  # nobody else comes; those who wait have it
-            self._carry_out(meeting)
-        if meeting.over:
-            self.run.baton.wake(meeting.waiting)
-            meeting.waiting = []
-        if meeting.mismatch:
-            raise Mismatch(meeting.mismatch)
+            if self.run.log is not None:
+                meeting.completed = self.run.now()
+            meeting.carry_out(lambda inputs: self._results(meeting.calls, inputs))
+        self.run.arrived(meeting)
 
-    def _carry_out(self, meeting: Meeting) -> None:
-        for member, flight in meeting.flights.items():
-            meeting.inputs[member] = flight.read()
+    def _results(self, calls: dict[int, Collective], inputs: dict[int, Flat]) -> list[Flat | None]:
         ranks = range(len(self.members))
-        inputs = [meeting.inputs[rank] for rank in ranks]
-        meeting.results = carry_out([meeting.calls[rank] for rank in ranks], inputs, self.members, self.run.combiner)
-        if self.run.log is not None:
-            meeting.completed = self.run.now()
-        for flight in meeting.flights.values():
-            flight.moment()
+        in_turn = [calls[rank] for rank in ranks], [inputs[rank] for rank in ranks]
+        return carry_out(*in_turn, self.members, self.run.combiner)
 
     def foreign_thread(self, does: str, what: object) -> NotRunnable:
         """What to raise when the implementation comes from a thread that is not the rank's."""

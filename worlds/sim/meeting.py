@@ -1,8 +1,9 @@
 """What the simulated ranks share during one example: the baton, the timeline, and each collective's meeting place."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -12,6 +13,7 @@ from worlds.sim.belongings import Household
 
 if TYPE_CHECKING:
     from worlds.sim.flight import Flight
+    from worlds.sim.group import SimGroup
     from worlds.sim.log import Entry
     from worlds.sim.order import Combiner
     from worlds.sim.watch import Watch
@@ -29,7 +31,10 @@ class NotRunnable(RuntimeError):
 
 @dataclass(slots=True)
 class Meeting:
-    """One collective, as far as its members have arrived."""
+    """One collective, as far as its members have arrived, or one message, as far as its ends have.
+
+    Keys: ranks in the group; of a message its ends, see `worlds.sim.messages`. ``source``: the member that sends it.
+    """
 
     calls: dict[int, Collective] = field(default_factory=dict)
     inputs: dict[int, Flat] = field(default_factory=dict)
@@ -38,11 +43,20 @@ class Meeting:
     completed: int | None = None  # the time of it
     mismatch: str = ""
     waiting: list[int] = field(default_factory=list)  # global ranks
+    source: int | None = None
 
     @property
     def over(self) -> bool:
         """Whether nobody need wait any longer."""
         return self.results is not None or bool(self.mismatch)
+
+    def carry_out(self, meaning: "Callable[[dict[int, Flat]], list[Flat | None]]") -> None:
+        """All are there: reads what is read late, and writes what is written now."""
+        for part, flight in self.flights.items():
+            self.inputs[part] = flight.read()
+        self.results = meaning(self.inputs)
+        for flight in self.flights.values():
+            flight.moment()
 
 
 @dataclass
@@ -57,7 +71,8 @@ class Run:
     log: "list[list[Entry]] | None" = None  # where the job asks for a timeline
     clock: int = 0
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
-    messages: dict[str, list[Any]] = field(default_factory=dict)  # by group: sends and receives without their partner
+    # By group: sends and receives without their partner, in the order in which they were posted.
+    messages: "dict[str, list[tuple[SimGroup, Collective, Meeting]]]" = field(default_factory=dict)
     kept: dict[str, bytes] = field(default_factory=dict)  # what the store has
     awaiting: list[int] = field(default_factory=list)  # global ranks that wait for a key of it
     belongings: Household = field(default_factory=Household)
@@ -79,6 +94,14 @@ class Run:
             self.baton.poll(rank, reason)
         finally:
             self.belongings.by_rank[rank].take_out()
+
+    def arrived(self, meeting: Meeting) -> None:
+        """Lets those go on who need not wait any longer. Raises Mismatch."""
+        if meeting.over:
+            self.baton.wake(meeting.waiting)
+            meeting.waiting = []
+        if meeting.mismatch:
+            raise Mismatch(meeting.mismatch)
 
     def now(self) -> int:
         """The time of what takes place now."""

@@ -1,4 +1,6 @@
-"""What one rank does with the tensors of its collectives in flight: seen in every operation that torch dispatches."""
+"""What one rank does with the tensors of its collectives and messages in flight: seen in every operation that torch
+dispatches.
+"""
 
 import contextlib
 import gc
@@ -29,9 +31,10 @@ _NO_VALUES = {
 
 
 class Watch(TorchDispatchMode):
-    """The collectives that a rank has in flight, and the `Hazard`s seen. ``draws``: see `worlds.contract.Asynchrony`.
+    """The collectives and messages that a rank has in flight, and the `Hazard`s seen.
 
-    Reading what a collective only reads is no hazard, nor is a view of anything, nor what the world itself does.
+    ``draws``: see `worlds.contract.Asynchrony`. Reading what a collective only reads is no hazard, nor is a view of
+    anything, nor what the world itself does.
     """
 
     def __init__(self, rank: int, asynchrony: Asynchrony, draws: Iterator[int]) -> None:
@@ -96,10 +99,10 @@ class Watch(TorchDispatchMode):
             self._dropped.append((flight, line))
 
     def _settle(self) -> None:
-        """A handle that went together with its tensors does no harm; what happened since tells."""
+        """A handle that went together with its tensors mostly does no harm; what happened since tells."""
         dropped, self._dropped = self._dropped, []
         for flight, line in dropped:
-            if not flight.unreachable():
+            if flight.missed():
                 self.report("dropped", flight, "the last reference to it", line)
 
     def moment(self) -> None:

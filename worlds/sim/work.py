@@ -1,4 +1,4 @@
-"""The handle of a launched collective: waiting for it, and when its result is written."""
+"""The handle of a launched collective or message: waiting for it, and when its result is written."""
 
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 
 class SimWork(dist.Work):
-    """The handle of a launched collective on one rank."""
+    """The handle of a launched collective on one rank, or of a message at one end: its ``part`` in the meeting."""
 
-    def __init__(self, group: "SimGroup", meeting: Meeting, outputs: Tensors, call: Collective, place: int) -> None:
+    def __init__(
+        self, group: "SimGroup", meeting: Meeting, part: int, outputs: Tensors, call: Collective, place: int
+    ) -> None:
         super().__init__()
-        self._group, self._meeting, self._outputs, self._call, self._place = group, meeting, outputs, call, place
+        self._group, self._meeting, self._part, self._outputs = group, meeting, part, outputs
+        self._call, self._place = call, place
         self._finished = False
         self.entry: Entry | None = None  # in the timeline, if there is one
 
     def __str__(self) -> str:
-        return f"{self._call}, collective {self._place + 1} of the {self._group.label} group"
+        return self._call.numbered(self._place)
 
     def is_completed(self) -> bool:
         """Whether it is done. If not yet, others run first, so that whoever looks often enough sees it done.
@@ -65,9 +68,15 @@ class SimWork(dist.Work):
 
     def _deliver(self) -> None:
         results = self._meeting.results
-        result = None if results is None else results[self._group.member]
+        result = None if results is None else results[self._part]
         if result is not None:
             write(result, as_it_lies(self._call, self._outputs))
+
+    def _source_rank(self) -> int:
+        """The member that sent what a receive from any rank got: what c10d asks for."""
+        if self._meeting.source is None:
+            raise RuntimeError(f"{self}: nobody has sent yet; wait for it first")
+        return self._meeting.source
 
     def result(self) -> list[torch.Tensor]:
         """The outputs."""
@@ -96,12 +105,19 @@ class SimWork(dist.Work):
 
 
 class WatchedWork(SimWork):
-    """The handle of a collective that has a `Flight`: that one's choices decide when the outputs are written."""
+    """The handle of what has a `Flight`: that one's choices decide when the outputs are written."""
 
     def __init__(
-        self, group: "SimGroup", meeting: Meeting, outputs: Tensors, call: Collective, place: int, flight: "Flight"
+        self,
+        group: "SimGroup",
+        meeting: Meeting,
+        part: int,
+        outputs: Tensors,
+        call: Collective,
+        place: int,
+        flight: "Flight",
     ) -> None:
-        super().__init__(group, meeting, outputs, call, place)
+        super().__init__(group, meeting, part, outputs, call, place)
         self._flight = flight
 
     def is_completed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What ranks run in the tests of asynchrony: right and wrong ways to handle collectives in flight, by name."""
+"""What ranks run in the tests of asynchrony: right and wrong ways to handle what is in flight, by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +20,21 @@ def looking_all_the_time(payload: str, rank: int, world_size: int) -> Mapping[st
         dist.barrier()
         seen.append(watched.copy())
     work.wait()
+    return {"seen": [*seen, watched.copy()]}
+
+
+def looking_at_messages(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """The same of a message to the other rank, and of one from there."""
+    source, output, seen = data(rank, 2), torch.zeros(2).double(), list[Any]()
+    works = [dist.isend(source, 1 - rank), dist.irecv(output, 1 - rank)]
+    watched, changed = output.numpy(), source.numpy()
+    seen.append(watched.copy())
+    changed += 100
+    for _ in range(3):
+        dist.barrier()
+        seen.append(watched.copy())
+    for work in works:
+        work.wait()
     return {"seen": [*seen, watched.copy()]}
 
 
@@ -149,6 +164,80 @@ def dropping_what_nobody_can_see(rank: int, size: int) -> torch.Tensor:
     return data(rank, 1)
 
 
+def _ring(rank: int, size: int) -> tuple[int, int]:
+    return (rank + 1) % size, (rank - 1) % size
+
+
+def around_a_ring(rank: int, size: int) -> torch.Tensor:
+    """What has come is sent on at the next turn, from the other of two buffers."""
+    total, buffers, (right, left) = data(rank, 3), [data(rank, 3), torch.zeros(3).double()], _ring(rank, size)
+    for turn in range(size - 1):
+        sent = dist.isend(buffers[turn % 2], right)
+        dist.recv(buffers[1 - turn % 2], left)
+        total += buffers[1 - turn % 2]
+        sent.wait()
+    return total
+
+
+def sending_one_tensor_to_all(rank: int, size: int) -> torch.Tensor:
+    """It may be read meanwhile; receives are posted first, and waited for in another order."""
+    mine, others = data(rank, 2), [peer for peer in range(size) if peer != rank]
+    received = {peer: torch.zeros(2).double() for peer in others}
+    receives = {peer: dist.irecv(received[peer], peer) for peer in others}
+    sends = [dist.isend(mine, peer) for peer in others]
+    doubled = mine * 2
+    for peer in reversed(others):
+        receives[peer].wait()
+        received[peer] += 1
+    for send in sends:
+        send.wait()
+    return torch.cat([doubled, mine.zero_(), *received.values()])
+
+
+def in_batches_that_are_polled(rank: int, size: int) -> torch.Tensor:
+    """Slices of one buffer: who has seen that a message is done need not wait for it."""
+    buffer, (right, left) = data(rank, 4), _ring(rank, size)
+    messages = [dist.P2POp(dist.irecv, buffer[2:], left), dist.P2POp(dist.isend, buffer[:2], right)]
+    works = dist.batch_isend_irecv(messages)
+    for work in works:
+        while not work.is_completed():
+            pass
+    return buffer.mul_(2)
+
+
+def coalescing_messages(rank: int, size: int) -> torch.Tensor:
+    received, (right, left) = torch.zeros(2).double(), _ring(rank, size)
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as both:
+        dist.isend(data(rank, 2), right)
+        dist.irecv(received, left)
+    both.wait()
+    return received * 2
+
+
+def sending_what_was_received_from_any(rank: int, size: int) -> torch.Tensor:
+    """All wait at once: rank 0 sends back what comes, to whom it came from."""
+    mine = data(rank, 2)
+    if rank:
+        dist.send(mine, 0)
+        dist.recv(mine, 0)
+        return mine
+    for _ in range(size - 1):
+        sender = dist.recv(mine)
+        mine *= 2
+        dist.send(mine, sender)
+    return torch.zeros(2)
+
+
+def sending_objects(rank: int, size: int) -> torch.Tensor:
+    received: list[Any] = [None]
+    if rank == 0:
+        for peer in range(1, size):
+            dist.send_object_list([{"values": data(peer, 2)}], peer)
+        return torch.zeros(2)
+    dist.recv_object_list(received, 0)
+    return torch.as_tensor(received[0]["values"])
+
+
 def never_waiting_for_the_last(rank: int, size: int) -> torch.Tensor:
     """The keeper's handle goes when this function returns: nobody has dropped it before."""
     keeper = _Keeper()
@@ -163,6 +252,8 @@ RIGHT = {
         *(waiting_at_once, waiting_much_later_in_any_order, in_slices_of_one_buffer, in_columns_of_one_matrix),
         *(polling_until_it_is_done, reading_what_is_only_read, making_more_of_the_same_shape),
         *(through_futures, from_backward, never_waiting_for_the_last, dropping_what_nobody_can_see),
+        *(around_a_ring, sending_one_tensor_to_all, in_batches_that_are_polled, coalescing_messages),
+        *(sending_what_was_received_from_any, sending_objects),
     )
 }
 
@@ -243,12 +334,60 @@ def dropped_when_it_is_replaced(rank: int, size: int) -> torch.Tensor:
     return both
 
 
+def changed_while_it_is_sent(rank: int, size: int) -> None:
+    values, received = data(rank, 2), torch.zeros(2).double()
+    work = dist.isend(values, 1 - rank)  # launched
+    values.div_(size)  # here
+    dist.recv(received, 1 - rank)
+    work.wait()
+
+
+def changed_past_torch_while_it_is_received(rank: int, size: int) -> None:
+    received = torch.zeros(2).double()
+    work = dist.irecv(received, 1 - rank)  # launched
+    received.numpy()[0] = -1.0
+    dist.send(data(rank, 2), 1 - rank)
+    work.wait()
+
+
+def used_before_it_was_received(rank: int, size: int) -> None:
+    received = torch.zeros(2).double()
+    messages = [dist.P2POp(dist.irecv, received, 1 - rank), dist.P2POp(dist.isend, data(rank, 2), 1 - rank)]
+    works = dist.batch_isend_irecv(messages)  # launched
+    received * 2  # here
+    for work in works:
+        work.wait()
+
+
+def shared_by_two_messages(rank: int, size: int) -> None:
+    values = data(rank, 2)
+    work = dist.isend(values, 1 - rank)  # launched
+    dist.recv(values, 1 - rank)  # here
+    work.wait()
+
+
+def dropped_while_it_is_sent(rank: int, size: int) -> torch.Tensor:
+    values, received = data(rank, 2), torch.zeros(2).double()
+    dist.isend(values, 1 - rank)  # launched, here
+    dist.recv(received, 1 - rank)
+    return values
+
+
+def dropped_with_its_tensor(rank: int, size: int) -> None:
+    """Nobody receives yet: gloo sends it no more."""
+    dist.isend(data(rank, 2), 1 - rank)  # launched, here
+    dist.barrier()
+    dist.recv(torch.zeros(2).double(), 1 - rank)
+
+
 WRONG = {
     program.__name__: program
     for program in (
         *(changed_by_an_operation, changed_past_torch, changed_where_it_is_only_read),
         *(used_where_it_was_reduced, used_in_a_list, used_in_backward),
         *(shared_with_another_collective, dropped, dropped_when_it_is_replaced),
+        *(changed_while_it_is_sent, changed_past_torch_while_it_is_received, used_before_it_was_received),
+        *(shared_by_two_messages, dropped_while_it_is_sent, dropped_with_its_tensor),
     )
 }
 

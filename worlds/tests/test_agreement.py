@@ -132,8 +132,8 @@ def deadlock(outcome: Outcome) -> str:
 def test_two_ranks_that_both_send_first_wait_for_each_other(sim: World) -> None:
     """gloo and nccl do the same; a send that always buffers would hide it."""
     message = deadlock(program(sim, "sending_first", 2))
-    assert "rank 0 waits for send(to rank 1, 2 x float64) in the default group" in message
-    assert "rank 1 waits for send(to rank 0, 2 x float64) in the default group" in message
+    assert "rank 0 waits for send(to rank 1, 2 x float64), its message 1 in the default group" in message
+    assert "rank 1 waits for send(to rank 0, 2 x float64), its message 1 in the default group" in message
 
 
 def test_gloo_makes_two_ranks_that_both_send_first_wait_too(gloo: World) -> None:
@@ -149,8 +149,8 @@ def test_gloo_makes_two_ranks_that_both_send_first_wait_too(gloo: World) -> None
 
 def test_a_rank_that_waits_for_a_message_says_from_whom_and_with_which_tag(sim: World) -> None:
     message = deadlock(program(sim, "receiving_what_nobody_sends", 3))
-    assert "rank 0 waits for recv(from rank 2, 2 x float64, tag 4) in the default group" in message
-    assert "rank 1 waits for recv(from any rank, 2 x float64) in the default group" in message
+    assert "rank 0 waits for recv(from rank 2, 2 x float64, tag 4), its message 1 in the default group" in message
+    assert "rank 1 waits for recv(from any rank, 2 x float64), its message 1 in the default group" in message
     assert "rank 2 has ended after barrier(), call 1 in the default group" in message
 
 

@@ -1,4 +1,6 @@
-"""Asynchrony on the simulated world: collectives read and write when the job says; misuse is named, nothing else."""
+"""Asynchrony on the simulated world: collectives and messages read and write when the job says; misuse is named,
+nothing else.
+"""
 
 import functools
 import inspect
@@ -29,17 +31,19 @@ def run(world: World, function: str, payload: str, world_size: int, asynchrony: 
 
 @pytest.mark.parametrize("reads", MOMENTS_TO_READ)
 @pytest.mark.parametrize(("writes", "first_seen"), [("completion", (1, 0)), ("drawn", (2, 1)), ("wait", (4, 4))])
-def test_a_collective_reads_and_writes_when_the_job_says(
-    sim: World, reads: str, writes: str, first_seen: tuple[int, int]
+@pytest.mark.parametrize("of", ["looking_all_the_time", "looking_at_messages"])
+def test_collectives_and_messages_read_and_write_when_the_job_says(
+    sim: World, of: str, reads: str, writes: str, first_seen: tuple[int, int]
 ) -> None:
     """Rank 0 launches first, changes its input and blocks; rank 1 is the last, and changes its own after completion."""
     draws = (1, 3) if reads == writes == "drawn" else (1,) if reads == "drawn" else (3,)
-    outcome = run(sim, "looking_all_the_time", "", 2, Asynchrony(reads, writes, draws))
-    gathered = [1, 2, 11, 12] if reads == "launch" else [101, 102, 11, 12]
-    for result, first in zip(results(outcome), first_seen, strict=True):
+    outcome = run(sim, of, "", 2, Asynchrony(reads, writes, draws))
+    zero, one = [1, 2] if reads == "launch" else [101, 102], [11, 12]
+    arriving = [one, zero] if of == "looking_at_messages" else [zero + one] * 2
+    for result, first, arrived in zip(results(outcome), first_seen, arriving, strict=True):
         before, after = result["seen"][:first], result["seen"][first:]
         assert all(np.isnan(values).all() for values in before)
-        assert [values.tolist() for values in after] == [gathered] * (5 - first)
+        assert [values.tolist() for values in after] == [arrived] * (5 - first)
 
 
 def test_what_is_drawn_comes_from_the_draws_over_and_over(sim: World) -> None:
