@@ -1,4 +1,4 @@
-"""P7: when collectives read and write, and in which order they add, is not for the implementation to know."""
+"""P7: when communication reads and writes, and in which order it adds, is not for the implementation to know."""
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario, and when its collectives read and write."""
+    """A scenario, and when its collectives and messages read and write."""
     return st.tuples(exact_scenarios(claims), ASYNCHRONIES)
 
 

@@ -1,4 +1,6 @@
-"""What only the simulated world lets one choose: when collectives read and write, and in which order they reduce."""
+"""What only the simulated world lets one choose: when collectives and messages read and write, and in which order
+collectives reduce.
+"""
 
 from collections.abc import Sequence
 from functools import partial

@@ -21,6 +21,8 @@ IMPLEMENTATIONS = (
     "impls.frameworks.torch_ddp:TorchDDP",
     "impls.async_hook:AsyncHookDataParallel",
     "impls.hook_order_buckets:HookOrderBuckets",
+    "impls.twins.reductions:RingOfMessages",
+    "impls.faults.asynchrony:SendsFromOneBuffer",
 )
 
 
@@ -33,7 +35,7 @@ def jobs(count: int) -> list[Job]:
     def draw(scenario: object) -> None:
         chooser = random.Random(len(drawn))
         draws = tuple(chooser.randrange(7) for _ in range(9))
-        here = job(IMPLEMENTATIONS[len(drawn) % 4], scenario, contents=True)  # type: ignore[arg-type]
+        here = job(IMPLEMENTATIONS[len(drawn) % len(IMPLEMENTATIONS)], scenario, contents=True)  # type: ignore[arg-type]
         drawn.append(replace(here, asynchrony=Asynchrony("drawn", "drawn", draws), timeline=True))
 
     while len(drawn) < count:

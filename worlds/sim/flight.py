@@ -42,6 +42,7 @@ class Flight:
         self._reads_late, self._moments_left = _choices(watch.asynchrony, watch)
         self._written = self._lost = False
         self.finished = False
+        self.reported: set[str] = set()  # of `HAZARDS`
         watch.launch(self)
         self._poison(tensors[0])
         self._seen = self._bits()

@@ -43,7 +43,6 @@ class Watch(TorchDispatchMode):
         self.hazards: list[Hazard] = []
         self._in_flight: list[Flight] = []
         self._dropped: list[tuple[Flight, str]] = []  # and the lines of it, not yet known to do harm
-        self._reported: set[tuple[int, str]] = set()
         self._inside = 0  # how deep in the world's own code
         self.over = False  # whether the rank's function has ended, so that its variables are no more
 
@@ -85,7 +84,7 @@ class Watch(TorchDispatchMode):
                 map(other.reads, flight.written_regions)
             ):
                 self.report("shared", other, str(flight.call), flight.launched)
-                self._reported.add((id(flight), "shared"))
+                flight.reported.add("shared")
         self._in_flight.append(flight)
 
     def land(self, flight: "Flight") -> None:
@@ -113,9 +112,8 @@ class Watch(TorchDispatchMode):
 
     def report(self, kind: str, flight: "Flight", by: str, line: str = "") -> None:
         """Once for each collective and kind; what is said of a tensor's being shared is not said again."""
-        key = (id(flight), kind)
-        if key not in self._reported and (kind != "changed" or (id(flight), "shared") not in self._reported):
-            self._reported.add(key)
+        if kind not in flight.reported and (kind != "changed" or "shared" not in flight.reported):
+            flight.reported.add(kind)
             self.hazards.append(Hazard(kind, self.rank, flight.call, flight.place, by, flight.launched, line))
 
     def line(self) -> str:

@@ -66,6 +66,29 @@ def messages_that_differ(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
+def dropping_the_handle_of_a_send(payload: str, rank: int, world_size: int) -> Result:
+    received = torch.zeros(2).double()
+    if rank == 0:
+        dist.isend(data(rank, 2), 1)
+    dist.barrier()
+    if rank == 1:
+        dist.recv(received, 0)
+    return {"received": received.numpy()}
+
+
+def looking_at_messages_that_are_there(payload: str, rank: int, world_size: int) -> Result:
+    """Whether each is known to be done before anybody waits for it, and what has come."""
+    received, answer = torch.zeros(2).double(), torch.zeros(1)
+    works = [dist.isend(data(rank, 2), 1 - rank), dist.irecv(received, 1 - rank)]
+    both = [dist.isend(answer, 1 - rank, tag=1), dist.irecv(torch.zeros(1), 1 - rank, tag=1)]
+    for work in both:
+        work.wait()
+    known = [work.is_completed() for work in works]
+    for work in works:
+        work.wait()
+    return {"known": known, "received": received.numpy()}
+
+
 def shapes_that_differ(payload: str, rank: int, world_size: int) -> Result:
     """Two rows of three on rank 0, three rows of two on rank 1, in every collective that compares counts alone."""
     mine = (torch.arange(6.0) + 10 * rank).reshape(2 + rank, 3 - rank)

@@ -1,4 +1,4 @@
-"""DTensor, functional collectives and checkpoints, unmodified, on every rank."""
+"""DTensor, functional collectives, checkpoints and pipelines, unmodified, on every rank."""
 
 import json
 import shutil
@@ -16,6 +16,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -146,3 +148,28 @@ def objects(payload: str, rank: int, world_size: int) -> Result:
     if rank == last and last > 0:
         dist.recv_object_list(received, src=0)
     return {"all": everyone, "at last": at_last, "from last": from_last, "one": one, "received": received}
+
+
+def pipeline(payload: str, rank: int, world_size: int) -> Result:
+    """Two steps of four micro-batches through a schedule of torch's, with stages that it sends messages between."""
+    kind, device = get_schedule_class(json.loads(payload)), torch.device("cpu")
+    each = 2 if issubclass(kind, PipelineScheduleMulti) else 1
+    numbers = range(rank, each * world_size, world_size)
+    stages = [PipelineStage(_whole_numbers(number), number, each * world_size, device) for number in numbers]
+    schedule = kind(stages if each > 1 else stages[0], 4, loss_fn=lambda output, target: (output - target).sum())
+    batch, losses = torch.arange(32.0).reshape(8, 4) % 5, list[torch.Tensor]()
+    for _ in range(2):
+        if rank == 0:
+            schedule.step(batch)
+        else:
+            schedule.step(**({"target": batch, "losses": losses} if rank == world_size - 1 else {}))
+    gradients = [parameter.grad for stage in stages for parameter in stage.submod.parameters()]
+    return {"losses": [loss.item() for loss in losses], "gradients": [grad.numpy() for grad in gradients]}
+
+
+def _whole_numbers(number: int) -> nn.Linear:
+    layer = nn.Linear(4, 4)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.arange(parameter.numel()).add(number).remainder(3).view_as(parameter))
+    return layer

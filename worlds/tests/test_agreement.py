@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from worlds.contract import Collective, Outcome, World
+from worlds.contract import Asynchrony, Collective, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.agreement import disagreeing
 from worlds.tests import outcomes
 from worlds.tests.outcomes import call, kinds, messages, plain, results, run_calls
 
 
-def program(world: World, name: str, world_size: int, payload: Any = None) -> Outcome:
+def program(world: World, name: str, world_size: int, payload: Any = None, **options: Any) -> Outcome:
     """The outcome of a function of `worlds.tests.encounters`."""
-    return outcomes.program(world, name, world_size, payload, module="encounters")
+    return outcomes.program(world, name, world_size, payload, module="encounters", **options)
 
 
 # Ranks that differ in this alone, and what the message says of each.
@@ -174,6 +174,29 @@ def test_a_message_of_another_count_or_dtype_is_told_on_both_sides(
         "ranks disagree on a message in the default group: rank 0 calls send(to rank 1, 2 x float64), "
         f"rank 1 calls recv(from rank 0, {said})"
     )
+
+
+def test_gloo_loses_a_message_whose_handle_is_dropped(sim: World, gloo: World) -> None:
+    """Unless it could be sent at once. The simulated world delivers it, and names it where it watches."""
+    name = "dropping_the_handle_of_a_send"
+    outcome = program(sim, name, 2, asynchrony=Asynchrony())
+    assert results(outcome)[1]["received"].tolist() == [1, 2]
+    assert [[hazard.kind for hazard in report.hazards] for report in outcome] == [["dropped"], []]
+    assert results(run_calls(gloo, [[call("barrier")]] * 2))
+    world = GlooWorld(limit=5.0)
+    try:
+        assert results(run_calls(world, [[call("barrier")]] * 2))
+        world.limit = 0.5
+        assert kinds(program(world, name, 2))[1] == "timeout"
+    finally:
+        world.close()
+
+
+def test_gloo_does_not_know_of_a_message_that_it_is_done_before_somebody_waits(sim: World, gloo: World) -> None:
+    for world, known in ((sim, True), (gloo, False)):
+        for rank, result in enumerate(results(program(world, "looking_at_messages_that_are_there", 2))):
+            assert result["known"] == [known, known]
+            assert result["received"].tolist() == ([11, 12], [1, 2])[rank]
 
 
 @pytest.mark.parametrize("name", ["subgroups", "backends_by_name", "coalescing_with_a_device"])

@@ -76,6 +76,15 @@ def test_right_programs_are_never_flagged_and_have_one_result(sim: World, name: 
             assert plain(results(outcome)) == usual
 
 
+@pytest.mark.parametrize("schedule", ["GPipe", "1F1B", "Interleaved1F1B"])
+def test_torchs_pipelines_are_never_flagged_and_have_one_result(sim: World, schedule: str) -> None:
+    usual = plain(results(program(sim, "pipeline", 3, schedule, "sharded")))
+    for choice in CHOICES:
+        outcome = program(sim, "pipeline", 3, schedule, "sharded", asynchrony=choice)
+        assert [str(hazard) for report in outcome for hazard in report.hazards] == []
+        assert plain(results(outcome)) == usual
+
+
 def test_every_collective_has_one_result_whenever_it_reads_and_writes(sim: World) -> None:
     for size in (1, 2, 3):
         calls = [[asked for case in CASES.values() for asked in case(size)]] * size

@@ -58,6 +58,10 @@ RUNS: dict[str, tuple[str, str, Any, int]] = {
     "functional collectives": ("sharded", "functional", None, 3),
     "collectives with gradients": ("sharded", "with_gradients", None, 3),
     "torch.distributed.checkpoint": ("sharded", "checkpoint", "at once", 2),
+    **{
+        f"torch.distributed.pipelining, {schedule}": ("sharded", "pipeline", schedule, 2)
+        for schedule in ("GPipe", "1F1B", "Interleaved1F1B")
+    },
     "object collectives": ("sharded", "objects", None, 3),
 }
 
