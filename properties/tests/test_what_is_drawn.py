@@ -67,6 +67,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
             or any(isinstance(e, Raise) and not e.synchronize for e in s.program)
         ),
     ),
+    "windows that are dropped": (unclaimed("drops"), FEATURES["drop window"].occurs),
     "sums of averages": (unclaimed("adds_up"), on_averages),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
