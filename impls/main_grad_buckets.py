@@ -1,10 +1,12 @@
 """Bucketed data parallelism that accumulates in fp32 whatever the parameters' dtypes.
 
 Each parameter has a `main_grad`, a part of a bucket in float32 (float64 for float64), to which its gradient is moved as
-soon as it is final. A callback at the end of a backward that synchronizes sends the buckets, in one order on every
-rank; finishing sets each gradient from the mean. Behind its elements a bucket carries one flag per member, as those of
-`impls.static_buckets` do.
+soon as it is final; `zero_grad` zeroes both. A callback at the end of a backward that synchronizes sends the buckets,
+in one order on every rank; finishing sets each gradient from the mean. Behind its elements a bucket carries one flag
+per member, as those of `impls.static_buckets` do.
 """
+
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,26 +41,30 @@ class MainGradBucket:
         self.flags.copy_(torch.tensor([parameter in self.filled for parameter in self.main_grads]))
         return dist.all_reduce(self.buffer, async_op=True)
 
+    def zero(self, to_none: bool) -> None:
+        """Zeroes the main gradients; or there are none any more."""
+        self.buffer.zero_()
+        if to_none:
+            self.filled.clear()
+
     def hand_out(self) -> None:
         """Sets each gradient that some rank had from the mean, and begins anew."""
         self.buffer[: self.buffer.numel() - self.flags.numel()] /= dist.get_world_size()
         for (parameter, main_grad), ranks in zip(self.main_grads.items(), self.flags.tolist(), strict=True):
             if ranks:
                 parameter.grad = main_grad.to(parameter.dtype, copy=True)
-        self.buffer.zero_()
-        self.filled.clear()
+        self.zero(to_none=True)
 
 
 class MainGradBuckets(DataParallel):
     """fp32 main gradients in buckets that are sent when backward is over.
 
-    Not claimed: errors of the caller's, as dropping ``.grad`` does not drop what has moved to the main gradients; and
-    parameters that are replaced, which have no hooks.
+    Whoever drops a window halfway calls `zero_grad`: an optimizer's zeroes ``.grad`` alone, from which all has moved.
+    Not claimed: parameters that are replaced, which have no hooks.
     """
 
     claims = {
         **ROBUST,
-        "raises": False,
         "replaces": False,
         "accumulation": True,
         "unused": "untouched",
@@ -75,6 +81,17 @@ class MainGradBuckets(DataParallel):
         self._in_flight: list[dist.Work] = []
         for parameter in self.trained:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward. Of a backward that was cut short no callback has run."""
+        self._queued = False
+        return super().forward(*inputs, **named)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Also of what has accumulated and is not averaged yet."""
+        super().zero_grad(set_to_none)
+        for bucket in self._buckets:
+            bucket.zero(set_to_none)
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self._bucket_of[parameter].take(parameter)

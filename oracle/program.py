@@ -44,7 +44,9 @@ The events:
                ``growth_interval`` others in a row. With masters, a 16-bit parameter has an fp32 copy, made from it at
                the start; the gradient is cast to fp32, the copy is stepped, and the parameter becomes the copy rounded
                to nearest even.
-    ZeroGrad   Gradients are dropped (None), or set to zero where there are some.
+    ZeroGrad   Gradients are dropped (None), or set to zero where there are some. Of what has accumulated inside
+               ``no_sync`` until then nothing is in any mean; zeros of it, which some ranks may have and others not, are
+               synchronized before anything reads gradients.
     SetHyperparameters   The next Step uses these; state and step counts go on.
     Freeze     ``requires_grad`` is set, at a moment when there are no gradients. A frozen parameter takes no part.
     Replace    The caller assigns new tensors in place of those of parameters, under all their names and in its

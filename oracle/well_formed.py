@@ -128,8 +128,10 @@ def _check_program(scenario: "Scenario") -> None:
         if unfinished != isinstance(event, Finish):
             raise ValueError(f"Finish follows each synchronizing Backward, and nothing else: here is {event!r}")
         unfinished = isinstance(event, Backward) and event.synchronize
-        if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise)):
+        if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise, ZeroGrad)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
+        if unsynchronized and isinstance(event, ZeroGrad) and scenario.buffers and scenario.broadcast_buffers:
+            raise ValueError(f"{event!r} leaves open whether a window begins, and buffers are broadcast: have none")
         _check_event(scenario, event, trained, gradients, unscaled)
         again = isinstance(event, Backward) and event.synchronize and event.forwards > 1 and unsynchronized
         if again and scenario.buffers and scenario.broadcast_buffers:
@@ -137,8 +139,9 @@ def _check_program(scenario: "Scenario") -> None:
         match event:
             case Backward():
                 unsynchronized, gradients = not event.synchronize, True
-            case ZeroGrad():
+            case ZeroGrad():  # zeros stay on the ranks that had gradients, and on no others
                 gradients = gradients and not event.set_to_none
+                unsynchronized = unsynchronized and not event.set_to_none
             case EndJoin():
                 gradients = False
             case SaveAndLoad():

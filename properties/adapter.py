@@ -94,6 +94,7 @@ class Sharded(Protocol):
 
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
+_LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "zero_grad": ((), {"set_to_none": True}),
@@ -341,6 +342,16 @@ def _zeroes_gradients(kind: type) -> bool:
     return method is not nn.Module.zero_grad
 
 
+def _zeroes_otherwise(implementation: Any) -> bool:
+    """Whether a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
+    from torch import nn
+
+    if not inspect.isclass(implementation) or _zeroes_gradients(implementation):
+        return False
+    methods = inspect.getmembers(implementation, inspect.isfunction)
+    return any(_LIKE_A_ZERO_GRAD.match(name) and method is not nn.Module.zero_grad for name, method in methods)
+
+
 def _has(implementation: Any, method: str) -> bool | None:
     """Whether what is constructed has a method; None where a function makes it, so that only it knows."""
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
@@ -373,5 +384,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
+        "zeroes_otherwise": _zeroes_otherwise(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

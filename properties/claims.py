@@ -43,6 +43,7 @@ class Claims:
 
     hook_order: bool = True  # right whatever order the hooks fire in, also where it differs between ranks
     accumulation: bool = True  # ``no_sync``
+    drops: bool = True  # what has accumulated inside `no_sync` is gone where the caller zeroes gradients instead
     adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
     silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
@@ -115,8 +116,11 @@ def read_claims(
     takes_cap: bool,
     has_join: bool | None = False,
     makes_optimizer: bool | None = False,
+    zeroes_otherwise: bool = False,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
+
+    ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls.
 
     Raises ValueError for a claim that does not exist or cannot be.
     """
@@ -128,7 +132,8 @@ def read_claims(
             close = " or ".join(map(repr, get_close_matches(str(name), known)))
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    claims = Claims(**{"accumulation": bool(has_no_sync), "bucket_cap": takes_cap, **(declared or {})})
+    shape = {"accumulation": bool(has_no_sync), "drops": not zeroes_otherwise, "bucket_cap": takes_cap}
+    claims = Claims(**{**shape, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
     if claims.joins and has_join is False:

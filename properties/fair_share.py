@@ -6,7 +6,7 @@ from typing import Any
 
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.program import Finish, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
 from oracle.recipes import Recipe
 from oracle.shards import flat, numel
 from oracle.zero import Plan, State, held
@@ -15,7 +15,8 @@ STEP_COUNT = 8  # bytes that one may take
 
 
 def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[int, tuple[int, int]]:
-    """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad.
+    """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad, but
+    one that leaves zeros in the place of what has accumulated inside `no_sync`, which is whole.
 
     Least: nothing twice, no padding. Most: each tensor is cut on its own and padded to equal shares; below stage 2,
     where gradients are whole, their memory may stay when they are dropped; and there are step counts.
@@ -25,13 +26,15 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     states: dict[int, Mapping[str, Any]] = {index: {} for index in tensors}
     buffers = 4 * sum(numel(buffer.shape) for buffer in scenario.buffers) * scenario.world_size
     shares: dict[int, tuple[int, int]] = {}
+    local = False
     for place in (-1, *range(len(scenario.program))):
         event = None if place < 0 else scenario.program[place]
+        local = not event.synchronize if isinstance(event, Backward) else local
         if isinstance(event, Finish):
             gradients = {index: expected.gradients[place][index] is not None for index in tensors}
         elif isinstance(event, Step):
             states = {index: expected.states[place][index] for index in tensors}
-        elif isinstance(event, ZeroGrad):
+        elif isinstance(event, ZeroGrad) and (event.set_to_none or not local):
             gradients = {index: there and not event.set_to_none for index, there in gradients.items()}
         elif event is not None:
             continue

@@ -110,9 +110,8 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
-    claims = read_claims(
-        told["claims"], told["has_no_sync"], told["cap"] is not None, told["has_join"], told["makes_optimizer"]
-    )
+    shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"])
+    claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, *shape)
     declares = told["claims"] is not None
     takes, perhaps = tuple(told["takes"]), tuple(told["perhaps"])
     known = (told["known_fault"], told["finish"], told["cap"], takes, told["zero_grad"], declares, perhaps)

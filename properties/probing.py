@@ -18,7 +18,7 @@ EXAMPLES = 20
 ONE_MORE: list[dict[str, object]] = [{"unused": policy} for policy in UNUSED]
 ONE_MORE += [{"buffers": moment} for moment in BUFFERS]
 ONE_MORE += [{name: True} for name in ("several_dtypes", "sixteen_bits", "layouts", "empty", "tied", "outside")]
-ONE_MORE += [{name: True} for name in ("forwards", "raises", "freezing", "replaces")]
+ONE_MORE += [{name: True} for name in ("drops", "forwards", "raises", "freezing", "replaces")]
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = ("holds", "refuses", "not runnable here", "shows nothing")
 BEST_FIRST = (*NO_FAILURE, "wasteful", "crashes", "hangs", "silently wrong")

@@ -59,8 +59,9 @@ def without_local(scenario: Scenario) -> Scenario:
                 kept.append(replace(event, orders=used))
                 used = nothing
             continue
-        if isinstance(event, Raise) and event.drops_gradients:
-            used = nothing
+        match event:
+            case ZeroGrad(set_to_none=True) | Raise(drops_gradients=True):
+                used = nothing
         kept.append(event)
     return replace(scenario, program=tuple(kept))
 
@@ -94,6 +95,21 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
     """
     judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.", about="gradient")
+
+
+@law(
+    "P3",
+    lambda claims: exact_scenarios(claims, has=("drop window",)),
+    needs=lambda claims: claims.accumulation and claims.drops,
+)
+def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
+    """Where gradients are zeroed after micro-batches inside `no_sync`, none of those is in any mean that follows.
+
+    Why: that is how a window with a bad micro-batch, such as one of NaN, is given up. Broken where what accumulates
+    lies elsewhere than in the gradients that are zeroed: torch's FSDP2, and FSDP1 on top of an average
+    (properties/FINDINGS.md).
+    """
+    judge.by_the_oracle(trial, scenario, "A window that was dropped halfway leaves a trace.")
 
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -17,6 +17,7 @@ BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
 AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_that_the_caller_caught"
 NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
 TWO_FORWARDS = "test_two_forwards_before_one_backward_count_once_each"
+DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ZEROED = "test_zeroed_gradients_do_not_come_back"
 IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"
 _PICOTRON = "https://github.com/huggingface/picotron (data_parallel/data_parallel.py)"
@@ -296,17 +297,80 @@ class KeepsOneForward(NaiveAccumulation):
 
 
 class KeepsWhatWasDropped(MainGradBuckets):
-    """Accumulates where the caller cannot see it, and says that errors do no harm."""
+    """Accumulates where the caller cannot see it, and does not hear of zero_grad."""
 
-    known_fault = "the gradients of a backward that failed, which the caller has dropped, are kept in main gradients"
-    source = "recipe: raise inside backward, then train on"
-    claims = {**MainGradBuckets.claims, "raises": True}
-    killed_by = (AFTER_AN_ERROR,)
+    known_fault = "what the caller drops before it is averaged, by itself or after an error, is kept in main gradients"
+    source = "recipe: drop a window of accumulation halfway; raise inside backward, then train on"
+    killed_by = (DROPPED, AFTER_AN_ERROR)
+
+    zero_grad = nn.Module.zero_grad
+
+
+class ZeroesWhatIsSeen(MainGradBuckets):
+    """Takes zeroing in place for a matter of ``.grad``."""
+
+    known_fault = "zero_grad(set_to_none=False) leaves main gradients as they are"
+    source = "recipe: drop a window of accumulation halfway"
+    killed_by = (DROPPED,)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of main gradients too, where they are dropped."""
+        (super().zero_grad if set_to_none else super(MainGradBuckets, self).zero_grad)(set_to_none)
+
+
+class SetsAveragesApart(NaiveAccumulation):
+    """Sets averages apart while more accumulates, and adds them again when that is averaged, as torch's FSDP1 does."""
+
+    known_fault = "averages of before a local micro-batch come back although gradients were zeroed after it"
+    source = "recipe: drop a window of accumulation halfway"
+    killed_by = (DROPPED,)
+
+    _averaged = False  # whether gradients are averages, and nothing has been added
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._apart: dict[nn.Parameter, torch.Tensor] = {}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """A callback that was queued in a backward that failed has not run."""
-        self._queued = False
+        """Begins with gradients of its own."""
+        if self._averaged and torch.is_grad_enabled():
+            self._averaged = False
+            for parameter in self.trained:
+                if parameter.grad is not None:
+                    self._apart[parameter], parameter.grad = parameter.grad, None
         return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Adds what was set apart."""
+        super().finish_gradient_synchronization()
+        for parameter, average in self._apart.items():
+            parameter.grad = average if parameter.grad is None else average + parameter.grad
+        self._apart.clear()
+        self._averaged = True
+
+
+class UsedThoughDropped(StaticBuckets):
+    """Notes which parameters were used since the last synchronization, and gives each of them a gradient."""
+
+    known_fault = "a parameter used only in a window that was dropped gets zeros where no rank has a gradient for it"
+    source = "recipe: drop a window of accumulation halfway; related: pytorch/pytorch#69031"
+    killed_by = (DROPPED,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._used: set[nn.Parameter] = set()
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._used.add(parameter)
+        super()._on_gradient(parameter)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Where none has come, it takes zeros for the mean."""
+        super().finish_gradient_synchronization()
+        for parameter in self._used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self._used.clear()
 
 
 class ClipsEachMicroBatch(NaiveAccumulation):

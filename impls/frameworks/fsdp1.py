@@ -41,12 +41,14 @@ SimpleProfiler.profiling = _OfManyRanks()
 class FSDP1(nn.Module):
     """FULL_SHARD. Every rank uses the same parameters.
 
-    Not claimed: forwards without a backward. The root keeps what such a one has gathered (properties/FINDINGS.md).
+    Not claimed: forwards without a backward, where the root keeps what such a one has gathered; nor windows dropped
+    halfway, after which averages of before come back (properties/FINDINGS.md).
     """
 
     claims: dict[str, Any] = {
         "hook_order": False,
         "accumulation": True,
+        "drops": False,
         "forwards": True,
         "outside": True,
         "evaluates": False,
@@ -187,7 +189,7 @@ class FSDP1ShardsGradients(FSDP1):
 class FSDP1ShardsNothing(FSDP1):
     """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
 
-    claims = {**FSDP1.claims, "stage": 0, "moves": None, "evaluates": True}
+    claims = {**FSDP1.claims, "stage": 0, "moves": None, "evaluates": True, "drops": True}
     strategy = ShardingStrategy.NO_SHARD
 
 

@@ -23,12 +23,14 @@ class FSDP2(nn.Module):
     reductions do not pair up. ``replicas``: of how many shard groups the world consists (HSDP).
 
     Not claimed: parameters that another module reads. It reads a shard, which ends in an error, or, where the parameter
-    has one element, in a wrong gradient. Nor evaluations, after which a step may be forgotten (properties/FINDINGS.md).
+    has one element, in a wrong gradient. Nor evaluations, after which a step may be forgotten, nor windows dropped
+    halfway, which come back: what has accumulated cannot be reached (properties/FINDINGS.md).
     """
 
     claims = {
         "hook_order": False,
         "accumulation": True,
+        "drops": False,
         "forwards": True,
         "stage": 3,
         "same_bits": True,

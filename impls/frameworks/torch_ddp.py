@@ -52,7 +52,9 @@ class TorchDDP(DistributedDataParallel):
 class TorchDDPFindUnused(DistributedDataParallel):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
-    claims = {**_CLAIMS, "unused": "untouched", "joins": ()}  # its documentation rules out re-entrant checkpointing
+    # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
+    # ends in an error (properties/FINDINGS.md).
+    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), find_unused_parameters=True)

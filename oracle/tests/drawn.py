@@ -36,8 +36,11 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
             orders = tuple(draw(any_ if sample % per_rank else some) for sample in range(world_size * per_rank))
             local = phase == "local"
             program += [Backward(orders, False)] if local else [Backward(orders), Finish()]
+        elif phase in ("drop", "zero"):
+            program.append(ZeroGrad(phase == "drop"))
+            local = local and phase == "zero"
         elif not local:
-            program.append(Step() if phase == "step" else ZeroGrad(phase == "drop"))
+            program.append(Step())
     cap = draw(st.none() | st.integers(1, 40))
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
     only = draw(_contribution(program, model)) if probe == "linear" else None

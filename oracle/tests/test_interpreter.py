@@ -223,6 +223,20 @@ def test_what_accumulates_counts_once_and_is_averaged_with_what_was_there() -> N
     assert told(scenario, 4) == [[first + Fraction(25 + 41, 2)]]
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_of_what_was_zeroed_before_it_was_synchronized_nothing_is_in_the_mean(set_to_none: bool) -> None:
+    local = Backward(((0,), (0,)), False)
+    window = (local, ZeroGrad(set_to_none), local, Backward(((0,), (0,))), Finish())
+    assert told(Scenario(2, (Parameter((1,)),), window), 4) == [[Fraction(7 + 15 + 25 + 41, 2)]]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_what_one_rank_alone_used_before_it_was_zeroed_is_nothing_or_zero_on_all(set_to_none: bool) -> None:
+    program = (Backward(((0,), (0, 1)), False), ZeroGrad(set_to_none), Backward(((0,), (0,))), Finish())
+    _, other = told(Scenario(2, (Parameter((1,)),) * 2, program), 3)
+    assert other == (None if set_to_none else [Fraction(0)])
+
+
 @pytest.mark.parametrize(("unused", "expected"), [("untouched", None), ("zero", [Fraction(0)])])
 def test_a_parameter_that_no_rank_used_gets_what_the_policy_says(unused: str, expected: object) -> None:
     model = (*PAIR, Parameter((1,), trainable=False))

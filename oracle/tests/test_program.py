@@ -54,9 +54,17 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "no Finish": (lambda: Scenario(2, (ONE,), (BATCH[0],)), "finished"),
     "a local Backward at the end": (lambda: Scenario(2, (ONE,), (*BATCH, LOCAL)), "synchronized"),
     "Step after a local Backward": (lambda: Scenario(2, (ONE,), (LOCAL, Step(), *BATCH)), r"Step\(\) follows"),
-    "ZeroGrad after a local Backward": (
-        lambda: Scenario(2, (ONE,), (LOCAL, ZeroGrad(), *BATCH)),
-        r"ZeroGrad\(\) follows",
+    "Step after a local Backward that was zeroed": (
+        lambda: Scenario(2, (ONE,), (LOCAL, ZeroGrad(False), Step(), *BATCH)),
+        r"Step\(\) follows",
+    ),
+    "zeros of a local Backward at the end": (
+        lambda: Scenario(2, (ONE,), (*BATCH, LOCAL, ZeroGrad(False))),
+        "synchronized",
+    ),
+    "ZeroGrad after a local Backward, with buffers that are broadcast": (
+        lambda: Scenario(2, (ONE,), (LOCAL, ZeroGrad(), *BATCH), buffers=(Buffer((1,)),), broadcast_buffers=True),
+        r"ZeroGrad\(\) leaves open",
     ),
     "a sample too few": (lambda: Scenario(2, (ONE,), (Backward(((0,),)), Finish())), "1 samples .* 2 ranks"),
     "samples that do not share out": (lambda: Scenario(2, (ONE,), (Backward(((0,),) * 3), Finish())), "3 samples"),

@@ -85,6 +85,19 @@ def _zeroed_in_between(scenario: Scenario) -> bool:
     return False
 
 
+def _drops_a_window(scenario: Scenario) -> bool:
+    """Whether gradients are dropped or zeroed that have accumulated inside `no_sync`."""
+    local = False
+    for event in scenario.program:
+        if local and isinstance(event, ZeroGrad):
+            return True
+        if isinstance(event, Backward):
+            local = not event.synchronize
+        elif isinstance(event, Raise) and event.drops_gradients:
+            local = False
+    return False
+
+
 def _in_sixteen_bits(scenario: Scenario) -> bool:
     return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
 
@@ -101,6 +114,7 @@ FEATURES: dict[str, Feature] = {
     "together": Feature(
         lambda s: any(map(s.stays_in_no_sync, range(len(s.program)))), lambda claims: claims.accumulation, ("together",)
     ),
+    "drop window": Feature(_drops_a_window, lambda claims: claims.accumulation and claims.drops, ("drop window",)),
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),

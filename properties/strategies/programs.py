@@ -27,10 +27,14 @@ from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "freeze", "raise", "replace", "join")
+SPECIAL = (
+    *("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "drop window"),
+    *("freeze", "raise", "replace", "join"),
+)
 NEEDS_CLAIM = {
     "nested": "accumulation",
     "together": "accumulation",
+    "drop window": "drops",
     "evaluate": "evaluates",
     "freeze": "freezing",
     "raise": "raises",
@@ -121,8 +125,8 @@ class Loop:
         self.end_join()
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
-        if self.local or last.get(Backward, -1) <= max(
-            last.get(kind, -1) for kind in (Freeze, Replace, SaveAndLoad, Evaluate, Raise)
+        if last.get(Finish, -1) <= max(
+            last.get(kind, -1) for kind in (Backward, Freeze, Replace, SaveAndLoad, Evaluate, Raise)
         ):
             self.backward(Phase("synchronize"))
         if last.get(Step, -1) < last.get(SetHyperparameters, -1):
@@ -164,6 +168,11 @@ class Loop:
             case "drop gradients" | "zero gradients":
                 self.averaged(phase)
                 self.zero(phase.kind == "drop gradients")
+            case "drop window":
+                if self.claims.accumulation and not self.broadcasts:
+                    if not self.local:
+                        self.backward(phase, False)
+                    self.zero(phase.shift % 2 == 0)
             case "set":
                 self.settled(phase)
                 group = None if phase.shift == 0 else (phase.shift - 1) % (len(self.caller.groups) + 1)
@@ -222,6 +231,7 @@ class Loop:
         self.events.append(ZeroGrad(to_none))
         self.infinite = self.averages = False
         self.gradients = self.gradients and not to_none
+        self.local = self.local and not to_none  # zeros, which some ranks may have and others not
 
     def clip(self, phase: Phase) -> None:
         """To a norm that is below, at or above that of the gradients; it is finite."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle.fingerprint import runs_needed, terms
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
-from oracle.program import Clip, Finish, Raise, SaveAndLoad, Scenario, ZeroGrad
+from oracle.program import Clip, Scenario
 from oracle.state import Inside
 from properties.claims import Claims
 from properties.strategies import models, programs
@@ -18,6 +18,7 @@ from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
 from properties.strategies.programs import Phase, RankSeed
 from properties.strategies.training import training
+from properties.strategies.within import on_averages
 
 MOST_RANKS = 8
 MOST_PHASES = 8
@@ -93,15 +94,8 @@ def adds_up_rounded_means(scenario: Scenario, expected: Expectation) -> bool:
     The oracle adds to the average and then takes the mean; others add the mean of what is new. Either is right,
     and only where nothing rounds are they the same.
     """
-    averaged = False
-    for place, event in enumerate(scenario.program):
-        if isinstance(event, Finish):
-            if averaged and any(isinstance(value, Inside) for value in expected.gradients[place]):
-                return True
-            averaged = True
-        elif isinstance(event, ZeroGrad | SaveAndLoad) or (isinstance(event, Raise) and event.drops_gradients):
-            averaged = False
-    return False
+    means = [expected.gradients[place + 1] for place in on_averages(scenario) if place + 1 in expected.gradients]
+    return any(isinstance(value, Inside) for mean in means for value in mean)
 
 
 @st.composite

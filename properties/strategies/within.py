@@ -23,7 +23,7 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "several dtypes"
     if any(parameter.dtype == "float64" for parameter in parameters) and not claims.float64:
         return "parameters in float64"
-    if not claims.adds_up and _adds_up(scenario):
+    if not claims.adds_up and on_averages(scenario):
         return "what is synchronized on top of what was synchronized before"
     if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
         return "several forwards before a backward"
@@ -54,19 +54,20 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
     return False
 
 
-def _adds_up(scenario: Scenario) -> bool:
-    """Whether a backward adds to averaged gradients, which nobody has zeroed."""
-    averaged = False
-    for event in scenario.program:
-        if averaged and isinstance(event, Backward):
-            return True
-        if isinstance(event, Finish):
-            averaged = True
-        elif isinstance(event, ZeroGrad | SaveAndLoad | EndJoin) or (
-            isinstance(event, Raise) and event.drops_gradients
-        ):
-            averaged = False
-    return False
+def on_averages(scenario: Scenario) -> list[int]:
+    """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
+    found, averaged = [], False
+    for place, event in enumerate(scenario.program):
+        match event:
+            case Backward() if averaged:
+                found.append(place)
+            case Finish():
+                averaged = True
+            case ZeroGrad() | SaveAndLoad() | EndJoin():
+                averaged = False
+            case Raise():
+                averaged = averaged and not event.drops_gradients
+    return found
 
 
 def _trains_what_was_frozen(scenario: Scenario) -> bool:

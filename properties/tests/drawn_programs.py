@@ -78,6 +78,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
                 draw(st.just(Backward(orders(), False, draw(st.booleans()))) | st.just(Raise("forward", 0)))
                 for _ in range(draw(st.integers(0, 2)))
             ]
+            events += draw(st.sampled_from(([], [], [ZeroGrad()], [ZeroGrad(False)])))  # halfway, and after all
             overflows = scale is not None and probe == "linear" and draw(st.sampled_from((False, False, True)))
             overflow = (draw(st.integers(0, ranks - 1)),) if overflows else ()
             events += [Backward(orders(), overflow=overflow), Finish()]

@@ -149,6 +149,8 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims(None, has_no_sync=False, takes_cap=False) == Claims(accumulation=False)
     assert read_claims(None, has_no_sync=True, takes_cap=True) == Claims(accumulation=True, bucket_cap=True)
     assert read_claims({"bucket_cap": False}, has_no_sync=True, takes_cap=True) == Claims(bucket_cap=False)
+    assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops=False)
+    assert read_claims({"drops": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
 
 
 def test_what_a_function_makes_has_what_the_function_says_and_nothing_else() -> None:

@@ -70,6 +70,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "together": Scenario(
         2, (ONE,), (Backward(((0,), (0,)), False), Backward(((0,), (0,)), False, together=True), *SYNCHRONIZED)
     ),
+    "drop window": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), ZeroGrad(), *SYNCHRONIZED)),
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
@@ -120,6 +121,7 @@ SHRUNK: dict[str, tuple[Holds, Scenario]] = {
         lambda s: any(len({o for o in b.orders if len(o) > 1}) > 1 for b in s.microbatches),
         Scenario(2, TWO, (Backward(((0, 1), (1, 0))), Finish())),
     ),
+    "a window dropped": (FEATURES["drop window"].occurs, SMALLEST_WITH["drop window"]),
     "a cap": (FEATURES["cap"].occurs, SMALLEST_WITH["cap"]),
     "a clip": (FEATURES["clip"].occurs, SMALLEST_WITH["clip"]),
     "a tie": (FEATURES["tied"].occurs, SMALLEST_WITH["tied"]),

@@ -14,6 +14,7 @@ from oracle.program import (
     Clip,
     Evaluate,
     Event,
+    Finish,
     Freeze,
     Join,
     Parameter,
@@ -168,6 +169,18 @@ test_can_produce_other_orders_in_other_steps = can_produce(lambda s: len({b.orde
 test_can_produce_a_micro_batch_under_no_sync = can_produce(lambda s: not all(b.synchronize for b in s.microbatches))
 test_can_produce_two_micro_batches_under_no_sync = can_produce(
     lambda s: sum(not b.synchronize for b in s.microbatches) == 2
+)
+test_can_produce_a_window_dropped_halfway = can_produce(
+    lambda s: any(not b.synchronize and e == ZeroGrad() for b, e in pairwise(s.program) if isinstance(b, Backward))
+)
+test_can_produce_a_window_set_to_zero_halfway = can_produce(
+    lambda s: any(not b.synchronize and e == ZeroGrad(False) for b, e in pairwise(s.program) if isinstance(b, Backward))
+)
+test_can_produce_a_window_dropped_on_top_of_an_average = can_produce(
+    lambda s: any(
+        isinstance(first, Finish) and isinstance(second, Backward) and not second.synchronize and third == ZeroGrad()
+        for first, second, third in zip(s.program, s.program[1:], s.program[2:], strict=False)
+    )
 )
 test_can_produce_several_synchronizations = can_produce(lambda s: len(synchronizing(s)) > 2)
 test_can_produce_several_steps = can_produce(lambda s: sum(isinstance(e, Step) for e in s.program) > 1)

@@ -8,6 +8,7 @@ from properties.catalogue import every_law
 from properties.hold import unwitnessed
 from properties.implementations import described
 from properties.law import concerns
+from properties.probing import probe
 from properties.report import story
 from properties.search import search
 from properties.trial import Trial
@@ -15,6 +16,7 @@ from worlds.contract import World
 
 LAWS = every_law()
 (MEAN,) = (name for name in LAWS if name.endswith("gradients_equal_the_mean_over_ranks"))
+DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
     *("BroadcastsInTurn", "SetsWhetherToSynchronize"),
@@ -37,6 +39,18 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
             assert unwitnessed(law, under_test) == []
             held += under_test.witnessed["ran to its end"] > 0
     assert held > 10
+
+
+def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dropped_without_it(sim: World) -> None:
+    """It is told, and fails nothing; whoever has no such method must do without."""
+    names = ("user_code:HasAZeroMethodOfItsOwn", "user_code:KeepsMainGradients")
+    own, none = (
+        Trial(described(full, adapter.describe(full)), sim) for full in (f"properties.tests.{name}" for name in names)
+    )
+    assert (own.claims.drops, none.claims.drops) == (False, True)
+    assert search(LAWS[MEAN], own, 100, seed_value=0).failures == []
+    assert probe(LAWS[DROPPED], own)[0] == "silently wrong"
+    assert search(LAWS[DROPPED], none, 20, seed_value=0).failures
 
 
 def test_a_cap_that_must_be_given_is_given(sim: World) -> None:

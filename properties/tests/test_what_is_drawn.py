@@ -10,14 +10,17 @@ from oracle.lattice import Inexact
 from oracle.program import (
     AVERAGINGS,
     Backward,
+    EndJoin,
     Finish,
     Freeze,
+    Hyperparameters,
     Join,
     Parameter,
     Raise,
     Replace,
     SaveAndLoad,
     Scenario,
+    Step,
 )
 from properties.claims import Claims
 from properties.implementations import look_up
@@ -25,7 +28,8 @@ from properties.independent import sample
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
-from properties.strategies.within import _adds_up, beyond
+from properties.strategies.scenarios import adds_up_rounded_means
+from properties.strategies.within import beyond, on_averages
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
@@ -63,7 +67,8 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
             or any(isinstance(e, Raise) and not e.synchronize for e in s.program)
         ),
     ),
-    "sums of averages": (unclaimed("adds_up"), _adds_up),
+    "windows that are dropped": (unclaimed("drops"), FEATURES["drop window"].occurs),
+    "sums of averages": (unclaimed("adds_up"), on_averages),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
     "several dtypes": (unclaimed("several_dtypes"), lambda s: len({p.dtype for p in s.parameters}) > 1),
@@ -109,6 +114,20 @@ def test_features_that_do_not_exist_or_are_not_claimed_cannot_be_asked_for() -> 
 def test_where_every_bit_is_to_be_known_the_oracle_knows_it() -> None:
     found = sample(exact_scenarios(ALL, enclosed=False), 100)
     assert all(interpret(scenario, unused="untouched").exact for scenario in found)
+
+
+def test_averages_that_the_end_of_a_join_has_dropped_are_not_added_to() -> None:
+    """What follows may round: nothing of before is in it, so that all ways of adding up come to the same."""
+    window = (Backward(((0,), (0,))), Finish())
+    step = Hyperparameters(learning_rate=0.1)  # after which gradients of the quadratic probe are intervals
+    apart = Scenario(
+        2, (Parameter((1,)),), (Join(), *window, Step(), EndJoin(), *window), "quadratic", hyperparameters=step
+    )
+    assert on_averages(apart) == []
+    assert not adds_up_rounded_means(apart, interpret(apart))
+    on_top = replace(apart, program=(*window, Step(), *window))
+    assert on_averages(on_top) == [3]
+    assert adds_up_rounded_means(on_top, interpret(on_top))
 
 
 def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.trainer import StaticBucketsTrainer
@@ -41,6 +42,20 @@ class NeverSynchronizes(nn.Module):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         yield
+
+
+class KeepsMainGradients(MainGradBuckets):
+    """Main gradients of which no window can be dropped; it declares nothing."""
+
+    claims: Any = None
+    zero_grad = nn.Module.zero_grad
+
+
+class HasAZeroMethodOfItsOwn(KeepsMainGradients):
+    """The same, and a method to drop one, under another name than `zero_grad`."""
+
+    def zero_grad_buffer(self) -> None:
+        MainGradBuckets.zero_grad(self)
 
 
 class ClipsWithoutEpsilon(StaticBucketsTrainer):
