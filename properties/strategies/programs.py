@@ -22,7 +22,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
@@ -39,6 +39,8 @@ NEEDS_CLAIM = {
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
 WHILE_JOINED = ("synchronize", "local", *INSIDE, "step", "clip", "drop gradients", "zero gradients", "join")
+# What is a forward on every rank.
+FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
@@ -133,6 +135,9 @@ class Loop:
         """The event of a phase, if the loop can have it here, after what it takes."""
         if phase.kind not in WHILE_JOINED:
             self.end_join()
+        constructed = not self.events or isinstance(self.events[-1], SaveAndLoad)
+        if constructed and self.claims.equal_from != EQUAL_FROM[0] and phase.kind not in FORWARDS:
+            self.backward(phase)
         match phase.kind:
             case "synchronize":
                 self.backward(phase)

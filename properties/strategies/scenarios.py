@@ -12,7 +12,7 @@ from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
 from oracle.program import Clip, Finish, Raise, SaveAndLoad, Scenario, ZeroGrad
 from oracle.state import Inside
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.strategies import models, programs
 from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
@@ -132,6 +132,8 @@ def scenarios(
         options = {name: form for name, form in options.items() if name not in STATEFUL}
     if any(phase.kind == "overflow" for phase in phases):
         options.setdefault("loss scale", 0)
+    if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" and any(p.kind == "save" for p in phases):
+        options.pop("buffers", None)  # those of each rank's own, which the next first forward may make rank 0's
     joined = any(phase.kind == "join" for phase in phases)
     caller = training(options, model, not enclosed, claims.stage is None or claims.masters, joined)
     buffers = models.buffers(options)
