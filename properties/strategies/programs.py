@@ -27,7 +27,8 @@ from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
-SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "freeze", "raise", "replace", "join")
+JOINS = ("join", "end join")
+SPECIAL = ("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "freeze", "raise", "replace", *JOINS)
 NEEDS_CLAIM = {
     "nested": "accumulation",
     "together": "accumulation",
@@ -35,7 +36,7 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
-    "join": "joins",
+    **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
 WHILE_JOINED = ("synchronize", "local", *INSIDE, "step", "clip", "drop gradients", "zero gradients", "join")
@@ -194,6 +195,8 @@ class Loop:
                 self.error(phase)
             case "join":
                 self.join(phase)
+            case "end join":
+                pass  # what comes before it has ended the window
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
 

@@ -64,12 +64,12 @@ def exact_scenarios(
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios of which the oracle knows every bit, or, if ``enclosed``, an interval for what no data makes exact.
 
-    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where "joins" is one of
-    them do ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs
-    bit for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
+    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where that takes a join do
+    ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs bit
+    for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
     """
     features = tuple(wanted(tuple(has), claims, enclosed))
-    if "joins" not in has:
+    if not any("join" in feature.phases for feature in features):
         claims = replace(claims, joins=())
     unused = claims.unused or "untouched"
 
