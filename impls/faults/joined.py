@@ -102,11 +102,13 @@ class DividesAsInTheFirstWindow(Joined):
         super().__init__(module)
         self._asked: bool | None = None
 
-    def join(self, divide_by_initial_world_size: bool = True) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def join(self, divide_by_initial_world_size: bool = True) -> Iterator[None]:
         """Asked once."""
         if self._asked is None:
             self._asked = divide_by_initial_world_size
-        return super().join(self._asked)
+        with super().join(self._asked):
+            yield
 
 
 class LeavesForGood(Joined):
