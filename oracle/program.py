@@ -67,7 +67,8 @@ The events:
                parameter; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes
                on; once backward has begun all gradients are dropped, on every rank.
 
-After construction every rank holds rank 0's parameters and buffers. With ``broadcast_buffers`` buffers become rank 0's
+After construction every rank holds rank 0's parameters and buffers; or, where that is claimed, from the first forward
+after each construction on, which then comes before anything else. With ``broadcast_buffers`` buffers become rank 0's
 again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does). Some
 broadcast them before each forward that follows a synchronizing one: where that differs, a program is not well-formed.
 

@@ -8,6 +8,8 @@ from typing import Any, get_args
 from oracle.program import AVERAGINGS, DIVISORS, UNUSED
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
+# When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
+EQUAL_FROM = ("construction", "first forward")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
@@ -25,6 +27,7 @@ _CHOICES = {
     "averaging": AVERAGINGS,
     "buffers": BUFFERS,
     "collectives": COLLECTIVES,
+    "equal_from": EQUAL_FROM,
     "joins": DIVISORS,
     "reentrant": REENTRANT,
     "slices": SLICES,
@@ -51,6 +54,7 @@ class Claims:
     float64: bool = True  # parameters in float64
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
     most_ranks: int = 8  # world sizes up to this one
+    equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
     forwards: bool = False  # several forwards before one backward, of the sum of their losses
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
@@ -97,6 +101,8 @@ class Claims:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
+        if self.equal_from != EQUAL_FROM[0] and self.stage is not None:
+            raise ValueError(f"claims: equal_from {shown(self.equal_from)} goes with no stage, not with {self.stage}")
         if self.slices is not None and not (self.lean and self.stage):
             raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
         if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):

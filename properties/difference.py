@@ -12,7 +12,7 @@ from properties.naming import parameter_name
 
 @dataclass(frozen=True)
 class Difference:
-    """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: construction.
+    """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: at the start.
 
     ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", or what the optimizer's state is called.
     ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
@@ -28,10 +28,10 @@ class Difference:
     expected: Any
 
 
-def in_words(difference: Difference) -> str:
-    """Where it is, what was seen and what must be, in a sentence."""
+def in_words(difference: Difference, start: str = "construction") -> str:
+    """Where it is, what was seen and what must be, in a sentence. ``start``: after what ranks are seen first."""
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
-    when = "after construction" if difference.place < 0 else f"after event {difference.place}"
+    when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     kinds = [_kind(values) for values in (difference.actual, difference.expected)]
     if None not in kinds and kinds[0] != kinds[1]:

@@ -29,6 +29,7 @@ WRAPPERS = ("impls.collectives:Collectives",)
 OPTIONS = (
     "impls.frameworks.torch_ddp:TorchDDPStaticGraph",
     "impls.frameworks.torch_ddp:TorchDDPHook",
+    "impls.frameworks.replicate:Replicate",
     "impls.frameworks.fsdp1:FSDP1Hybrid",
     "impls.frameworks.fsdp1:FSDP1ShardsGradients",
     "impls.frameworks.fsdp1:FSDP1ShardsNothing",

@@ -37,7 +37,7 @@ def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = 
 
 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
-    """Every rank holds, after construction and after each event, whatever the expectation says of that moment.
+    """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
 
     ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: that of which alone the
     headline is true; empty: it is of all.
@@ -56,7 +56,7 @@ def pairs(
     seen: Mapping[str, Any], expected: Expectation, place: int, rank: int
 ) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
     """What a rank showed after an event and what it must be: a quantity, and its values by parameter or buffer."""
-    if place < 0:
+    if place < 0 and seen["initial"] is not None:
         yield "parameter", seen["initial"], expected.initial
     if place in expected.gradients:
         yield "gradient", seen["gradients"][place], expected.gradients[place]
@@ -86,8 +86,8 @@ def _as_wide(seen: Any, wanted: Any) -> Any:
 
 
 def replicas_equal(run: Run, headline: str) -> None:
-    """Every rank holds, bit for bit, the parameters that rank 0 holds, after construction and after each Step, and then
-    also rank 0's optimizer state.
+    """Every rank holds, bit for bit, the parameters that rank 0 holds, at the start and after each Step, and then also
+    rank 0's optimizer state.
     """
     first, *others = run.observations
     for rank, seen in enumerate(others, 1):
@@ -131,7 +131,7 @@ def evaluations_equal(run: Run, headline: str) -> None:
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
-    """Every rank holds these parameters after construction."""
+    """Every rank holds these parameters at the start: after construction, or the first forward, as it is claimed."""
     for rank, seen in enumerate(run.observations):
         compare(run, headline, "parameter", -1, rank, seen["initial"], initial)
 
@@ -227,7 +227,7 @@ def compare(
         element = _first_difference(seen, wanted)
         if element is not None:
             difference = Difference(quantity, place, rank, parameter, element, seen, wanted)
-            words = f"{headline} {in_words(difference)}"
+            words = f"{headline} {in_words(difference, run.start)}"
             raise SilentlyWrong(words, run.scenario, run.outcome, difference, run.choices)
 
 

@@ -49,21 +49,23 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Runs a program, or a ``part`` of it (`properties.part.Part`). ``payload``: the implementation's name and the
     scenario. ``roles`` may give each rank the part of another one: its samples, errors and overflows, but not the
     values that it begins with. ``registered`` may give another order in which the model registers its parameters,
-    ``overflows`` how a micro-batch does.
+    ``overflows`` how a micro-batch does, ``equal_from`` when ranks are claimed to be equal.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
     before which the rank has run out of micro-batches; ``evaluated``: the parameters as each Evaluate has read them
-    (None: not seen to); ``initial`` parameters after construction; ``hooks``: for each
-    micro-batch the parameters in the order in which their gradients became final; ``norms``, ``states``,
-    ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up to, served
-    construction (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
-    issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
+    (None: not seen to); ``initial`` parameters, once ranks are claimed to be equal (None: they come from a file);
+    ``hooks``: for each micro-batch the parameters in the order in which their gradients became final; ``norms``,
+    ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up
+    to, served construction or made ranks equal (``built``), only served to look at what is held in shards (``looks``)
+    or, those not counted, were issued in a micro-batch inside `no_sync` (``local``); and the file that the part
+    ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
+    ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
     place = -1
     try:
         ranks_program.construct()
@@ -151,6 +153,8 @@ class Rank(Wrapped):
             elif isinstance(event, Freeze):
                 self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
         self.file = checkpoint.read(part.file) if part.file else None
+        if part.file:
+            self.seen.setdefault("initial", None)
 
     def replace(self, event: Replace) -> None:
         """New tensors with the values of the old, under every name of theirs and in the caller's optimizer."""
@@ -181,9 +185,9 @@ class Rank(Wrapped):
                 with self.wrapped.no_sync():
                     pass
             self.probe.increment = 0
-            losses = [self.wrapped(inputs, order) for inputs in first]
+            losses = [self.call(inputs, order) for inputs in first]
             self.probe.increment = batch * self.scenario.world_size + self.rank + 1
-            self.scaled(sum(losses, self.wrapped(last, order))).backward()
+            self.scaled(sum(losses, self.call(last, order))).backward()
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
@@ -197,7 +201,7 @@ class Rank(Wrapped):
         for module in both:
             module.eval()
         with torch.no_grad():
-            self.wrapped(inputs, tuple(range(len(inputs))))
+            self.call(inputs, tuple(range(len(inputs))))
         for module in both:
             module.train()
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
@@ -243,7 +247,7 @@ class Rank(Wrapped):
             with contextlib.suppress(CallersError), adapter.synchronizing(self.wrapped, event.synchronize):
                 if event.where == "no_sync":
                     raise CallersError("in no_sync")
-                self.scaled(self.wrapped(inputs, order)).backward()
+                self.scaled(self.call(inputs, order)).backward()
             self.probe.fails = ""
             self.seen["hooks"].pop()
             for buffer, values in zip(self.probe.buffers(), saved, strict=True):

@@ -2,13 +2,19 @@
 
 import sys
 import textwrap
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hypothesis.errors import UnsatisfiedAssumption
+
 from oracle.lattice import Inexact
 from oracle.program import Finish, Scenario
+from properties import judge
 from properties.adapter import FINISH_NAMES
 from properties.calls import Call
+from properties.claims import EQUAL_FROM
 from properties.core import core
 from properties.decode import decode, explain
 from properties.guess import guess
@@ -18,8 +24,9 @@ from properties.naming import event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
 from properties.search import Failure, took_the_clock
+from properties.strategies.within import beyond
 from properties.trial import Trial, job, without
-from properties.verdict import LawBroken
+from properties.verdict import LawBroken, Refused
 from properties.whereabouts import whereabouts
 from worlds.contract import Outcome
 
@@ -67,7 +74,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
-    words += _not_finished(trial, scenario)
+    words += _not_finished(trial, scenario) + _equal_later(trial, broken)
     words += ["", "What went over the wire:"]
     words += [
         "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
@@ -92,6 +99,23 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     meant = " or ".join(f"{name}()" for name in of.perhaps)
     words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
     return ["", *_entry("Note", f"{words}, an adapter or another name for it does that.")]
+
+
+def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
+    """That ranks which are not equal after construction are from the first forward on, if they are."""
+    of, scenario, difference = trial.implementation, broken.scenario, broken.difference
+    if difference is None or difference.place >= 0 or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
+        return []
+    claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
+    tried = replace(trial, implementation=claiming, witnessed=Counter())
+    if beyond(tried.claims, scenario):
+        return []
+    try:
+        judge.by_the_oracle(tried, scenario, "")
+    except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
+        return []
+    words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
+    return ["", *_entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:

@@ -11,7 +11,7 @@ from oracle.lattice import Inexact
 from oracle.program import Finish, SaveAndLoad, Scenario
 from oracle.state import Inside
 from properties import judge
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.law import law
 from properties.part import Part, as_text
 from properties.strategies import exact_scenarios
@@ -115,12 +115,15 @@ def can_be_told(scenario: Scenario, claims: Claims) -> bool:
 def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
     """A scenario with a step, or with several and a state, and a place in it where nothing is under way."""
     scenarios = st.one_of(*(exact_scenarios(claims, has=has) for has in (("step",), ("adam", "several steps"))))
-    return scenarios.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario))))
+    return scenarios.flatmap(
+        lambda scenario: st.tuples(st.just(scenario), st.sampled_from(quiet_places(scenario, claims)))
+    )
 
 
-def quiet_places(scenario: Scenario) -> list[int]:
-    """Before any event but a Finish, and after the last."""
-    return [place for place, event in enumerate((*scenario.program, None)) if not isinstance(event, Finish)]
+def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
+    """Before any event but a Finish, and after the last; not before ranks are equal."""
+    places = [place for place, event in enumerate((*scenario.program, None)) if not isinstance(event, Finish)]
+    return places if claims.equal_from == EQUAL_FROM[0] else places[1:]
 
 
 def last_first(scenario: Scenario) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from properties.trial import Trial
 
 @law("P16", exact_scenarios)
 def test_every_rank_starts_with_the_parameters_of_rank_0(trial: Trial, scenario: Scenario) -> None:
-    """After construction every parameter, frozen ones too, is what it was on rank 0.
+    """After construction every parameter, frozen ones too, is what it was on rank 0; or after the first forward, where
+    that is claimed.
 
     Why: averaged gradients keep equal replicas equal and unequal ones apart. Ranks begin with different values, so what
     is not broadcast shows. Broken by leaving out frozen parameters, by another root: speechbrain/speechbrain#2814,

@@ -1,7 +1,7 @@
 """What a run has sent, counted as `oracle.zero` and `oracle.cost` count it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from oracle.program import Scenario
@@ -45,7 +45,5 @@ def _passed(call: Collective, ranks: int) -> Fraction:
 
 def cost_of(trial: Trial, scenario: Scenario) -> Cost:
     """What a program moves beyond what construction does."""
-    run, built = trial.run(scenario), trial.run(replace(scenario, program=()))
-    ranks = scenario.world_size
-    both = zip(run.collectives, built.collectives, strict=True)
-    return Cost(run, tuple(passed(calls, ranks) - passed(first, ranks) for calls, first in both))
+    run = trial.run(scenario)
+    return Cost(run, tuple(passed(calls, scenario.world_size) for calls in run.since_construction))

@@ -14,7 +14,7 @@ from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
 from oracle.program import Scenario, Step
 from properties.calls import Call
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.implementations import Implementation
 from properties.part import WHOLE, Part
 from properties.strategies.within import beyond
@@ -53,7 +53,7 @@ class Run:
     ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None: which
     those are is not known, as of a real model.
     ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
-    where they were chosen.
+    where they were chosen, and what else the ranks were told.
     """
 
     scenario: Scenario
@@ -61,6 +61,11 @@ class Run:
     trained: Sequence[tuple[Collective, ...]] | None
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def start(self) -> str:
+        """After what ranks were seen for the first time, in words."""
+        return "the first forward" if "equal_from" in self.choices else "construction"
 
     @property
     def observations(self) -> list[Any]:
@@ -159,6 +164,8 @@ class Trial:
             )
         given = {"asynchrony": asynchrony, "order": order, **otherwise}
         choices = {name: value for name, value in given.items() if value is not None}
+        if self.claims.equal_from != EQUAL_FROM[0]:
+            choices["equal_from"] = self.claims.equal_from
         choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = self.outcome(replace(wanted, function=function))

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
 from properties import adapter
+from properties.claims import EQUAL_FROM
 from properties.probes import CallersError, Probe, to_numpy
 from properties.training import Training
 
@@ -18,8 +19,11 @@ class Wrapped:
     """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
-    parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns.
+    parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
+    claimed of when ranks are equal.
     """
+
+    equal_from = EQUAL_FROM[0]
 
     def __init__(
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
@@ -44,12 +48,24 @@ class Wrapped:
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
+        self.called = False
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.offers = adapter.offers(self.wrapped)
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen["built"].append((begin, _recorded()))
-        self.seen.setdefault("initial", self.parameters())
+        if self.equal_from == EQUAL_FROM[0]:
+            self.seen.setdefault("initial", self.parameters())
+
+    def call(self, inputs: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+        """A forward. The first after construction may have to do what other constructors do."""
+        first, self.called = not self.called, True
+        begin = _recorded()
+        loss: torch.Tensor = self.wrapped(inputs, order)
+        if first and self.equal_from != EQUAL_FROM[0]:
+            self.seen["built"].append((begin, _recorded()))
+            self.seen.setdefault("initial", self.parameters())
+        return loss
 
     def freeze(self) -> None:
         """Says which parameters are trained, and watches the hooks of those that are."""

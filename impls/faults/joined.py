@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from impls.joined import Joined
 
@@ -70,6 +71,44 @@ class TakesTheModelOfRankZero(Joined):
     def agree(self, candidate: int) -> None:
         """Only rank 0 is a candidate."""
         super().agree(0)
+
+
+class TakesTheModelOfTheFirstWindow(Joined):
+    """Finds out once who is to give its model."""
+
+    known_fault = "at the end of a second join every rank gets the model of the rank that was last in the first"
+    source = "recipe: what one window has found out is kept for the next"
+    killed_by = (COUNTS,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._was_last: bool | None = None
+
+    def agree(self, candidate: int) -> None:
+        """Who was last once is taken to be so always."""
+        if self._was_last is None:
+            self._was_last = candidate >= 0
+        super().agree(dist.get_rank() if self._was_last else -1)
+
+
+class DividesAsInTheFirstWindow(Joined):
+    """Keeps how means divide from the first join on."""
+
+    known_fault = "a second join divides as the first was asked to"
+    source = "recipe: what one window was asked for is kept for the next"
+    killed_by = (COUNTS,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._asked: bool | None = None
+
+    @contextlib.contextmanager
+    def join(self, divide_by_initial_world_size: bool = True) -> Iterator[None]:
+        """Asked once."""
+        if self._asked is None:
+            self._asked = divide_by_initial_world_size
+        with super().join(self._asked):
+            yield
 
 
 class LeavesForGood(Joined):

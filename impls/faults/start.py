@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from impls.static_buckets import StaticBuckets
-from impls.twins.starts import BroadcastsBuffers
+from impls.twins.starts import BroadcastsBuffers, StartsAtTheFirstForward
 
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"
 BUFFERS = "test_buffers_are_those_of_rank_0_when_it_is_claimed"
@@ -53,6 +54,41 @@ class BroadcastsFromTheLastRank(StaticBuckets):
         for tensor in (*module.parameters(), *module.buffers()):
             dist.broadcast(tensor.data, src=last)
         super().__init__(module, bucket_cap_mb)
+
+
+class StartsWhatItTrains(StartsAtTheFirstForward):
+    """Its first forward broadcasts what backward will need."""
+
+    known_fault = "frozen parameters are left out of the broadcast in the first forward"
+    source = "recipe: frozen parameters left out of a start that is put off"
+    killed_by = (START, REPLICAS)
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Those that are trained."""
+        for parameter in self.trained:
+            whole = parameter.contiguous()
+            dist.broadcast(whole, src=0)
+            parameter.copy_(whole)
+
+
+class StartsWhenItSynchronizes(StartsAtTheFirstForward):
+    """Inside `no_sync` nothing is sent, and so the start is put off as well."""
+
+    known_fault = "forwards inside no_sync run on each rank's own values until the first that synchronizes"
+    source = "recipe: a start that is put off too far"
+    killed_by = (START, "test_no_sync_accumulates_and_then_counts_once")
+
+    def start(self) -> None:
+        """Not now, perhaps."""
+        if self.synchronize:
+            super().start()
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """It stays due."""
+        loss = super().forward(*inputs, **named)
+        self.due = self.due or not self.synchronize
+        return loss
 
 
 class BuffersNotBroadcast(StaticBuckets):

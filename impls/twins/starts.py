@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.static_buckets import StaticBuckets
+from impls.wrapper import broadcast_from_rank_zero
 
 
 class SumsOfZeros(StaticBuckets):
@@ -40,6 +41,32 @@ class GathersEveryStart(StaticBuckets):
                 dist.all_gather(parts, flat)
                 tensor.copy_(parts[0].view_as(tensor))
         super().__init__(module, bucket_cap_mb)
+
+
+class StartsAtTheFirstForward(StaticBuckets):
+    """Leaves every rank its own values until it is called."""
+
+    odd = "the initial broadcast is part of the first forward, in training or not, inside no_sync or not"
+    claims = {**StaticBuckets.claims, "equal_from": "first forward"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        tensors = (*module.parameters(), *module.buffers())
+        own = [tensor.detach().clone() for tensor in tensors]
+        super().__init__(module, bucket_cap_mb)
+        for tensor, values in zip(tensors, own, strict=True):
+            tensor.data.copy_(values)
+        self.due = True
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Broadcasts first, if that is due."""
+        if self.due:
+            self.start()
+            self.due = False
+        return super().forward(*inputs, **named)
+
+    def start(self) -> None:
+        """Makes all ranks equal."""
+        broadcast_from_rank_zero(self.module)
 
 
 class CountsDepth(StaticBuckets):

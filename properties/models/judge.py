@@ -12,10 +12,12 @@ from properties.verdict import SilentlyWrong
 
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:
-    """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised."""
+    """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised and no
+    forward has changed them.
+    """
     first = run.observations[0]["given"]
-    count = len(first) if buffers else len(run.observations[0]["names"][0])
     for rank, seen in enumerate(run.observations):
+        count = len(seen["initial"]) if buffers else len(seen["names"][0])
         _compare(run, headline, "parameter", -1, rank, seen["initial"][:count], first[:count])
 
 
@@ -72,6 +74,6 @@ def _words(run: Run, difference: Difference) -> str:
     at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
     when = f"in step {difference.place}" if difference.quantity == "gradient" else f"after step {difference.place}"
     when = f"after micro-batch {difference.place}" if difference.quantity == "buffer" else when
-    when = "after construction" if difference.place < 0 else when
+    when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     return f"On rank {difference.rank}, {when}, {name}{at} is {told[0]} where it must be {told[1]}."

@@ -10,6 +10,7 @@ from torch import nn
 
 from oracle.events import Finish, Step, ZeroGrad
 from properties import adapter
+from properties.claims import EQUAL_FROM
 from properties.models import data, modules
 from properties.models.scenario import Microbatch, ModelScenario
 from properties.probes import to_numpy
@@ -17,23 +18,30 @@ from worlds.devices import place
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, ModelScenario]:
-    """The implementation's name and the scenario; read once for all ranks of the simulated world."""
+def _read(payload: str) -> tuple[str, ModelScenario, str]:
+    """The implementation's name, the scenario, and from when on ranks are equal; read once for all ranks of the
+    simulated world.
+    """
     request = json.loads(payload)
-    return request["implementation"], ModelScenario.from_json(request["scenario"])
+    scenario = ModelScenario.from_json(request["scenario"])
+    return request["implementation"], scenario, request.get("equal_from", EQUAL_FROM[0])
 
 
 def train(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a scenario. ``payload``: the implementation's name and the scenario.
+    """Runs a scenario. ``payload``: the implementation's name and the scenario, and ``equal_from`` when ranks are
+    claimed to be equal.
 
     Returns ``names``, of parameters and buffers; the values ``given`` to the implementation and the ``initial`` ones
-    after construction, parameters first; for each step the ``gradients`` and the new ``parameters``, for each
-    micro-batch the ``buffers``: lists of arrays, None where there is no gradient.
+    from when on ranks are equal, parameters first, and buffers where no forward has changed them; for each step the
+    ``gradients`` and the new ``parameters``, for each micro-batch the ``buffers``: lists of arrays, None where there is
+    no gradient.
     """
-    name, scenario = _read(payload)
+    name, scenario, equal_from = _read(payload)
     at = "while it was constructed"
     try:
         training = ModelTraining(name, scenario, rank)
+        if equal_from == EQUAL_FROM[0]:
+            training.seen["initial"] = [*training.parameters(), *training.buffers()]
         for number, event in enumerate(scenario.program):
             at = f"in event {number}, {event!r}"
             training.run(event)
@@ -60,7 +68,6 @@ class ModelTraining:
         options: Any = scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(name, self.model, options)
         self.optimizer = self._optimizer()  # what wraps may do so only here
-        self.seen["initial"] = [*self.parameters(), *self.buffers()]
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
 
     def _optimizer(self) -> Any:
@@ -96,6 +103,7 @@ class ModelTraining:
                     backward(self.scenario, self.wrapped, self.rank, self.batch)
                 self.batch += 1
                 self.seen["buffers"].append(self.buffers())
+                self.seen.setdefault("initial", self.parameters())
             case Finish():
                 adapter.finish(self.wrapped)
                 self.seen["gradients"].append(self.gradients())

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from properties.claims import EQUAL_FROM
 from properties.models.scenario import ModelScenario
 from properties.trial import Run, Trial, judge_errors
 from worlds.contract import Job
@@ -13,8 +14,9 @@ FUNCTION = "properties.models.rank:train"  # by name: torch is imported where th
 def run(trial: Trial, scenario: ModelScenario) -> Run:
     """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
     asked: Any = scenario  # a verdict tells of it as it does of a program
-    payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json()})
+    told = {} if trial.claims.equal_from == EQUAL_FROM[0] else {"equal_from": trial.claims.equal_from}
+    payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json(), **told})
     outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)
     trial.ended(outcome)
-    return Run(asked, outcome, trained=None)
+    return Run(asked, outcome, trained=None, choices=told)

@@ -29,6 +29,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties import adapter
+from properties.claims import EQUAL_FROM
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
 from properties.script.head import backwards, initial_values, is_sharded, place
@@ -54,19 +55,25 @@ class Writer:
     def lines(self) -> list[str]:
         """Construction, and then every event."""
         ranks = range(self.scenario.world_size)
-        lines = ["", "# Every rank begins with values of its own; wrapping makes them rank 0's."]
+        at_once = self.implementation.claims.equal_from == EQUAL_FROM[0]
+        makes = "wrapping makes" if at_once else "the first forward makes"
+        lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         lines += self.construct()
-        if self.expected is not None:
-            lines += compare("the value", self.values, by_name(self.expected.initial))
-        lines += self.optimizer() if self.optimizes and not self.sharded else []
+        lines += self.equal() if at_once else []
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
             after = seen(self.scenario, self.expected, number, self.state, self.values)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
+            lines += self.equal() if number == 0 and not at_once else []
         return lines
+
+    def equal(self) -> list[str]:
+        """All ranks have rank 0's values now, of which the caller's optimizer may make masters."""
+        lines = [] if self.expected is None else compare("the value", self.values, by_name(self.expected.initial))
+        return lines + (self.optimizer() if self.optimizes and not self.sharded else [])
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""

@@ -11,6 +11,7 @@ from oracle.program import (
     Evaluate,
     Event,
     Freeze,
+    Join,
     Raise,
     Replace,
     SaveAndLoad,
@@ -98,6 +99,17 @@ def _drops_a_window(scenario: Scenario) -> bool:
     return False
 
 
+def _windows_left(scenario: Scenario) -> int:
+    """In how many windows of a join ranks run out of micro-batches before others do."""
+    left = [False]
+    for event in scenario.program:
+        if isinstance(event, Join):
+            left.append(False)
+        elif isinstance(event, Backward) and event.gone:
+            left[-1] = True
+    return sum(left)
+
+
 def _in_sixteen_bits(scenario: Scenario) -> bool:
     return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
 
@@ -164,6 +176,9 @@ FEATURES: dict[str, Feature] = {
     "replicas": Feature(lambda s: s.replicas > 1, lambda claims: claims.replicas, options=("replicas",)),
     "joins": Feature(
         lambda s: any(batch.gone for batch in s.microbatches), lambda claims: bool(claims.joins), ("join",)
+    ),
+    "joins twice": Feature(
+        lambda s: _windows_left(s) > 1, lambda claims: bool(claims.joins), ("join", "end join", "join")
     ),
     "replace": Feature(_has(Replace), lambda claims: claims.replaces, ("replace",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),

@@ -22,14 +22,15 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
+JOINS = ("join", "end join")
 SPECIAL = (
     *("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "drop window"),
-    *("freeze", "raise", "replace", "join"),
+    *("freeze", "raise", "replace", *JOINS),
 )
 NEEDS_CLAIM = {
     "nested": "accumulation",
@@ -39,10 +40,12 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
-    "join": "joins",
+    **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
 WHILE_JOINED = ("synchronize", "local", *INSIDE, "step", "clip", "drop gradients", "zero gradients", "join")
+# What is a forward on every rank.
+FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
@@ -137,6 +140,9 @@ class Loop:
         """The event of a phase, if the loop can have it here, after what it takes."""
         if phase.kind not in WHILE_JOINED:
             self.end_join()
+        constructed = not self.events or isinstance(self.events[-1], SaveAndLoad)
+        if constructed and self.claims.equal_from != EQUAL_FROM[0] and phase.kind not in FORWARDS:
+            self.backward(phase)
         match phase.kind:
             case "synchronize":
                 self.backward(phase)
@@ -198,6 +204,8 @@ class Loop:
                 self.error(phase)
             case "join":
                 self.join(phase)
+            case "end join":
+                pass  # what comes before it has ended the window
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
 

@@ -12,7 +12,7 @@ from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
 from oracle.program import Clip, Scenario
 from oracle.state import Inside
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.strategies import models, programs
 from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
@@ -65,12 +65,12 @@ def exact_scenarios(
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios of which the oracle knows every bit, or, if ``enclosed``, an interval for what no data makes exact.
 
-    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where "joins" is one of
-    them do ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs
-    bit for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
+    ``has``: names of features (`properties.strategies.features`) that each of them has. Only where that takes a join do
+    ranks run out of micro-batches: most laws compare what such a rank does not have. Laws that compare two runs bit
+    for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
     """
     features = tuple(wanted(tuple(has), claims, enclosed))
-    if "joins" not in has:
+    if not any("join" in feature.phases for feature in features):
         claims = replace(claims, joins=())
     unused = claims.unused or "untouched"
 
@@ -126,6 +126,8 @@ def scenarios(
         options = {name: form for name, form in options.items() if name not in STATEFUL}
     if any(phase.kind == "overflow" for phase in phases):
         options.setdefault("loss scale", 0)
+    if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" and any(p.kind == "save" for p in phases):
+        options.pop("buffers", None)  # those of each rank's own, which the next first forward may make rank 0's
     joined = any(phase.kind == "join" for phase in phases)
     caller = training(options, model, not enclosed, claims.stage is None or claims.masters, joined)
     buffers = models.buffers(options)

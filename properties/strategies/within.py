@@ -5,8 +5,8 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from oracle.program import Backward, EndJoin, Finish, Freeze, Join, Raise, SaveAndLoad, Scenario, ZeroGrad
-from properties.claims import Claims
+from oracle.program import Backward, EndJoin, Evaluate, Finish, Freeze, Join, Raise, SaveAndLoad, Scenario, ZeroGrad
+from properties.claims import EQUAL_FROM, Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
 
@@ -38,6 +38,10 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
             return "an error inside no_sync"
         if isinstance(event, Join) and event.divide_by not in claims.joins:
             return f"joins that divide by the {event.divide_by}"
+    if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):
+        return "something else than a forward right after construction"
+    if claims.equal_from != EQUAL_FROM[0] and not scenario.broadcast_buffers and _saves_buffers(scenario):
+        return "buffers of each rank's own that are saved, where the first forward may make them rank 0's"
     if not claims.hook_order and any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches))):
         return "different hook orders"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
@@ -68,6 +72,19 @@ def on_averages(scenario: Scenario) -> list[int]:
             case Raise():
                 averaged = averaged and not event.drops_gradients
     return found
+
+
+def _begins_with_forwards(scenario: Scenario) -> bool:
+    """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
+    return all(
+        isinstance(event, Backward | Evaluate)
+        for before, event in pairwise((SaveAndLoad(), *scenario.program))
+        if isinstance(before, SaveAndLoad)
+    )
+
+
+def _saves_buffers(scenario: Scenario) -> bool:
+    return bool(scenario.buffers) and any(isinstance(event, SaveAndLoad) for event in scenario.program)
 
 
 def _trains_what_was_frozen(scenario: Scenario) -> bool:

@@ -135,6 +135,8 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"collectives": ([],)}, "collectives is a tuple of some of 'all_reduce', 'broadcast', "),
         ({"wire": ["float32"]}, "wire is None or one of 'float32', 'float64', not ['float32']"),
         ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
+        ({"equal_from": "now"}, "equal_from is one of 'construction', 'first forward', not 'now'"),
+        ({"equal_from": "first forward", "stage": 1}, "equal_from 'first forward' goes with no stage, not with 1"),
         ({"unused": "x" * 1000}, "not 'xxx"),
     ],
 )

@@ -1,5 +1,6 @@
 """What only a real backend can show of joins: torch's DDP, asked to divide by the ranks that remain."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -14,26 +15,22 @@ from worlds.contract import World
 LEAVING = ((0,), (0, 2))  # rank 0 has no micro-batch at all, rank 2 has one, rank 1 two with one inside no_sync
 
 
-def windows(divide_by: str) -> Scenario:
-    """Two windows, with a step of all ranks in between and at the end."""
+def windows(*divide_by: str) -> Scenario:
+    """Windows that divide so, each with a step of all ranks after it."""
     one, two = (tuple(() if rank in gone else (0, 1) for rank in range(3)) for gone in LEAVING)
     step = (Finish(), Step(), ZeroGrad())
     accumulated = (Backward(two, False, gone=LEAVING[1]), Backward(two, gone=LEAVING[1]))
-    window = (Join(divide_by), Backward(one, gone=LEAVING[0]), *step, *accumulated, *step, EndJoin())
-    together = (Backward(((0, 1),) * 3), *step)
-    return Scenario(
-        3,
-        (Parameter((2,)), Parameter((3,))),
-        (*window, *together, *window, *together),
-    )
+    window = (Backward(one, gone=LEAVING[0]), *step, *accumulated, *step, EndJoin(), Backward(((0, 1),) * 3), *step)
+    program = [event for divisor in divide_by for event in (Join(divisor), *window)]
+    return Scenario(3, (Parameter((2,)), Parameter((3,))), tuple(program))
 
 
-@pytest.mark.parametrize("divide_by", DIVISORS)
+@pytest.mark.parametrize("divide_by", list(itertools.product(DIVISORS, repeat=2)), ids=" then ".join)
 @pytest.mark.parametrize("name", ["impls.frameworks.torch_ddp:TorchDDP", "impls.joined:Joined"])
-def test_either_mean_is_right_on_gloo(gloo: World, name: str, divide_by: str) -> None:
+def test_either_mean_is_right_on_gloo_and_after_the_other(gloo: World, name: str, divide_by: tuple[str, ...]) -> None:
     (implementation,) = look_up([name], gloo)
-    implementation = replace(implementation, claims=replace(implementation.claims, joins=(divide_by,)))
-    judge.by_the_oracle(Trial(implementation, gloo), windows(divide_by), "Wrong.")
+    implementation = replace(implementation, claims=replace(implementation.claims, joins=divide_by))
+    judge.by_the_oracle(Trial(implementation, gloo), windows(*divide_by), "Wrong.")
 
 
 def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:

@@ -2,6 +2,7 @@
 
 from oracle.interpreter import interpret
 from oracle.program import Backward, Finish, Freeze, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
+from properties.claims import Claims
 from properties.implementations import look_up
 from properties.part import Part, as_text
 from properties.test_checkpoints import during, moves, quiet_places
@@ -45,4 +46,8 @@ def test_what_is_expected_of_a_part_is_what_is_expected_of_its_events():
 
 
 def test_nothing_is_saved_between_a_backward_that_synchronizes_and_its_finish():
-    assert quiet_places(SCENARIO) == [0, 2, 3, 4, 5, 6, 8, 9]
+    assert quiet_places(SCENARIO, Claims()) == [0, 2, 3, 4, 5, 6, 8, 9]
+
+
+def test_nothing_is_saved_before_the_forward_that_makes_ranks_equal():
+    assert quiet_places(SCENARIO, Claims(equal_from="first forward")) == [2, 3, 4, 5, 6, 8, 9]

@@ -38,6 +38,7 @@ ONE, HALF = Parameter((1,)), Parameter((1,), "bfloat16")
 TWO = (ONE, ONE)
 SYNCHRONIZED = (Backward(((0,), (0,))), Finish())
 BOTH = (Backward(((0, 1), (0, 1))), Finish())
+WINDOW = (Join(), Backward(((0,), ()), gone=(1,)), Finish(), EndJoin())
 SMALLEST = Scenario(2, (ONE,), SYNCHRONIZED)
 
 
@@ -99,7 +100,8 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "units": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),)),
     "outside": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),), outside=(0,)),
     "replicas": Scenario(2, (ONE,), SYNCHRONIZED, replicas=2),
-    "joins": Scenario(2, (ONE,), (Join(), Backward(((0,), ()), gone=(1,)), Finish(), EndJoin())),
+    "joins": Scenario(2, (ONE,), WINDOW),
+    "joins twice": Scenario(2, (ONE,), WINDOW * 2),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
 }

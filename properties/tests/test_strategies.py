@@ -12,6 +12,7 @@ from oracle.program import (
     DIVISORS,
     Backward,
     Clip,
+    EndJoin,
     Evaluate,
     Event,
     Finish,
@@ -84,13 +85,28 @@ def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
     return test
 
 
-def can_produce_where_ranks_run_out(holds: Holds) -> Callable[[], None]:
-    """The same of scenarios in which ranks run out of micro-batches."""
+def can_produce_where_ranks_run_out(holds: Holds, what: str = "joins") -> Callable[[], None]:
+    """The same of scenarios in which ranks run out of micro-batches, once or twice."""
 
     def test() -> None:
-        assert any(map(holds, drawn(ALL, 300, has=("joins",))))
+        assert any(map(holds, drawn(ALL, 300, has=(what,))))
 
     return test
+
+
+def windows(scenario: Scenario) -> list[list[Backward]]:
+    """The micro-batches of each window of a join."""
+    found: list[list[Backward]] = []
+    for event in scenario.program:
+        if isinstance(event, Join):
+            found.append([])
+        elif isinstance(event, Backward) and found:
+            found[-1].append(event)
+    return found
+
+
+def first_gone(window: list[Backward]) -> tuple[int, ...]:
+    return next((batch.gone for batch in window if batch.gone), ())
 
 
 def has(kind: type[Event], **values: Any) -> Holds:
@@ -314,6 +330,16 @@ test_can_produce_a_step_without_all_ranks = can_produce_where_ranks_run_out(
 )
 test_can_produce_a_micro_batch_of_all_after_ranks_ran_out = can_produce_where_ranks_run_out(
     lambda s: bool(s.microbatches) and isinstance(s.program[-2], Backward) and not s.microbatches[-1].gone
+)
+test_can_produce_other_ranks_that_run_out_first_in_a_second_window = can_produce_where_ranks_run_out(
+    lambda s: len({first_gone(window) for window in windows(s)} - {()}) > 1, "joins twice"
+)
+test_can_produce_two_windows_that_divide_otherwise = can_produce_where_ranks_run_out(
+    lambda s: {event.divide_by for event in s.program if isinstance(event, Join)} == set(DIVISORS), "joins twice"
+)
+test_can_produce_a_second_window_right_after_the_first = can_produce_where_ranks_run_out(
+    lambda s: any((type(one), type(other)) == (EndJoin, Join) for one, other in pairwise(s.program)),
+    "joins twice",
 )
 
 

@@ -11,6 +11,7 @@ from oracle.program import (
     AVERAGINGS,
     Backward,
     EndJoin,
+    Evaluate,
     Finish,
     Freeze,
     Hyperparameters,
@@ -85,6 +86,14 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "replaced parameters": (unclaimed("replaces"), has(Replace)),
     "replicas": (unclaimed("replicas"), lambda s: s.replicas > 1),
     "many ranks": (replace(ALL, most_ranks=3), lambda s: s.world_size > 3),
+    "anything but a forward before ranks are equal": (
+        replace(ALL, equal_from="first forward"),
+        lambda s: not isinstance(s.program[0], Backward | Evaluate),
+    ),
+    "buffers that are saved before ranks are equal again": (
+        replace(ALL, equal_from="first forward"),
+        lambda s: bool(s.buffers) and SaveAndLoad in map(type, s.program),
+    ),
     "masters of a sharded optimizer": (replace(ALL, stage=1), lambda s: s.masters),
 }
 
