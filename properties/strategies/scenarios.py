@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle.fingerprint import runs_needed, terms
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
-from oracle.program import Clip, Finish, Raise, SaveAndLoad, Scenario, ZeroGrad
+from oracle.program import SIGNS, Clip, Finish, Raise, SaveAndLoad, Scenario, ZeroGrad
 from oracle.state import Inside
 from properties.claims import Claims
 from properties.strategies import models, programs
@@ -41,6 +41,7 @@ _RANKS = st.lists(
 _CROWD = st.sampled_from(("any",) * 3 + ("no power of two",) * 4 + ("one",))
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
+_SIGNS = st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:])
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 
@@ -157,6 +158,7 @@ def scenarios(
         units=units,
         outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
+        signs=draw(_SIGNS),
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
