@@ -97,10 +97,14 @@ def coefficients(norms: Enclosure, max_norm: float) -> Interval:
     return hull(*(coefficient(norms, form, max_norm) for form in ("float32", "float64")))
 
 
-def before_rounding(norm32: float) -> Enclosure:
-    """The norms that round to a float32: a coefficient may be computed of what has not been rounded."""
+def before_rounding(norm32: float, numbers: Array) -> Enclosure:
+    """The norms of finite numbers that round to a float32, or to infinity: a coefficient may be computed of what has
+    not been rounded.
+    """
+    if np.isinf(norm32):
+        return Enclosure(FORMATS["float32"].largest, norm_enclosure(numbers).high)
     value, half = Fraction(norm32), half_ulp(Fraction(norm32), "float32")
-    return Enclosure(max(value - half, Fraction(0)), min(value + half, FORMATS["float32"].largest))
+    return Enclosure(max(value - half, Fraction(0)), value + half)
 
 
 def clipped(case: Case, factor: Interval) -> list[Interval]:
