@@ -18,6 +18,9 @@ Each is multiplied by odd(D)**w, D the number of samples and w the largest numbe
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). Where
 means divide by the ranks that remain, D is the least common multiple of all that they divide by. There numbers begin at
 3, as wrappers tell one another with zeros and ones who remains.
+
+All are positive, or all are negative, or (``Scenario.signs`` is "mixed") those that are 3 modulo 4: 1, -3, -7, -15, 25,
+41, ... All are then 1 modulo 4, so n of them add up to n modulo 4, and to zero only where 4 divides n, by chance.
 """
 
 import math
@@ -196,7 +199,13 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
         elif far(scenario, parameter) and largest[mine].max(initial=0) + together * FAR <= room >> SPARE_BITS:
             table[:, mine] += FAR
     table *= here
-    return table
+    return signed(table, scenario.signs)
+
+
+def signed(table: Table, signs: str) -> Table:
+    """Positive odd numbers, and zeros, with the signs of that name in `oracle.program.SIGNS`."""
+    turned = {"positive": False, "mixed": table % 4 == 3, "negative": True}[signs]
+    return np.where(turned, -table, table)
 
 
 def far(scenario: Scenario, parameter: int) -> bool:

@@ -191,8 +191,8 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
         for index, parameter in enumerate(scenario.parameters):
             if parameter.tied is not None:
                 weights[state.weights.slices[index]] = weights[state.weights.slices[parameter.tied]]
-        if scenario.sparse[1] > 1 and (weights < 0).any():
-            raise Inexact("in a sparse run a zero times a negative weight is -0.0, which the lattice does not have")
+        if (_multiplied(state) & (((totals == 0) & (weights < 0)) | ((totals < 0) & (weights == 0)))).any():
+            raise Inexact("zero times a negative number is -0.0, which the lattice does not have")
         local = lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
     for tensor in {parameter.tied for parameter in scenario.parameters if parameter.tied is not None}:
         names = state.names(tensor)
@@ -203,6 +203,16 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
         for name in names:
             local[:, state.gradients.slices[name]] = total if name == tensor else 0
     return local, coefficients
+
+
+def _multiplied(state: State) -> npt.NDArray[np.bool_]:
+    """Whether a rank multiplies by the exact weight of an element in this micro-batch. Shape (ranks, elements)."""
+    scenario = state.scenario
+    used = np.zeros((scenario.world_size, len(scenario.parameters)), dtype=bool)
+    for rank, uses in enumerate(used):
+        order = scenario.order(state.batch, rank)
+        uses[[index for index in order if scenario.tensor(index) not in state.weights.enclosed]] = True
+    return np.repeat(used, [parameter.count for parameter in scenario.parameters], axis=1)
 
 
 def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> None:

@@ -115,6 +115,7 @@ __all__ = [
     "NAMES",
     "OPTIMIZERS",
     "PROBES",
+    "SIGNS",
     "UNUSED",
     "Backward",
     "Buffer",
@@ -142,6 +143,7 @@ __all__ = [
 AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then sum")
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
+SIGNS = ("positive", "mixed", "negative")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
 
@@ -155,7 +157,8 @@ class Scenario(Short):
     of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
-    parameters of each submodule; ``outside``: those of them that are read outside of it.
+    parameters of each submodule; ``outside``: those of them that are read outside of it. ``signs``: those of the
+    contributions, one of ``SIGNS``.
     """
 
     world_size: int
@@ -176,9 +179,14 @@ class Scenario(Short):
     units: tuple[tuple[int, ...], ...] = ()
     outside: tuple[int, ...] = ()
     replicas: int = 1
+    signs: str = SIGNS[0]
 
     def __post_init__(self) -> None:
-        for name, value, known in (("a probe", self.probe, PROBES), ("an optimizer", self.optimizer, OPTIMIZERS)):
+        for name, value, known in (
+            ("a probe", self.probe, PROBES),
+            ("an optimizer", self.optimizer, OPTIMIZERS),
+            ("the choice of signs", self.signs, SIGNS),
+        ):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
         check(self)

@@ -147,12 +147,14 @@ def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> 
 
 def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
     """At each of the places, every rank has the gradients of the reference's rank 0 at another one, times a power of
-    two: after a synchronization all ranks have the same.
+    two, or that below zero, where zero is zero: after a synchronization all ranks have the same.
     """
     for rank, seen in enumerate(run.observations):
         for place, other in places.items():
             wanted = reference.observations[0]["gradients"][other]
             wanted = [None if each is None else each * each.dtype.type(factor) for each in wanted]
+            if factor < 0:
+                wanted = [None if each is None else np.where(each == 0, np.zeros_like(each), each) for each in wanted]
             compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
 
 

@@ -50,33 +50,35 @@ def test_how_many_ranks_share_the_samples_does_not_matter(trial: Trial, pair: tu
 
 
 def with_scaled_loss(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
-    """A scenario without steps, with a loss scale of 1, and with a larger one."""
-    given = st.tuples(exact_scenarios(claims, enclosed=False), st.integers(1, MOST_DOUBLINGS))
+    """A scenario without steps, with a loss scale of 1, and with a larger one; or both, and the loss mirrored."""
+    given = st.tuples(exact_scenarios(claims, enclosed=False), st.integers(1, MOST_DOUBLINGS), st.booleans())
     pairs = given.map(lambda drawn: scaled(*drawn))
     return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
 
 
-def scaled(scenario: Scenario, doublings: int) -> tuple[Scenario, Scenario]:
+def scaled(scenario: Scenario, doublings: int, mirrored: bool) -> tuple[Scenario, Scenario]:
     """The pair of such scenarios. What a step or clipping makes of a gradient is the caller's, and left out.
+    ``mirrored``: all contributions are positive in the one, negative in the other.
 
     Both have a loss scale, since `oracle.fingerprint` chooses other numbers where there is one.
     """
     kept = (event for event in scenario.program if not isinstance(event, (Clip, Step, Unscale)))
     program = (replace(event, overflow=()) if isinstance(event, Backward) else event for event in kept)
     plain = replace(scenario, program=tuple(program), loss_scale=LossScale(1.0))
-    return plain, replace(plain, loss_scale=LossScale(2.0**doublings))
+    larger = replace(plain, loss_scale=LossScale(2.0**doublings))
+    return (replace(plain, signs="positive"), replace(larger, signs="negative")) if mirrored else (plain, larger)
 
 
 @law("P2", with_scaled_loss)
 def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
-    """A loss 2^k times as large gives gradients 2^k times as large, bit for bit.
+    """A loss 2^k times as large, or -2^k times, gives gradients 2^k times as large, or -2^k times, bit for bit.
 
     Why: the mean is linear, and multiplying by a power of two rounds nothing; so no constant, clamp or threshold may be
     part of it. Holds without an oracle.
     """
     one, other = (trial.run(scenario) for scenario in pair)
     assert pair[1].loss_scale
-    factor = pair[1].loss_scale.initial
+    factor = pair[1].loss_scale.initial * (1 if pair[0].signs == pair[1].signs else -1)
     judge.runs_equal(other, one, f"A loss {factor:g} times as large does not scale gradients by that.", factor)
 
 

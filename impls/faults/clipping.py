@@ -85,6 +85,36 @@ class AlwaysTheLargest(StaticBucketsTrainer):
         return torch.stack(norms).max() if norms else torch.tensor(0.0)
 
 
+class LargestElement(StaticBucketsTrainer):
+    """Takes the largest element where the one furthest from zero is meant."""
+
+    known_fault = "the infinity norm is the largest element, and not the largest absolute value"
+    source = "recipe"
+    killed_by = NORM
+
+    def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        """Right where no element is negative, and for other norms."""
+        found = list(gradients)
+        if norm_type != float("inf") or not found:
+            return super().total_norm(found, norm_type)
+        return torch.stack([gradient.max() for gradient in found]).max()
+
+
+class SumOfElements(StaticBucketsTrainer):
+    """Adds elements up where sizes are to be added."""
+
+    known_fault = "the 1-norm is the sum of the elements, and not of their absolute values"
+    source = "recipe"
+    killed_by = NORM
+
+    def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        """Right where no element is negative, and for other norms."""
+        found = list(gradients)
+        if norm_type != 1 or not found:
+            return super().total_norm(found, norm_type)
+        return torch.stack([gradient.sum() for gradient in found]).sum()
+
+
 class ReportsWhatIsLeft(StaticBucketsTrainer):
     """Returns the norm that gradients have once they are clipped."""
 

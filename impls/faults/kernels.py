@@ -250,6 +250,46 @@ class NormOfNumbers(Kernels):
         return norms.norm([torch.where(t.isnan(), torch.zeros_like(t), t) for t in tensors])
 
 
+class CoefficientOfTheSum(Kernels):
+    """Has a divisor, and clips by the norm of what is not averaged yet."""
+
+    @staticmethod
+    def clip_coefficient(tensors, max_norm, divisor=1.0):
+        return norms.clip_coefficient(tensors, max_norm)
+
+
+class CoefficientScalesUp(Kernels):
+    """Has no min(1, ...), so that small gradients grow."""
+
+    @staticmethod
+    def clip_coefficient(tensors, max_norm):
+        return max_norm / (norms.norm(tensors) + 1e-6)
+
+
+class CoefficientWithoutEpsilon(Kernels):
+    """Divides by the norm alone: NaN where that is zero."""
+
+    @staticmethod
+    def clip_coefficient(tensors, max_norm):
+        return torch.clamp(max_norm / norms.norm(tensors), max=1.0)
+
+
+class CoefficientOfNan(Kernels):
+    """Takes the smaller of 1 and NaN to be 1."""
+
+    @staticmethod
+    def clip_coefficient(tensors, max_norm):
+        return torch.fmin(norms.clip_coefficient(tensors, max_norm), torch.ones(()))
+
+
+class CoefficientBySquares(Kernels):
+    """Divides by the squared norm."""
+
+    @staticmethod
+    def clip_coefficient(tensors, max_norm):
+        return torch.clamp(max_norm / (norms.squared_norm(tensors) + 1e-6), max=1.0)
+
+
 class ClipsUnscaled(Kernels):
     """Averages and clips without the scale."""
 

@@ -135,3 +135,37 @@ class AddsIntoUnwrittenMemory(NaiveAccumulation):
                     part += parameter.grad
                     parameter.grad.copy_(part)
         super().finish_gradient_synchronization()
+
+
+class DropsWhatIsSmall(NaiveAccumulation):
+    """Makes a gradient sparse by a threshold, to which it compares elements and not their absolute values."""
+
+    known_fault = "elements below a threshold count as zero, and so do all that are negative"
+    source = "recipe"
+    killed_by = (MEAN, SCALES)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right where no mean is negative."""
+        super().finish_gradient_synchronization()
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                parameter.grad[parameter.grad < 2.0**-30] = 0
+
+
+class TheSignsOfRankZero(NaiveAccumulation):
+    """Sends signs and sizes apart: sizes are averaged, and a sign has no mean."""
+
+    known_fault = "absolute values are averaged, with the signs that rank 0 has"
+    source = "recipe"
+    killed_by = (MEAN, RELABELED)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right where all ranks agree on the sign."""
+        gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+        signs = [torch.ones_like(gradient).copysign(gradient) for gradient in gradients]
+        for gradient in gradients:
+            gradient.abs_()
+        super().finish_gradient_synchronization()
+        for gradient, sign in zip(gradients, signs, strict=True):
+            dist.broadcast(sign, src=0)
+            gradient *= sign

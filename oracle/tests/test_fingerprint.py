@@ -113,11 +113,38 @@ def test_contributions_are_distinct_divisible_and_zero_just_where_a_sample_does_
                 if index not in order:
                     assert not any(sample)
                 elif scenario.only is None:
-                    assert all(value > 0 and value % factor == 0 for value in sample)
+                    assert all(value % factor == 0 and is_signed(value // factor, scenario.signs) for value in sample)
+                    sample = [abs(value) for value in sample]
                     if parameter.dtype == "float64":
                         assert not seen & set(sample)
                         assert len(set(sample)) == len(sample)
                         seen |= set(sample)
+
+
+def is_signed(number: int, signs: str) -> bool:
+    return {"positive": number > 0, "negative": number < 0, "mixed": number % 4 == 1}[signs]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 6, 7])
+def test_mixed_signs_are_both_there_and_a_sum_is_zero_only_where_4_divides_the_number_of_its_terms(
+    ranks: int, dtype: str
+) -> None:
+    both, local = (Backward(((0,),) * ranks), Finish()), Backward(((0,),) * ranks, False)
+    mixed = Scenario(ranks, (Parameter((11,), dtype),), (local, *both, Step()), signs="mixed")
+    values = np.stack([batch[0] for batch in contributions(mixed)])
+    assert {-1, 1} <= set(np.sign(values).reshape(-1).tolist())
+    for batches in (1, 2):
+        if ranks * batches % 4:
+            assert values[:batches].sum(axis=(0, 1)).all()
+    sizes = [np.abs(batch[0]) for batch in contributions(mixed)]
+    assert np.array_equal(sizes, [batch[0] for batch in contributions(replace(mixed, signs="positive"))])
+    assert np.array_equal(sizes, [-batch[0] for batch in contributions(replace(mixed, signs="negative"))])
+
+
+def test_the_smallest_numbers_of_mixed_signs() -> None:
+    scenario = Scenario(2, (Parameter((3,)),), (Backward(((0,), (0,))), Finish()), signs="mixed")
+    assert [values.tolist() for values in contributions(scenario)[0]] == [[[1, -3, -7], [-15, 25, 41]]]
 
 
 def test_only_leaves_one_contribution_and_it_is_the_multiplier() -> None:

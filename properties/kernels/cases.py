@@ -170,6 +170,7 @@ NORMS = (
     bucketed(),
 )
 CLIPS = (
+    (bucketed(Tensor((4160,)), kind="huge", divisor=2.0), 0.5),  # a norm that float32 does not hold
     *((bucketed(Tensor((200,)), kind=kind, divisor=3.0), 0.5) for kind in ("huge", "tiny", "infinite", "nan")),
     (bucketed(Tensor((33,)), Tensor((9,), "bfloat16", seed=1), kind="general", divisor=2.0, scale=1 / 3), 0.5),
 )

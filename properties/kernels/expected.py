@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.bounds import Enclosure, norm
-from oracle.rounding import round_array
+from oracle.clipping import coefficient
+from oracle.formats import FORMATS
+from oracle.intervals import Interval, hull
+from oracle.rounding import half_ulp, round_array
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.values import DTYPES, elements
 
@@ -85,6 +88,35 @@ def coefficient_of(norm32: float, max_norm: float) -> float:
     with np.errstate(all="ignore"):
         below = np.float32(norm32) + np.float32(1e-6)
         return float(np.minimum(np.float32(1), np.float32(max_norm) / below))
+
+
+def coefficients(norms: Enclosure, max_norm: float) -> Interval:
+    """Where min(1, max_norm / (norm + 1e-6)) may lie, computed in float32 or float64 in any way that there is in
+    practice: a quotient, a product with a rounded reciprocal (torch), or the inverse of what gradients are divided by.
+    """
+    return hull(*(coefficient(norms, form, max_norm) for form in ("float32", "float64")))
+
+
+def before_rounding(norm32: float, numbers: Array) -> Enclosure:
+    """The norms of finite numbers that round to a float32, or to infinity: a coefficient may be computed of what has
+    not been rounded.
+    """
+    if np.isinf(norm32):
+        return Enclosure(FORMATS["float32"].largest, norm_enclosure(numbers).high)
+    value, half = Fraction(norm32), half_ulp(Fraction(norm32), "float32")
+    return Enclosure(max(value - half, Fraction(0)), value + half)
+
+
+def clipped(case: Case, factor: Interval) -> list[Interval]:
+    """The tensors, averaged and scaled as in `scaled`, and multiplied by a number of that interval, or divided by its
+    inverse: of any precision, so that where it is not 1 the last bits are open.
+    """
+    found = []
+    for tensor in case.tensors:
+        x = transformed(values(tensor, case.kind), "float32", case.divisor, case.scale, None).astype(np.float64)
+        spread = Interval(np.broadcast_to(factor.low, x.shape), np.broadcast_to(factor.high, x.shape))
+        found.append((Interval.point(x) * spread).maybe_fused("float32").round(tensor.dtype))
+    return found
 
 
 def same(actual: bytes, expected: Array, numbers: bool) -> str:

@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from oracle.intervals import Interval
 from properties.independent import INDEPENDENT
 from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
@@ -84,6 +86,22 @@ def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True)
         words = same(got.tobytes(), wanted, numbers and wanted.dtype.kind in "fV")
         if words:
             raise AssertionError(f"result {index}: {words}")
+
+
+def must_lie(actual: list[Array], enclosures: list[Interval], like: list[Array]) -> None:
+    """AssertionError that names the first result and element that is not in its interval, or has not the sign of what
+    it is ``like``, which says its dtype too.
+    """
+    for index, (got, inside, model) in enumerate(zip(actual, enclosures, like, strict=True)):
+        seen = np.frombuffer(got.tobytes(), model.dtype)
+        if seen.shape != inside.low.shape:
+            raise AssertionError(f"result {index}: {len(seen)} elements, and must be {inside.low.size}")
+        wrong = ~inside.contains(seen) | (np.signbit(seen) != np.signbit(model))
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            words = f"{seen[first]}, and must lie in [{inside.low[first]}, {inside.high[first]}]"
+            count = f"{wrong.sum()} of {wrong.size} are wrong"
+            raise AssertionError(f"result {index}: element {first} is {words} ({count})")
 
 
 def fields(case: Case) -> dict[str, Any]:

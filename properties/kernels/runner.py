@@ -89,6 +89,14 @@ def norm(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     return {"out": [np.array(norms, np.float32)], "spilled": _spilled([], sources)}
 
 
+def clip_coefficient(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
+    """The coefficient that clips a list."""
+    sources = _sources(request, device)
+    named = _scaling(kernels.clip_coefficient, request, device, ("divisor",))
+    found = kernels.clip_coefficient([source.tensor for source in sources], request["max_norm"], **named)
+    return {"out": [np.array([float(found)], np.float32)], "spilled": _spilled([], sources)}
+
+
 def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     """In place; the norm it returns."""
     targets = _sources(request, device)
@@ -155,6 +163,7 @@ OPERATIONS = {
     "scale_": scale_,
     "cast": cast,
     "norm": norm,
+    "clip_coefficient": clip_coefficient,
     "average_and_clip_": average_and_clip_,
     "step": step,
     "far": far,

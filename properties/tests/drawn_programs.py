@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from oracle.program import (
     PROBES,
+    SIGNS,
     Backward,
     Buffer,
     Clip,
@@ -124,6 +125,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         masters=draw(st.booleans()),
         loss_scale=scale,
         buffers=draw(st.sampled_from(((), (Buffer((2,)), Buffer(()))))),
+        signs=draw(st.sampled_from(SIGNS)),
     )
 
 

@@ -26,6 +26,16 @@ FAULTS = [
     ("NormUnscaled", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
     ("NormByTheGreatest", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
     ("NormOfNumbers", laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation),
+    *(
+        (fault, laws.test_the_coefficient_that_clips_is_that_of_the_averaged_gradient)
+        for fault in (
+            "CoefficientOfTheSum",
+            "CoefficientScalesUp",
+            "CoefficientWithoutEpsilon",
+            "CoefficientOfNan",
+            "CoefficientBySquares",
+        )
+    ),
     ("ClipsUnscaled", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
     ("ClipsByPlainNorm", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),
     ("ClipsNanByOne", laws.test_clipping_goes_by_the_norm_of_the_averaged_gradient),

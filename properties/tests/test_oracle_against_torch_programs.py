@@ -290,6 +290,9 @@ UNCERTAIN: dict[str, Scenario] = {
     "cubes that overflow": steep(1e12, Clip(1.0, 3.0)),
     "squares that overflow": steep(1e20, Clip(1.0)),
     "a zero of either sign": steep(2.0, sparse=(1, 2)),
+    "zero times a negative contribution": Scenario(
+        1, (ONE,), TWICE, "quadratic", hyperparameters=Hyperparameters(weight_decay=3.0), signs="negative"
+    ),
     "initial weights that bfloat16 does not hold": Scenario(
         1, (Parameter((256,)), Parameter((1,), "bfloat16")), (Backward(((1,),)), Finish(), Step()), masters=True
     ),

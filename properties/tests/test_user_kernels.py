@@ -10,6 +10,8 @@ import pytest
 
 from properties import test_kernels as laws
 from properties.kernels.held import look_up_kernels
+from properties.kernels.steps import Shard, check_pieces
+from properties.tests import user_kernels
 from worlds.contract import World
 
 ROOT = Path(__file__).parents[2]
@@ -53,12 +55,26 @@ def test_kernels_with_few_arguments_are_held_to_no_more(sim: World) -> None:
     assert len(held) == 11
 
 
+@pytest.mark.parametrize("name", ["ClipsAsTorchDoes", "ClipsInFloat64", "DividesToClip"])
+def test_a_coefficient_may_be_computed_in_other_ways_than_ours(sim: World, name: str) -> None:
+    """A product with a rounded reciprocal, in float64, or what gradients are divided by."""
+    held = holding(name, sim)
+    assert "clipping goes by the norm of the averaged gradient" in held
+    assert len(held) == 11 + hasattr(getattr(user_kernels, name), "clip_coefficient")
+
+
 def test_one_argument_of_several_is_held(sim: World) -> None:
     held = holding("OneFactor", sim)
     assert "pack casts and scales with one rounding" in held
     assert "unpack averages and casts with one rounding" in held
     assert "average scale and clip are one pass in place" in held
     assert len(held) == 6
+
+
+def test_which_nan_a_step_gives_may_depend_on_where_a_shard_is_cut(sim: World) -> None:
+    """Torch's vectorized loops give others than what is left over at the end of a vector."""
+    shard = Shard(8, param="float32", grad="float16", cuts=(1,), kind="nan")
+    check_pieces(look_up_kernels("properties.tests.user_kernels:FewArguments", sim), shard, "sgd_step")
 
 
 def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:

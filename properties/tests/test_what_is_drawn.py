@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from oracle.interpreter import interpret
+from oracle.interpreter import interpret, is_exact
 from oracle.lattice import Inexact
 from oracle.program import (
     AVERAGINGS,
@@ -22,6 +23,7 @@ from oracle.program import (
     SaveAndLoad,
     Scenario,
     Step,
+    ZeroGrad,
 )
 from properties.claims import Claims
 from properties.implementations import look_up
@@ -32,6 +34,7 @@ from properties.strategies.features import FEATURES
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.within import beyond, on_averages
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
+from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
@@ -184,6 +187,20 @@ def test_what_a_law_makes_of_a_scenario_may_go_beyond_what_is_claimed() -> None:
     in_order = Claims(hook_order=False, unused="zero", accumulation=True)
     assert not beyond(in_order, held)
     assert beyond(in_order, without_local(held)) == "different hook orders"
+
+
+def test_a_whole_batch_that_cancels_is_not_compared_with_ranks_whose_samples_do_not(sim: World) -> None:
+    """Their gradients add up to 0, and that of the whole batch is -0.0, on code that is right."""
+    few = tuple((0, 1) if rank in (0, 4, 6, 7) else (1,) for rank in range(8))
+    program = (Backward(((0, 1),) * 8), Finish(), Step(), ZeroGrad(), Backward(few), Finish())
+    model = (Parameter((4,), "float64"), Parameter((1,), "float64"))
+    cancels = Scenario(8, model, program, "quadratic", signs="mixed")
+    assert is_exact(cancels)
+    assert not is_alike_on_one_rank(cancels, ALL)
+    assert is_alike_on_one_rank(replace(cancels, signs="negative"), ALL)
+    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+    whole = Trial(implementation, sim).run(on_one_rank(cancels)).observations[0]["gradients"][5][0]
+    assert (np.signbit(whole) & (whole == 0)).any()
 
 
 def test_a_law_that_asks_for_what_is_not_claimed_is_at_fault_itself(sim: World) -> None:

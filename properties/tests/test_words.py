@@ -1,5 +1,7 @@
 """What a report says is what differs, and all that there is."""
 
+from dataclasses import replace
+
 import pytest
 
 from oracle.program import Backward, Finish, Group, Hyperparameters, Parameter, Scenario, Step
@@ -40,3 +42,8 @@ def test_a_group_without_parameters_is_told() -> None:
     assert "; group 0 empty; group of a with learning rate 0.25" in model_words(Scenario(2, (ONE,), (), groups=(mine,)))
     assert "empty" not in model_words(Scenario(2, (ONE, ONE), (), groups=(mine,)))
     assert "empty" not in model_words(STEPPED)
+
+
+def test_signs_are_told_where_they_are_not_all_positive() -> None:
+    assert "sign" not in model_words(STEPPED)
+    assert model_words(replace(STEPPED, signs="mixed")).endswith("; contributions of mixed sign")

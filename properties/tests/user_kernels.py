@@ -75,6 +75,54 @@ class FewArguments:
         param.copy_(master)
 
 
+class ClipsAsTorchDoes(FewArguments):
+    """Python's number over a tensor is a product with the tensor's reciprocal in torch: rounded twice."""
+
+    @staticmethod
+    def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
+        averages = [tensor.float() / divisor for tensor in tensors]
+        norm = FewArguments.norm(averages)
+        coefficient = ClipsAsTorchDoes.of_norm(norm, max_norm)
+        for tensor, average in zip(tensors, averages, strict=True):
+            tensor.copy_(average * coefficient)
+        return norm
+
+    @staticmethod
+    def clip_coefficient(tensors: list[torch.Tensor], max_norm: float) -> torch.Tensor:
+        return ClipsAsTorchDoes.of_norm(FewArguments.norm(tensors), max_norm)
+
+    @staticmethod
+    def of_norm(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
+        return torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+
+
+class ClipsInFloat64(FewArguments):
+    """Rounds neither norm nor coefficient before it multiplies."""
+
+    @staticmethod
+    def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
+        averages = [tensor.float() / divisor for tensor in tensors]
+        flat = torch.cat([torch.zeros(1), *(average.reshape(-1) for average in averages)])
+        norm = torch.linalg.vector_norm(flat.double())
+        coefficient = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        for tensor, average in zip(tensors, averages, strict=True):
+            tensor.copy_((average.double() * coefficient).float())
+        return norm.float()
+
+
+class DividesToClip(FewArguments):
+    """Divides by (norm + 1e-6) / max_norm where that is larger than 1."""
+
+    @staticmethod
+    def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
+        averages = [tensor.float() / divisor for tensor in tensors]
+        norm = FewArguments.norm(averages)
+        over = torch.clamp((norm + 1e-6) / max_norm, min=1.0)
+        for tensor, average in zip(tensors, averages, strict=True):
+            tensor.copy_(average / over)
+        return norm
+
+
 class OneFactor:
     """Right kernels that multiply or divide by one thing, and leave every dtype as it is."""
 
