@@ -5,7 +5,22 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from oracle.program import Backward, EndJoin, Evaluate, Finish, Freeze, Join, Raise, SaveAndLoad, Scenario, ZeroGrad
+from oracle import hyperparameters
+from oracle.program import (
+    Backward,
+    Clip,
+    EndJoin,
+    Evaluate,
+    Finish,
+    Freeze,
+    Join,
+    Raise,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
 from properties.claims import EQUAL_FROM, Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
@@ -85,6 +100,20 @@ def _begins_with_forwards(scenario: Scenario) -> bool:
 
 def _saves_buffers(scenario: Scenario) -> bool:
     return bool(scenario.buffers) and any(isinstance(event, SaveAndLoad) for event in scenario.program)
+
+
+def reads_stepped_gradients(scenario: Scenario) -> bool:
+    """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
+    changed = False
+    for place, event in enumerate(scenario.program):
+        match event:
+            case Backward() | Unscale() | Clip() | Step() if changed:
+                return True
+            case Step():
+                changed = any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
+            case ZeroGrad() | SaveAndLoad() | EndJoin() | Raise(drops_gradients=True):
+                changed = False
+    return False
 
 
 def _trains_what_was_frozen(scenario: Scenario) -> bool:

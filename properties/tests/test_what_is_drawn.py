@@ -32,7 +32,7 @@ from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.strategies.scenarios import adds_up_rounded_means
-from properties.strategies.within import beyond, on_averages
+from properties.strategies.within import beyond, on_averages, reads_stepped_gradients
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
@@ -140,6 +140,16 @@ def test_averages_that_the_end_of_a_join_has_dropped_are_not_added_to() -> None:
     on_top = replace(apart, program=(*window, Step(), *window))
     assert on_averages(on_top) == [3]
     assert adds_up_rounded_means(on_top, interpret(on_top))
+
+
+def test_no_gradients_count_on_after_a_step_that_may_have_changed_them() -> None:
+    """Nothing of the kind is drawn; what is made smaller might be, and would blame whoever steps by torch's foreach."""
+    assert not any(map(reads_stepped_gradients, drawn(ALL, 150, has=("momentum", "several steps"))))
+    window, ahead = (Backward(((0,), (0,))), Finish(), Step()), Hyperparameters(momentum=0.5, nesterov=True)
+    twice = Scenario(2, (Parameter((1,)),), window * 2, hyperparameters=ahead)
+    assert reads_stepped_gradients(twice)
+    assert not reads_stepped_gradients(replace(twice, program=(*window, ZeroGrad(), *window)))
+    assert not reads_stepped_gradients(replace(twice, hyperparameters=Hyperparameters(momentum=0.5)))
 
 
 def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(
