@@ -135,7 +135,6 @@ def serve(connection: Connection, setup: Setup) -> None:
             continue
         number, job = message
         timeline, contents, made = [], job.contents, []
-        process.note_progress(0)
         environment.renew(**places(setup, local_rank, job.world_size))
         result, error = None, None
         seed(setup.rank)
@@ -157,6 +156,7 @@ def serve(connection: Connection, setup: Setup) -> None:
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
         left = (*leftovers.list(), *found.restore(), *of_this_thread.restore())
         connection.send(RankReport(result, error, tuple(timeline), left))
+        process.note_progress(0)  # a rank that takes long over the next job has launched nothing of it
 
 
 def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:

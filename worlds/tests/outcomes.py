@@ -32,7 +32,7 @@ def call(do: str, **options: Any) -> dict[str, Any]:
     return {"do": do, **options}
 
 
-def run_calls(world: World, by_rank: Calls, **options: bool) -> Outcome:
+def run_calls(world: World, by_rank: Calls, **options: Any) -> Outcome:
     """The outcome of a list of commands for each rank."""
     return program(world, "calls", len(by_rank), by_rank, "programs", **options)
 

@@ -210,3 +210,19 @@ def bits_that_get_lost(payload: str, rank: int, world_size: int) -> Mapping[str,
 def hash_of_a_name(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """By which Python orders sets of names."""
     return {"hash": hash(payload)}
+
+
+class SlowOnRankZero:
+    """Rank 0 takes a minute to load it. It is never called."""
+
+    def __call__(self, members: int, count: int) -> Any:
+        """As an order of reduction would be."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded_slowly_by_rank_0, ()
+
+
+def _loaded_slowly_by_rank_0() -> SlowOnRankZero:
+    time.sleep(60 if os.environ["RANK"] == "0" else 0)
+    return SlowOnRankZero()

@@ -14,6 +14,7 @@ from worlds.contract import World
 from worlds.gloo import GlooWorld
 from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
 from worlds.tests.outcomes import call, gone, kinds, messages, plain, program, results, run_calls
+from worlds.tests.programs import SlowOnRankZero
 
 USUAL = call("all_reduce")
 
@@ -174,6 +175,19 @@ def test_when_all_ranks_hang_the_limit_ends_them(gloo: World) -> None:
         )
         assert 0.5 <= time.monotonic() - begun < 5.0
         assert gone(before)
+    finally:
+        world.close()
+
+
+def test_a_rank_that_does_not_get_its_job_disagrees_with_nobody(gloo: World) -> None:
+    """What it launched last is of the example before."""
+    world = GlooWorld(limit=5.0)
+    try:
+        assert results(run_calls(world, [[USUAL]] * 2))
+        world.limit = 0.5
+        outcome = run_calls(world, [[call("barrier")]] * 2, order=SlowOnRankZero())
+        assert kinds(outcome) == ["timeout", "abandoned"]
+        assert messages(outcome)[0].endswith("(0 collectives launched)")
     finally:
         world.close()
 
