@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from properties.whereabouts import whereabouts
 from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
+LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
 def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
@@ -128,16 +130,25 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     return words
 
 
-def _module(implementation: str) -> str:
-    """The last part of the name of its module or file: classes of two may be called alike."""
-    return Path(implementation.rpartition(":")[0].removesuffix(".py").replace(".", "/")).name
+def _origin_of(implementation: str) -> str:
+    """Its module or file, from here: files of one name, in two folders, may have classes of one name.
+
+    Where that is too long for the name of a file, the end of it, and a number that stands for the rest.
+    """
+    place = implementation.rpartition(":")[0].removesuffix(".py")
+    if Path(place).is_relative_to(Path.cwd()):
+        place = str(Path(place).relative_to(Path.cwd()))
+    return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
 
 
 def script_name(law: Law, trial: Trial, verdict: str) -> str:
-    """The name of a failure's script, no other law's or world's: what a report says to run must not be overwritten."""
-    module, world = _module(trial.implementation.name), trial.world.name
+    """The name of a failure's script, of no other law, world or implementation: what a report says to run must not be
+    overwritten.
+    """
+    implementation, world = trial.implementation, trial.world.name
     elsewhere = [] if world == "sim" else [f"on {world}"]
-    return file_name(module, trial.implementation.short, law.number, sentence(law), verdict, *elsewhere)
+    place = _origin_of(implementation.name)
+    return file_name(place, implementation.short, law.number, sentence(law), verdict, *elsewhere)
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
