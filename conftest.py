@@ -52,7 +52,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis' plugin reads the seed
 def pytest_configure(config: pytest.Config) -> None:
-    """A wrong --impl, or a world that cannot be, is one clear line, before anything is collected."""
+    """A wrong --impl, a world that cannot be, or an interruption, is one clear line, before anything is collected."""
+    try:
+        _configure(config)
+    except KeyboardInterrupt as ended:  # which pytest does not tell so early
+        why = str(ended) or "interrupted"
+        pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
+
+
+def _configure(config: pytest.Config) -> None:
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
