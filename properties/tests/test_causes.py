@@ -32,7 +32,7 @@ from properties import (
     test_steps,
 )
 from properties.causes import tell_once
-from properties.core import core, least
+from properties.core import MOST_LATE, MOST_RUNS, core, least
 from properties.implementations import look_up
 from properties.judge import by_the_oracle
 from properties.law import Law, law_of
@@ -41,7 +41,7 @@ from properties.search import Failure, search
 from properties.tests.test_bad_input import ROOT, run_pytest
 from properties.trial import Trial
 from properties.verdict import Crashes, Hangs, SilentlyWrong
-from worlds.contract import RankError, RankReport, World
+from worlds.contract import Job, Outcome, RankError, RankReport, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
@@ -131,6 +131,46 @@ def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:
 
     assert least(whole, fails) == Scenario(1, (Parameter((1,), dtype="float64"),), (Backward(((0,),)), Finish()))
     assert least(whole, lambda scenario: False) == whole
+
+
+def test_the_search_for_a_core_ends_after_so_many_runs_whatever_they_take() -> None:
+    window = (Backward(((1, 3, 0, 2), (0, 3, 1), (1, 0, 3), (3, 1, 0))), Finish(), Clip(1.0), Step(), ZeroGrad())
+    whole = Scenario(4, (Parameter((2, 3), "float64"),) * 4, window * 4, bucket_cap=8, units=((1, 2), (3,)))
+    runs = iter(range(1000))
+    assert least(whole, lambda scenario: next(runs) < 0) == whole
+    assert next(runs) == MOST_RUNS
+
+
+class Counted:
+    """The simulated world, and how many of its examples a clock has ended."""
+
+    name, device, limit = "sim", "cpu", 60.0
+
+    def __init__(self, sim: World) -> None:
+        self._sim, self.late = sim, 0
+
+    def run(self, job: Job) -> Outcome:
+        outcome = self._sim.run(job)
+        self.late += any(report.error is not None and report.error.kind == "timeout" for report in outcome)
+        return outcome
+
+    def close(self) -> None:
+        self._sim.close()
+
+
+def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_and_again(sim: World) -> None:
+    """What is found by then is the core, on any machine."""
+    (implementation,) = look_up(["properties.tests.user_code:SumsOrHangs"], sim)
+    world = Counted(sim)
+    under_test = Trial(implementation, world)
+    orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0))
+    scenario = Scenario(4, (Parameter((1,)),) * 3, (Backward(orders), Finish(), ZeroGrad()))
+    with pytest.raises(SilentlyWrong) as broken:
+        by_the_oracle(under_test, scenario, "")
+    found = core(under_test, Failure(scenario, broken.value))
+    assert found is not None
+    assert found.world_size == 4
+    assert world.late == MOST_LATE
 
 
 def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -> Any:
