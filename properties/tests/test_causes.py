@@ -244,11 +244,14 @@ def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
 def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
     hooks = f"{ROOT / 'properties' / 'test_invariance.py'}::{HOOKS.name}"
     asked = (hooks, "--impl", "impls.hook_order_buckets:HookOrderBuckets", "--hypothesis-seed", "0")
-    short, full = (" ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v",)))
+    short, full = (
+        " ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v", "--junitxml", "results.xml"))
+    )
     again = "as told of P1 gradients equal the mean over ranks, on sim."
     assert re.search(rf"HookOrderBuckets breaks P8 on the sim world: [a-z ]*silently wrong[a-z ]*, {again}", short)
     assert again not in full
     assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
+    assert (tmp_path / "results.xml").read_text().count("Came from:") == full.count("Came from:") >= 1
     for text in (short, full):
         assert re.search(
             r"(\d+) failures come down to (?!\1)\d programs.*: 2 x silently wrong, as in P1 gradients", text
