@@ -29,14 +29,18 @@ LONGEST = 60  # characters of an implementation's module or file in the name of 
 
 
 def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
-    """What a law's test files of a failure, for `properties.causes`: its verdict, its report; its cause, which is its
-    core or, without one, law and program; and whether it is plain, with nothing in its program but the cause.
+    """What a law's test files of a failure, for `properties.causes`: its verdict, its report, and its script, if it has
+    one; its cause, which is its core or, without one, law and program; and whether it is plain, with nothing in its
+    program but the cause.
     """
     scenario, (failed, runs) = failure.broken.scenario, failure.seen
     least = core(trial, failure) if failed == runs else None
     cause = f"{law.name} {scenario!r}" if least is None else repr(least)
     plain = least is None or least == scenario
-    return {"verdict": failure.verdict, "report": report(law, trial, failure), "cause": cause, "plain": plain}
+    told = report(law, trial, failure)
+    script = f"{FOLDER / script_name(law, trial, failure.broken.verdict)}.py"
+    script = script if script in told else ""
+    return {"verdict": failure.verdict, "report": told, "script": script, "cause": cause, "plain": plain}
 
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:

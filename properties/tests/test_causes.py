@@ -180,6 +180,7 @@ def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -
             "cause": cause,
             "plain": plain,
             "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
+            "script": f"{number}.py" if world == "sim" else "",
         }
         for verdict, cause, plain in failures
     ]
@@ -205,10 +206,11 @@ def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> N
     ]
     assert tests == [other, mean, steps, saved, gloo]  # first those that tell something
     assert [other.longrepr, mean.longrepr] == [texts[0], texts[3]]
-    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim."
+    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim. See it: P11.py"
     assert gloo.longrepr == "Mine breaks P1: silently wrong, as told of P1 mean, on sim."
     assert steps.longrepr == (
-        "Mine breaks P12: crashes\n\nsteps steps\n\nMine breaks P12: crashes, as told of P1 mean, on sim."
+        "Mine breaks P12: crashes\n\nsteps steps\n\n"
+        "Mine breaks P12: crashes, as told of P1 mean, on sim. See it: P12.py"
     )
 
 
@@ -218,7 +220,7 @@ def test_a_test_does_not_name_itself_and_names_others_once() -> None:
     assert tell_once(alone)[0] == "2 failures come down to 1 program (-v tells them all):"
     assert twice.longrepr == "\n\n".join(each["report"] for each in twice.user_properties[0][1]["failures"])
     tell_once([twice, filed("sim", "P1", "mean", ("silently wrong", "swap", True))])
-    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim."
+    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim. See it: P7.py"
 
 
 def test_of_several_implementations_each_has_its_own_causes() -> None:
@@ -250,6 +252,8 @@ def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Pat
     again = "as told of P1 gradients equal the mean over ranks, on sim."
     assert re.search(rf"HookOrderBuckets breaks P8 on the sim world: [a-z ]*silently wrong[a-z ]*, {again}", short)
     assert again not in full
+    (script,) = re.findall(rf"{again} See it: (\S+-P8-\S+-silently-wrong.py)", short)
+    assert (tmp_path / script).is_file()
     assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
     assert (tmp_path / "results.xml").read_text().count("Came from:") == full.count("Came from:") >= 1
     for text in (short, full):
