@@ -6,6 +6,7 @@ import functools
 import signal
 import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from properties.causes import tell_once
 from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable, try_out
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
-from properties.matrix import matrix, totals, verdicts
+from properties.matrix import in_short, matrix, totals, verdicts
 from properties.options import add_options
 from properties.record import Record
 from properties.selection import pairs, part, runs
@@ -52,7 +53,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis' plugin reads the seed
 def pytest_configure(config: pytest.Config) -> None:
-    """A wrong --impl, or a world that cannot be, is one clear line, before anything is collected."""
+    """A wrong --impl, a world that cannot be, or an interruption, is one clear line, before anything is collected."""
+    try:
+        _configure(config)
+    except KeyboardInterrupt as ended:  # which pytest does not tell so early
+        why = str(ended) or "interrupted"
+        pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
+
+
+def _configure(config: pytest.Config) -> None:
     for folder in (str(config.rootpath), str(config.invocation_params.dir)):
         if folder not in sys.path:  # a user's module is found from where pytest was started
             sys.path.insert(0, folder)
@@ -129,6 +138,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = set(map(id, kept))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """--junitxml prints what a test has filed by its end: in short, since it prints the reports of failures anyway."""
+    report = yield
+    if report.when == "teardown":
+        report.user_properties = in_short(report.user_properties)
+    return report
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def _tells(mine: list[Told], first: Mapping[Cause, Told]) -> bool:
 
 def _shorten(mine: list[Told], first: Mapping[Cause, Told]) -> None:
     """Writes a test's report anew where other tests tell some of it."""
-    own, elsewhere = [], dict[str, list[str]]()
+    own, elsewhere, scripts = [], dict[str, list[str]](), list[str]()
     for told in mine:
         plainest = first[told.cause]
         if plainest.test is told.test:
@@ -82,10 +82,12 @@ def _shorten(mine: list[Told], first: Mapping[Cause, Told]) -> None:
         else:
             where = f"{plainest.name}, on {plainest.law['world']}"
             elsewhere.setdefault(where, []).append(told.failure["verdict"])
+            scripts += filter(None, [told.failure["script"]])
     if not elsewhere:
         return
     head = mine[0].failure["report"].partition(f": {mine[0].failure['verdict']}\n")[0]
     again = "; ".join(
         f"{' and '.join(dict.fromkeys(verdicts))}, as told of {where}" for where, verdicts in elsewhere.items()
     )
-    mine[0].test.longrepr = "\n\n".join([*own, "\n".join(wrapped(f"{head}: {again}.", ""))])
+    see = f" See it: {', '.join(dict.fromkeys(scripts))}" if scripts else ""
+    mine[0].test.longrepr = "\n\n".join([*own, "\n".join(wrapped(f"{head}: {again}.{see}", ""))])

@@ -54,11 +54,15 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         verdict, examples = probe(law, trial)
         record(PROPERTY, {**filed, "verdict": f"not claimed; probed: {verdict}", "examples": examples})
         return
+
+    def warn(words: str) -> None:
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=3)
+
     trial.witnessed.clear()
     trial.left.clear()
     found = budget.spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAUSED}", stacklevel=2)
+        warn(PAUSED)
         found = budget.spend(law, trial)
     apart = found.stale or owes_to_the_past(law, trial, found.failures)
     if apart:
@@ -85,10 +89,10 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         message = "\n\n".join(each["report"] for each in told)
     elif found.failures:
         verdict = "sim only, no failure"
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {SIM_ONLY}", stacklevel=2)
+        warn(SIM_ONLY)
     elif not found.examples:
         verdict = "shows nothing"
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {NOTHING_DRAWN}", stacklevel=2)
+        warn(NOTHING_DRAWN)
     elif not trial.witnessed["ran to its end"] and any(isinstance(each, NotRunnableHere) for each in found.refusals):
         verdict = "not runnable here"
     elif not trial.witnessed["ran to its end"]:
@@ -98,17 +102,17 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     elif unseen:
         verdict = "shows nothing"
         words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+        warn(words)
     if not message and 2 * len(found.refusals) > found.examples:
         ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
         often = next(each for each in found.refusals if alike(str(each)) == kind)
         words = f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {often}"
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+        warn(words)
     if apart and not found.failures:
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {PAST}", stacklevel=2)
+        warn(PAST)
     if trial.left:
         words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=2)
+        warn(words)
     beside: dict[str, Any] = {"failures": told} if told else {}
     if verdict == "holds" and found.refusals:
         beside["refused"] = len(found.refusals)

@@ -32,6 +32,14 @@ def filed_by(report: Any) -> Mapping[str, Any] | None:
     return next((each for key, each in report.user_properties if key == PROPERTY), None)
 
 
+def in_short(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A test's properties, with what its law has filed but for the ``failures``, which have their reports in them."""
+    return [
+        (key, {name: value for name, value in each.items() if name != "failures"} if key == PROPERTY else each)
+        for key, each in properties
+    ]
+
+
 def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world."""
     rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}

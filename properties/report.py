@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -31,17 +32,22 @@ from properties.whereabouts import whereabouts
 from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
+LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
 def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
-    """What a law's test files of a failure, for `properties.causes`: its verdict, its report; its cause, which is its
-    core or, without one, law and program; and whether it is plain, with nothing in its program but the cause.
+    """What a law's test files of a failure, for `properties.causes`: its verdict, its report, and its script, if it has
+    one; its cause, which is its core or, without one, law and program; and whether it is plain, with nothing in its
+    program but the cause.
     """
     scenario, (failed, runs) = failure.broken.scenario, failure.seen
     least = core(trial, failure) if failed == runs else None
     cause = f"{law.name} {scenario!r}" if least is None else repr(least)
     plain = least is None or least == scenario
-    return {"verdict": failure.verdict, "report": report(law, trial, failure), "cause": cause, "plain": plain}
+    told = report(law, trial, failure)
+    script = f"{FOLDER / script_name(law, trial, failure.broken.verdict)}.py"
+    script = script if script in told else ""
+    return {"verdict": failure.verdict, "report": told, "script": script, "cause": cause, "plain": plain}
 
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:
@@ -152,16 +158,25 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     return words
 
 
-def _module(implementation: str) -> str:
-    """The last part of the name of its module or file: classes of two may be called alike."""
-    return Path(implementation.rpartition(":")[0].removesuffix(".py").replace(".", "/")).name
+def _origin_of(implementation: str) -> str:
+    """Its module or file, from here: files of one name, in two folders, may have classes of one name.
+
+    Where that is too long for the name of a file, the end of it, and a number that stands for the rest.
+    """
+    place = implementation.rpartition(":")[0].removesuffix(".py")
+    if Path(place).is_relative_to(Path.cwd()):
+        place = str(Path(place).relative_to(Path.cwd()))
+    return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
 
 
 def script_name(law: Law, trial: Trial, verdict: str) -> str:
-    """The name of a failure's script, no other law's or world's: what a report says to run must not be overwritten."""
-    module, world = _module(trial.implementation.name), trial.world.name
+    """The name of a failure's script, of no other law, world or implementation: what a report says to run must not be
+    overwritten.
+    """
+    implementation, world = trial.implementation, trial.world.name
     elsewhere = [] if world == "sim" else [f"on {world}"]
-    return file_name(module, trial.implementation.short, law.number, sentence(law), verdict, *elsewhere)
+    place = _origin_of(implementation.name)
+    return file_name(place, implementation.short, law.number, sentence(law), verdict, *elsewhere)
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:

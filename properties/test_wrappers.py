@@ -12,8 +12,6 @@ from properties.trial import Trial, judge_errors
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome
 
-SUBGROUP = Call("all_reduce", 3, (1, 2), 2, 2, "transposed")
-
 
 @law("P14", calls, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:

@@ -34,8 +34,9 @@ class Collective:
 
     ``count``: the number of elements that this rank puts in; for a scatter and a receive, that it takes out. ``root``:
     a global rank, the peer of a send or receive; -1 where there is none. ``gives`` and ``takes``: elements for and from
-    each member, where those are not all the same. ``tag``: of a send or receive. Members of a group must agree on
-    everything but what they ``sent`` (filled in where contents were asked for); of what all gather, and of all-to-all,
+    each member, where those are not all the same. ``tag``: of a send or receive. ``sent`` and ``got``: what this rank
+    put in, and what came out for it, where contents were asked for; the latter on the simulated world alone, of what
+    the rank has waited for. On all but these two members of a group must agree; of what all gather, and of all-to-all,
     the counts are each rank's own.
     """
 
@@ -49,6 +50,7 @@ class Collective:
     takes: tuple[int, ...] = ()
     tag: int = 0
     sent: Array | None = field(default=None, compare=False, repr=False)
+    got: Array | None = field(default=None, compare=False, repr=False)
 
     def agreed(self) -> "Collective":
         """What all members of the group must ask for alike: without the counts that are each rank's own."""
@@ -227,7 +229,8 @@ class Job:
     """One example: ``function`` ("module:name") is called on every rank as ``function(payload, rank, world_size)``.
 
     The function takes JSON text and returns a mapping of plain data and NumPy arrays. ``contents`` asks for copies of
-    what went into every collective. ``limit``: seconds that this example may take, where not the world's own.
+    what went into every collective and came out of it. ``limit``: seconds that this example may take, where not the
+    world's own.
 
     The rest is for the simulated world. ``at_once``: collectives block and deliver when they are launched, so that
     nothing can race (messages cannot: their other end may come later); ``asynchrony``: when they read and write

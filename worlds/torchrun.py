@@ -12,11 +12,12 @@ import queue
 import secrets
 import signal
 import socket
+import struct
 import threading
 import time
 from dataclasses import replace
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, Pipe, wait
+from multiprocessing.connection import Client, Connection, Listener, Pipe, answer_challenge, deliver_challenge, wait
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from worlds.serving import Setup, serve
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _JOIN_LIMIT = 300.0  # seconds for all ranks of the job to join
+_GREETING = 30  # seconds for whoever connects to say the next thing, until it is known to be a rank of the job
 _LOOK = 0.2  # seconds between two looks whether rank 0 has called
 _KEY = "lockstep/driver"
 
@@ -53,6 +55,12 @@ def _join() -> Any:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     limit = datetime.timedelta(seconds=_JOIN_LIMIT)
     return dist.TCPStore(address, port, is_master=mine, timeout=limit, wait_for_workers=False)
+
+
+def _wait_at_most(seconds: int, line: Connection) -> None:
+    """From now on what is read from a line fails with an OSError when nothing comes for so long; 0: never."""
+    with socket.fromfd(line.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its_socket:
+        its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 class Agent:
@@ -168,13 +176,17 @@ class TorchrunWorld(PoolWorld):
         self._agents: dict[int, Agent] = {}
         self._store = _join()
         key = secrets.token_bytes(16)
-        with Listener(("", 0), backlog=size, authkey=key) as listener:
+        with Listener(("", 0), backlog=size) as listener:
             self._store.set(_KEY, f"{listener.address[1]}:{key.hex()}")
             while len(self._agents) < size - 1:
-                # What has not the key is no agent: on a host of many, somebody tries all ports.
+                line = listener.accept()
+                # What has not the key is no agent: on a host of many, somebody tries all ports, and may say nothing.
                 with contextlib.suppress(AuthenticationError, EOFError, OSError):
-                    line = listener.accept()
+                    _wait_at_most(_GREETING, line)
+                    deliver_challenge(line, key)
+                    answer_challenge(line, key)
                     rank, host = line.recv()
+                    _wait_at_most(0, line)
                     self._agents[rank] = Agent(rank, host, line)
 
     def new_store(self, folder: Path) -> str:

@@ -1,9 +1,12 @@
 """What is wrong with ``--impl`` is said in one clear line, quickly, and nothing stays behind."""
 
+import functools
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -181,6 +184,39 @@ def test_pytest_says_it_in_one_line_and_collects_nothing(tmp_path: Path) -> None
     code, output = run_pytest(tmp_path, "--impl", "nowhere.to_be:Found")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert output.strip() == "ERROR: --impl nowhere.to_be:Found: there is no module 'nowhere' on sys.path"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_path: Path, end: signal.Signals) -> None:
+    text = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(1000)\n"
+    (tmp_path / "slow.py").write_text(text)
+    setting = {"PYTHONPATH": "", "TMPDIR": str(tmp_path), "LOCKSTEP_TEST": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        str(ROOT / "properties/test_mean.py"),
+    ]
+    with subprocess.Popen(
+        [*command, "--impl", "slow.py:Mine"],
+        cwd=tmp_path,
+        env={**os.environ, **setting},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Whoever runs this in the background may have had Ctrl-C ignored, which processes inherit.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as run:
+        deadline = time.monotonic() + 90
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline and run.poll() is None:
+            time.sleep(0.02)
+        run.send_signal(end)
+        output, _ = run.communicate(timeout=60)
+    assert output.strip() == "Exit: interrupted, before any law was held against anything"
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
 
 
 def test_what_refuses_and_what_hangs_is_told_without_a_traceback_beside_what_holds(tmp_path: Path) -> None:

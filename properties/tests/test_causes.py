@@ -32,7 +32,7 @@ from properties import (
     test_steps,
 )
 from properties.causes import tell_once
-from properties.core import core, least
+from properties.core import MOST_LATE, MOST_RUNS, core, least
 from properties.implementations import look_up
 from properties.judge import by_the_oracle
 from properties.law import Law, law_of
@@ -41,7 +41,7 @@ from properties.search import Failure, search
 from properties.tests.test_bad_input import ROOT, run_pytest
 from properties.trial import Trial
 from properties.verdict import Crashes, Hangs, SilentlyWrong
-from worlds.contract import RankError, RankReport, World
+from worlds.contract import Job, Outcome, RankError, RankReport, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
@@ -133,6 +133,46 @@ def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:
     assert least(whole, lambda scenario: False) == whole
 
 
+def test_the_search_for_a_core_ends_after_so_many_runs_whatever_they_take() -> None:
+    window = (Backward(((1, 3, 0, 2), (0, 3, 1), (1, 0, 3), (3, 1, 0))), Finish(), Clip(1.0), Step(), ZeroGrad())
+    whole = Scenario(4, (Parameter((2, 3), "float64"),) * 4, window * 4, bucket_cap=8, units=((1, 2), (3,)))
+    runs = iter(range(1000))
+    assert least(whole, lambda scenario: next(runs) < 0) == whole
+    assert next(runs) == MOST_RUNS
+
+
+class Counted:
+    """The simulated world, and how many of its examples a clock has ended."""
+
+    name, device, limit = "sim", "cpu", 60.0
+
+    def __init__(self, sim: World) -> None:
+        self._sim, self.late = sim, 0
+
+    def run(self, job: Job) -> Outcome:
+        outcome = self._sim.run(job)
+        self.late += any(report.error is not None and report.error.kind == "timeout" for report in outcome)
+        return outcome
+
+    def close(self) -> None:
+        self._sim.close()
+
+
+def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_and_again(sim: World) -> None:
+    """What is found by then is the core, on any machine."""
+    (implementation,) = look_up(["properties.tests.user_code:SumsOrHangs"], sim)
+    world = Counted(sim)
+    under_test = Trial(implementation, world)
+    orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0))
+    scenario = Scenario(4, (Parameter((1,)),) * 3, (Backward(orders), Finish(), ZeroGrad()))
+    with pytest.raises(SilentlyWrong) as broken:
+        by_the_oracle(under_test, scenario, "")
+    found = core(under_test, Failure(scenario, broken.value))
+    assert found is not None
+    assert found.world_size == 4
+    assert world.late == MOST_LATE
+
+
 def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -> Any:
     told = [
         {
@@ -140,6 +180,7 @@ def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -
             "cause": cause,
             "plain": plain,
             "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
+            "script": f"{number}.py" if world == "sim" else "",
         }
         for verdict, cause, plain in failures
     ]
@@ -165,10 +206,11 @@ def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> N
     ]
     assert tests == [other, mean, steps, saved, gloo]  # first those that tell something
     assert [other.longrepr, mean.longrepr] == [texts[0], texts[3]]
-    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim."
+    assert saved.longrepr == "Mine breaks P11: silently wrong and crashes, as told of P1 mean, on sim. See it: P11.py"
     assert gloo.longrepr == "Mine breaks P1: silently wrong, as told of P1 mean, on sim."
     assert steps.longrepr == (
-        "Mine breaks P12: crashes\n\nsteps steps\n\nMine breaks P12: crashes, as told of P1 mean, on sim."
+        "Mine breaks P12: crashes\n\nsteps steps\n\n"
+        "Mine breaks P12: crashes, as told of P1 mean, on sim. See it: P12.py"
     )
 
 
@@ -178,7 +220,7 @@ def test_a_test_does_not_name_itself_and_names_others_once() -> None:
     assert tell_once(alone)[0] == "2 failures come down to 1 program (-v tells them all):"
     assert twice.longrepr == "\n\n".join(each["report"] for each in twice.user_properties[0][1]["failures"])
     tell_once([twice, filed("sim", "P1", "mean", ("silently wrong", "swap", True))])
-    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim."
+    assert twice.longrepr == "Mine breaks P7: silently wrong, as told of P1 mean, on sim. See it: P7.py"
 
 
 def test_of_several_implementations_each_has_its_own_causes() -> None:
@@ -204,11 +246,16 @@ def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
 def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
     hooks = f"{ROOT / 'properties' / 'test_invariance.py'}::{HOOKS.name}"
     asked = (hooks, "--impl", "impls.hook_order_buckets:HookOrderBuckets", "--hypothesis-seed", "0")
-    short, full = (" ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v",)))
+    short, full = (
+        " ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v", "--junitxml", "results.xml"))
+    )
     again = "as told of P1 gradients equal the mean over ranks, on sim."
     assert re.search(rf"HookOrderBuckets breaks P8 on the sim world: [a-z ]*silently wrong[a-z ]*, {again}", short)
     assert again not in full
+    (script,) = re.findall(rf"{again} See it: (\S+-P8-\S+-silently-wrong.py)", short)
+    assert (tmp_path / script).is_file()
     assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
+    assert (tmp_path / "results.xml").read_text().count("Came from:") == full.count("Came from:") >= 1
     for text in (short, full):
         assert re.search(
             r"(\d+) failures come down to (?!\1)\d programs.*: 2 x silently wrong, as in P1 gradients", text

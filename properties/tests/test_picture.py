@@ -1,19 +1,37 @@
 """The picture of what went over the wire fits on a screen, and shows where different parameters meet."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from oracle.fingerprint import coefficients
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties.picture import LINE, WIDEST, picture
-from worlds.contract import Collective, RankReport
+from properties.trial import job
+from worlds.contract import Asynchrony, Collective, RankReport, World, group_label
 
 
-def two_ranks(*sent: list[float], operation: str = "all_reduce") -> tuple[RankReport, ...]:
-    """What two ranks that agree on one reduction have sent."""
+def two_ranks(
+    *sent: list[float], operation: str = "all_reduce", got: tuple[list[float] | None, ...] = (None, None)
+) -> tuple[RankReport, ...]:
+    """What two ranks that agree on one reduction have sent, and what they got; None: they have not waited."""
     call = Collective(operation, "sum", "float32", len(sent[0]), -1, "default")
-    return tuple(RankReport(None, None, (replace(call, sent=np.array(row, np.float32)),)) for row in sent)
+    contents = (
+        [None if row is None else np.array(row, np.float32) for row in rows] for rows in zip(sent, got, strict=True)
+    )
+    return tuple(RankReport(None, None, (replace(call, sent=put, got=taken),)) for put, taken in contents)
+
+
+def calls_of(*calls: Collective) -> tuple[RankReport, ...]:
+    """Of ranks that have made one call each, of which nothing else is known."""
+    return tuple(RankReport(None, None, (call,)) for call in calls)
+
+
+def shown(sim: World, implementation: str, program: Scenario, choices: Mapping[str, Any]) -> list[str]:
+    """The picture of a run."""
+    return picture(program, sim.run(job(implementation, program, True, choices)))
 
 
 def scenario(count: int) -> Scenario:
@@ -57,6 +75,67 @@ def test_a_flag_that_is_called_like_a_gradient_is_not_taken_for_one() -> None:
 
 
 def test_what_each_rank_gets_of_a_scattered_sum_stands_below_its_columns() -> None:
-    lines = picture(scenario(1), two_ranks([0.5, 2, 9, 0], [0.25, 2, 5, 0], operation="reduce_scatter"))
+    seen = ([0.75, 4.0], [14.0, 0.0])
+    lines = picture(scenario(1), two_ranks([0.5, 2, 9, 0], [0.25, 2, 5, 0], operation="reduce_scatter", got=seen))
     got = [[cell.strip() for cell in line.split("|")] for line in lines[-2:]]
     assert got == [["rank 0 gets", "0.75", "4", "", "", ""], ["rank 1 gets", "", "", "14", "0", ""]]
+
+
+def test_what_ranks_get_is_what_was_seen_and_no_sum() -> None:
+    """Of a world that adds wrongly, for one, or after a tensor was changed in flight."""
+    lines = picture(scenario(1), two_ranks([0.5], [0.25], got=([7], [7])))
+    assert lines[-1].split() == ["every", "rank", "gets", "|", "7", "|"]
+    lines = picture(scenario(1), two_ranks([0.5], [0.25], got=([7], [0.75])))
+    assert [line.split() for line in lines[-2:]] == [
+        ["rank", "0", "gets", "|", "7", "|"],
+        ["rank", "1", "gets", "|", "0.75", "|"],
+    ]
+
+
+def test_a_rank_that_never_waits_gets_nothing() -> None:
+    lines = picture(scenario(1), two_ranks([0.5], [0.25], got=([0.75], None)))
+    assert lines[-2].split() == ["rank", "0", "gets", "|", "0.75", "|"]
+    assert lines[-1].strip() == "rank 1 never waits"
+
+
+def test_of_what_nobody_has_seen_the_picture_says_that_it_is_worked_out() -> None:
+    lines = picture(scenario(1), two_ranks([0.5], [0.25]))
+    assert lines[-1].split() == ["they", "add", "up", "to", "|", "0.75", "|"]
+    assert not any("gets" in line for line in lines)
+
+
+def test_of_a_run_whose_contents_were_not_recorded_calls_alone_are_shown() -> None:
+    calls = [Collective("all_reduce", "sum", "float32", count, -1, "default") for count in (1, 1, 2)]
+    assert picture(scenario(1), calls_of(calls[0], calls[1])) == ["1. all_reduce(sum, 1 x float32)"]
+    assert picture(scenario(1), calls_of(calls[0], calls[2])) == [
+        "1. the ranks disagree",
+        "   rank 0 calls all_reduce(sum, 1 x float32)",
+        "   rank 1 calls all_reduce(sum, 2 x float32)",
+    ]
+
+
+def test_ranks_of_different_groups_do_not_disagree() -> None:
+    alone = [Collective("all_reduce", "sum", "float32", 1, -1, group_label([rank], "1")) for rank in range(2)]
+    assert picture(scenario(1), calls_of(*alone)) == [
+        "1. all_reduce(sum, 1 x float32) of rank 0 alone",
+        "2. all_reduce(sum, 1 x float32) of rank 1 alone",
+    ]
+    pairs = [Collective("all_reduce", "sum", "float32", 1, -1, group_label(ranks, "1")) for ranks in ((0, 2), (1, 3))]
+    four = Scenario(4, (Parameter((1,)),), (Backward(((0,),) * 4), Finish()))
+    assert picture(four, calls_of(*pairs, *pairs)) == [
+        "1. all_reduce(sum, 1 x float32) among ranks 0, 2",
+        "2. all_reduce(sum, 1 x float32) among ranks 1, 3",
+    ]
+
+
+def test_the_picture_of_a_failure_shows_what_the_simulated_world_has_seen(sim: World) -> None:
+    """Nobody gets the sum of a bucket for which nobody waits; a tensor that is zeroed in flight may be read as zero."""
+    program = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (0, 1))), Finish()), bucket_cap=4)
+    late = {"asynchrony": Asynchrony("completion", "wait")}
+    lines = shown(sim, "impls.faults.asynchrony:WaitsForTheLast", program, {})
+    assert [line for line in lines if "no rank waits" in line] == ["   no rank waits for it"]
+    assert sum("every rank gets" in line for line in lines) == 1
+    lines = shown(sim, "impls.faults.asynchrony:ClearsInFlight", program, late)
+    assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["0", "15", "15"]
+    lines = shown(sim, "impls.faults.asynchrony:ClearsInFlight", program, {})
+    assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["3", "15", "18"]

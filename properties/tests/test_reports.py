@@ -1,5 +1,6 @@
 """A report can be written of whatever law a wrong implementation breaks, not only of the one that is named for it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_every_law_that_a_sum_breaks_is_reported(
     assert broken >= 15
     scripts = [script.name for script in tmp_path.glob("*.py")]
     assert scripts
-    assert all(script.startswith(f"user-code-{trial.implementation.short}-P") for script in scripts)
+    assert all(script.startswith(f"properties-tests-user-code-{trial.implementation.short}-P") for script in scripts)
 
 
 def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
@@ -68,12 +69,25 @@ def test_a_missing_gradient_without_elements_is_reported(
     assert "Came from" not in text
 
 
-def test_no_script_overwrites_that_of_another_law_or_world(sim: World, gloo: World) -> None:
+def test_no_script_overwrites_that_of_another_law_world_or_implementation(sim: World, gloo: World) -> None:
+    """Nor that of a class of the same name, in a file of the same name, in another folder or package."""
     implementation = described(NAMES[0], adapter.describe(NAMES[0]))
+    far = "/".join(["somewhere far away"] * 20)
+    places = (
+        "my_ddp",
+        "one.my_ddp",
+        "other/my_ddp.py",
+        f"{Path.cwd()}/my_ddp/here.py",
+        f"one/{far}.py",
+        f"two/{far}.py",
+    )
+    called_alike = [replace(implementation, name=f"{place}:MyDDP") for place in places]
     names = [
-        script_name(law, Trial(implementation, world), "silently wrong")
+        script_name(law, Trial(each, world), "silently wrong")
+        for each in (implementation, *called_alike)
         for law in every_law().values()
         for world in (sim, gloo)
     ]
     assert len(set(names)) == len(names)
+    assert "my-ddp-here-MyDDP-P1-gradients-equal-the-mean-over-ranks-silently-wrong" in names
     assert max(map(len, names)) < 200  # file systems take 255

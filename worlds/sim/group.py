@@ -117,13 +117,14 @@ class SimGroup(DescribedGroup):
         received = call.operation == "broadcast" and call.root != self.global_rank and not run.job.contents
         memory = as_it_lies(call, inputs), as_it_lies(call, outputs)
         flat = flatten(() if received else memory[0])
-        run.collectives[self.global_rank].append(replace(call, sent=to_numpy(flat)) if run.job.contents else call)
+        issued = run.collectives[self.global_rank]
+        issued.append(call)
         meeting = run.meetings.get((self.label, place))
         if meeting is None:
             meeting = run.meetings[self.label, place] = Meeting()
         work = self._work(meeting, self.member, place + 1, call, outputs, memory, flat)
         if run.log is not None:
-            work.entry = Entry(call, self.member, self.members, meeting, run.now())
+            work.entry = Entry(call, len(issued) - 1, self.member, self.members, meeting, run.now())
             run.log[self.global_rank].append(work.entry)
         self._join(meeting, place, call, flat)
         self._launched(work)

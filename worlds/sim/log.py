@@ -1,18 +1,20 @@
-"""The timeline of an example, as it is written, and what a ring would move."""
+"""The log of an example, as it is written: its timeline, what went in and out, and what a ring would move."""
 
 from dataclasses import dataclass, replace
 
 import torch
 
+from worlds.collectives import to_numpy
 from worlds.contract import Collective, Passage
 from worlds.sim.meeting import Meeting
 
 
 @dataclass
 class Entry:
-    """One collective on one rank. ``rank`` is its rank in the group."""
+    """One collective on one rank. ``place``: among all that it issued, from 0. ``rank`` is its rank in the group."""
 
     collective: Collective
+    place: int
     rank: int
     members: tuple[int, ...]
     meeting: Meeting
@@ -27,6 +29,13 @@ class Entry:
         sent, messages = on_a_ring(replace(call, root=root), self.rank, len(self.members), size)
         times = (self.launched, self.meeting.completed, self.waited)
         return Passage(call, self.members, call.count * size, *times, sent, messages)
+
+    def with_contents(self) -> Collective:
+        """The collective with what this rank put in, and what it got, if it has waited for it."""
+        results = self.meeting.results if self.waited is not None else None
+        got = None if results is None else results[self.rank]
+        sent = to_numpy(self.meeting.inputs[self.rank])
+        return replace(self.collective, sent=sent, got=None if got is None else to_numpy(got))
 
 
 def on_a_ring(call: Collective, rank: int, members: int, element_bytes: int) -> tuple[int, int]:

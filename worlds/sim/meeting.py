@@ -68,7 +68,7 @@ class Run:
     collectives: list[list[Collective]]
     combiner: "Combiner | None" = None
     watches: "list[Watch] | None" = None  # where the job has an `Asynchrony`
-    log: "list[list[Entry]] | None" = None  # where the job asks for a timeline
+    log: "list[list[Entry]] | None" = None  # where the job asks for a timeline or contents
     clock: int = 0
     meetings: dict[tuple[str, int], Meeting] = field(default_factory=dict)  # (group, place in its sequence)
     # By group: sends and receives without their partner, in the order in which they were posted.

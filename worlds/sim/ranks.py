@@ -71,7 +71,7 @@ class Ranks:
         if job.asynchrony is not None:
             draws = itertools.cycle(job.asynchrony.draws)
             run.watches = [Watch(rank, job.asynchrony, draws) for rank in range(self._size)]
-        if job.timeline:
+        if job.timeline or job.contents:
             run.log = [[] for _ in range(self._size)]
         self._reports: list[RankReport | None] = [None] * self._size
         self._core.gather()
@@ -118,11 +118,13 @@ class Ranks:
                 dist.destroy_process_group()
             sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
             belongings.put_away()
-        timeline = () if run.log is None else tuple(entry.passage() for entry in run.log[rank])
+        log, collectives = run.log[rank] if run.log is not None else [], run.collectives[rank]
+        if self._job.contents:
+            for entry in log:
+                collectives[entry.place] = entry.with_contents()
+        timeline = tuple(entry.passage() for entry in log) if self._job.timeline else ()
         hazards = () if watch is None else tuple(watch.hazards)
-        self._reports[rank] = RankReport(
-            result, error, tuple(run.collectives[rank]), tuple(found.restore()), timeline, hazards
-        )
+        self._reports[rank] = RankReport(result, error, tuple(collectives), tuple(found.restore()), timeline, hazards)
         return how
 
 

@@ -75,7 +75,15 @@ def test_what_ranks_issued_and_sent_is_reported_in_order(sim: World) -> None:
         for collective in report.collectives[:2]:
             assert collective.sent is not None
             assert collective.sent.tolist() == [value + 10 * rank for value in range(1, 9)]
-    assert all(collective.sent is None for report in run_calls(sim, by_rank) for collective in report.collectives)
+        broadcast, scattered, _ = report.collectives
+        assert (broadcast.got is None) == (rank == 1)  # the root, to whose tensor nothing is written
+        assert scattered.got is not None
+        assert scattered.got.tolist() == [value + 5 for value in ((1, 2, 3, 4), (5, 6, 7, 8))[rank]]
+    assert all(
+        collective.sent is collective.got is None
+        for report in run_calls(sim, by_rank)
+        for collective in report.collectives
+    )
 
 
 def test_a_collective_that_goes_past_the_group_is_refused_and_not_lost(sim: World) -> None:

@@ -153,9 +153,12 @@ def test_an_agent_waits_as_long_as_the_store_answers(
 
 
 def test_whoever_connects_without_the_key_is_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor whoever says nothing, or stops in the middle of a message, and stays; an agent may then take its time."""
     store = Store()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torchrun_world, "_join", lambda: store)
+    monkeypatch.setattr(torchrun_world, "_GREETING", 1)
+    silent: list[socket.socket] = []
 
     def strangers_and_an_agent() -> None:
         port, _, key = store.told.get().partition(":")
@@ -163,15 +166,29 @@ def test_whoever_connects_without_the_key_is_no_agent(monkeypatch: pytest.Monkey
         with socket.create_connection(address) as browser:
             browser.sendall(b"GET / HTTP/1.0\r\n\r\n")
         socket.create_connection(address).close()
+        silent.extend(socket.create_connection(address) for _ in range(2))
+        silent[1].sendall(b"\0")
         with contextlib.suppress(AuthenticationError, OSError, EOFError):
             Client(address, authkey=b"another key").close()
         lines.append(Client(address, authkey=bytes.fromhex(key)))
         lines[0].send((1, "elsewhere"))
 
+    def leave() -> None:
+        for stranger in silent:
+            stranger.close()
+
     lines: list[Connection] = []
     others = threading.Thread(target=strangers_and_an_agent, daemon=True)
     others.start()
+    at_last = threading.Timer(60, leave)
+    at_last.start()
     world = torchrun_world.TorchrunWorld()
+    assert at_last.is_alive(), "it has waited for them until they left"
+    at_last.cancel()
+    time.sleep(1.5)
+    lines[0].send(("answer", 3))
+    assert world._agents[1].ranks_answers.recv() == ("answer", 3)
     world.end()
     assert lines[0].recv() == ("end",)
+    leave()
     lines[0].close()

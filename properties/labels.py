@@ -1,0 +1,63 @@
+"""What the numbers on the wire are called: by the element whose gradient they are."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, zip_longest
+
+from oracle.fingerprint import coefficients
+from oracle.program import Scenario
+from properties.naming import element_name
+
+Labels = Mapping[float, Sequence[str]]
+
+
+def labels(scenario: Scenario, rank: int) -> Labels:
+    """What a number on the wire may be: a gradient of one micro-batch or accumulated, before or after dividing.
+
+    Times the loss scale, as it is at the start. Of which element: that before dividing first.
+    """
+    found: dict[float, list[str]] = {}
+    scale = 1.0 if scenario.loss_scale is None else scenario.loss_scale.initial
+    batches = coefficients(scenario, rank)
+    for divisor in (1, scenario.world_size):
+        for parameter, shape in enumerate(scenario.parameters):
+            for element in range(shape.count):
+                values = [scale * float(batch[parameter].reshape(-1)[element]) for batch in batches]
+                for value in (*values, *accumulate(values)):
+                    if value:
+                        names = found.setdefault(value / divisor, [])
+                        if (name := element_name(scenario, parameter, element)) not in names:
+                            names.append(name)
+    return found
+
+
+def meanings(
+    sent: Mapping[int, Sequence[float]], by_rank: Mapping[int, Labels]
+) -> tuple[dict[int, list[str]], list[bool]]:
+    """What the numbers are called that each rank puts into one collective, empty where they have no name; and, column
+    by column, whether those of different parameters meet.
+    """
+    # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
+    alike = [len(column) > 1 and len(set(column)) == 1 for column in zip(*sent.values(), strict=False)]
+    meant = {
+        rank: _once([[] if same else by_rank[rank].get(value, []) for value, same in zip_longest(row, alike)], row)
+        for rank, row in sent.items()
+    }
+    # A number may be that of several elements: what every rank may mean is what they mean. What has no name, such as a
+    # flag, or a sum that was rounded, is no other parameter.
+    columns = [[names for names in column if names] for column in zip_longest(*meant.values(), fillvalue=())]
+    common = [
+        [name for name in column[0] if all(name in names for names in column)] if column else [] for column in columns
+    ]
+    called = {
+        rank: [(shared or names)[0] if names else "" for names, shared in zip(row, common, strict=False)]
+        for rank, row in meant.items()
+    }
+    return called, [bool(column) and not shared for column, shared in zip(columns, common, strict=True)]
+
+
+def _once(row: Sequence[Sequence[str]], sent: Sequence[float]) -> list[Sequence[str]]:
+    """What each number of a message may mean: as often as elements have it. What comes after these is no gradient: a
+    flag that is 1, where a gradient is.
+    """
+    seen = [sent[:place].count(value) for place, value in enumerate(sent)]
+    return [names if number < len(names) else [] for names, number in zip(row, seen, strict=True)]
