@@ -385,5 +385,6 @@ def describe(name: str) -> Mapping[str, Any]:
         "takes": optional_arguments(name),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),
+        "made": not inspect.isclass(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

@@ -60,6 +60,7 @@ class Implementation:
     zero_grad: bool = False  # whether it has one that is not the module's
     declares: bool = True  # whether it says itself what it claims
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
+    made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
     @property
     def short(self) -> str:
@@ -113,7 +114,12 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
     shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"])
     claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, *shape)
-    declares = told["claims"] is not None
-    takes, perhaps = tuple(told["takes"]), tuple(told["perhaps"])
-    known = (told["known_fault"], told["finish"], told["cap"], takes, told["zero_grad"], declares, perhaps)
-    return Implementation(name, claims, *known)
+    known = {name: told[name] for name in ("known_fault", "finish", "cap", "zero_grad", "made")}
+    return Implementation(
+        name,
+        claims,
+        **known,
+        takes=tuple(told["takes"]),
+        declares=told["claims"] is not None,
+        perhaps=tuple(told["perhaps"]),
+    )

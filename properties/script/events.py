@@ -146,6 +146,8 @@ class Writer:
                 return self.backward(number, event)
             case Finish():
                 finish = self.implementation.finish
+                if self.implementation.made:
+                    return ["finish()"]
                 return [f"wrapped.{finish}()"] if finish else []
             case Unscale():
                 return self.unscale()
@@ -156,7 +158,7 @@ class Writer:
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
-            case ZeroGrad() if self.sharded:
+            case ZeroGrad() if self.sharded or self.implementation.made:
                 return [f"zero_grad({event.set_to_none})"]
             case ZeroGrad() if self.implementation.zero_grad:
                 return [f"wrapped.zero_grad(set_to_none={event.set_to_none})"]

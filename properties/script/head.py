@@ -12,6 +12,7 @@ from oracle.program import Scenario
 from oracle.state import initial_buffers
 from properties.implementations import Implementation
 from properties.naming import parameter_name
+from properties.script.offered import FINISH, ZERO_GRAD
 from properties.script.sharded import DEFINITIONS
 
 _BEGIN = '''"""{headline}
@@ -101,9 +102,13 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
     raises = any(isinstance(event, Raise) for event in scenario.program)
     names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
     compare = _COMPARE.replace("{names}", "{" + names + "}")
+    begins = compare.index("\n\ndist.init")
+    compare, connects = compare[:begins], compare[begins:]
     if is_sharded(implementation):
-        whole = compare.index("\n\ndef gradients")
-        compare = compare[:whole] + DEFINITIONS + compare[compare.index("\n\ndist.init") :]
+        compare = compare[: compare.index("\n\ndef gradients")] + DEFINITIONS
+    elif implementation.made:
+        compare += ZERO_GRAD
+    compare += (FINISH if implementation.made else "") + connects
     return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
 
 

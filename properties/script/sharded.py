@@ -3,8 +3,11 @@
 As in `properties.training`, what the implementation does not offer the caller does.
 """
 
-DEFINITIONS = '''
+from properties.script.offered import ZERO_GRAD
 
+DEFINITIONS = (
+    ZERO_GRAD
+    + '''
 def values():
     if not hasattr(wrapped, "full_parameters"):
         return tensors()
@@ -34,13 +37,6 @@ def make_optimizer(kind, groups, **defaults):
     return kind([{**group, "params": [named[name] for name in group.pop("names")]} for group in groups], **defaults)
 
 
-def zero_grad(set_to_none):
-    if getattr(type(wrapped), "zero_grad", nn.Module.zero_grad) is not nn.Module.zero_grad:
-        wrapped.zero_grad(set_to_none=set_to_none)
-    else:
-        model.zero_grad(set_to_none=set_to_none)
-
-
 def clip(max_norm, norm_type):
     if not hasattr(wrapped, "clip_grad_norm_"):
         return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
@@ -62,3 +58,4 @@ def unscale(scale):
 def options():
     return [{key: group[key] for key in group if key not in ("params", "names")} for group in optimizer.param_groups]
 '''
+)

@@ -156,6 +156,20 @@ def makes_no_sync(module: nn.Module) -> nn.Module:
 makes_no_sync.claims = {"accumulation": True}  # type: ignore[attr-defined]
 
 
+def makes_main_gradients(module: nn.Module) -> nn.Module:
+    """What is made is to be asked to finish, and to zero gradients."""
+    return MainGradBuckets(module)
+
+
+def makes_shards(module: nn.Module) -> nn.Module:
+    """The same of what holds gradients in shards."""
+    return Zero2(module)
+
+
+makes_main_gradients.claims = MainGradBuckets.claims  # type: ignore[attr-defined]
+makes_shards.claims = Zero2.claims  # type: ignore[attr-defined]
+
+
 class RaisesATypeError:
     """Its own, and only on one rank."""
 
