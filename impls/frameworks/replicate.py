@@ -10,25 +10,14 @@ from typing import Any
 from torch import nn
 from torch.distributed._composable.replicate import replicate
 
+from impls.frameworks.torch_ddp import IN_EVERY_FORM
+
 
 class Replicate:
     """Every trained parameter takes part on every rank. Buffers are left alone."""
 
     # Not claimed: errors of the caller's, and parameters frozen after wrapping, as of DDP.
-    claims = {
-        "accumulation": True,
-        "several_dtypes": True,
-        "forwards": True,
-        "sixteen_bits": True,
-        "tied": True,
-        "outside": True,
-        "empty": True,
-        "layouts": True,
-        "reentrant": "each once",
-        "cost": True,
-        "equal_from": "first forward",
-        "averaging": "multiply by reciprocal then sum",
-    }
+    claims = {**IN_EVERY_FORM, "reentrant": "each once", "equal_from": "first forward"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         self.module: Any = replicate(module, bucket_cap_mb=bucket_cap_mb)

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 # With unused parameters or a static graph, join is wrong in torch 2.13 (properties/FINDINGS.md).
 # Not claimed: errors of the caller's ("expected to have finished reduction in the prior iteration"), and parameters
 # frozen after wrapping, which it waits for.
-_CLAIMS = {
+IN_EVERY_FORM = {
     "accumulation": True,
     "several_dtypes": True,
     "forwards": True,
@@ -24,11 +24,10 @@ _CLAIMS = {
     "outside": True,
     "empty": True,
     "layouts": True,
-    "buffers": "each",
-    "joins": ("world size",),
     "cost": True,
     "averaging": "multiply by reciprocal then sum",
 }
+_CLAIMS = {**IN_EVERY_FORM, "buffers": "each", "joins": ("world size",)}
 
 # torch 2.13 renames the option, warns of the old name, and no longer lets it turn off the broadcast at construction.
 _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
