@@ -152,7 +152,8 @@ def _backward(state: State, event: Backward) -> None:
     for buffer in state.buffers:
         if state.scenario.broadcast_buffers and state.broadcast_due:
             buffer[:] = buffer[0]
-        buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
+        if state.scenario.mode == "train":
+            buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
     state.broadcast_due = event.synchronize
     local, coefficients = _local_gradients(state)
     for tensor in state.tensors:

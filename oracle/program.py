@@ -112,6 +112,7 @@ __all__ = [
     "DIVISORS",
     "EVENTS",
     "LAYOUTS",
+    "MODES",
     "NAMES",
     "OPTIMIZERS",
     "PROBES",
@@ -144,6 +145,7 @@ AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
 SIGNS = ("positive", "mixed", "negative")
+MODES = ("train", "eval")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
 
@@ -158,7 +160,8 @@ class Scenario(Short):
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
     parameters of each submodule; ``outside``: those of them that are read outside of it. ``signs``: those of the
-    contributions, one of ``SIGNS``.
+    contributions, one of ``SIGNS``. ``mode``: that of the modules while they are trained, one of ``MODES``; in "eval",
+    as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone.
     """
 
     world_size: int
@@ -180,12 +183,14 @@ class Scenario(Short):
     outside: tuple[int, ...] = ()
     replicas: int = 1
     signs: str = SIGNS[0]
+    mode: str = MODES[0]
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("a probe", self.probe, PROBES),
             ("an optimizer", self.optimizer, OPTIMIZERS),
             ("the choice of signs", self.signs, SIGNS),
+            ("the mode", self.mode, MODES),
         ):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")

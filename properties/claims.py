@@ -56,6 +56,7 @@ class Claims:
     most_ranks: int = 8  # world sizes up to this one
     equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
+    eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     forwards: bool = False  # several forwards before one backward, of the sum of their losses
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again

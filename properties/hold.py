@@ -14,17 +14,27 @@ from properties.budget import Budget
 from properties.independent import sample
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
-from properties.search import REPEAT_SECONDS, Failure, how_broken, repeat, rerun, took_the_clock
+from properties.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
 from properties.trial import TOGETHER, Trial, alike
-from properties.verdict import LawBroken, NotRunnableHere, Refused, SilentlyWrong
+from properties.verdict import (
+    HOLDS,
+    NOT_RUNNABLE,
+    REFUSES,
+    SHOWS_NOTHING,
+    SIM_ONLY,
+    LawBroken,
+    NotRunnableHere,
+    Refused,
+    SilentlyWrong,
+)
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
 MORE = 6  # examples in which two ranks may come to their end
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
 SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
-SIM_ONLY = (
+ON_SIM_ALONE = (
     "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
     "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
 )
@@ -55,72 +65,92 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         record(PROPERTY, {**filed, "verdict": f"not claimed; probed: {verdict}", "examples": examples})
         return
 
-    def warn(words: str) -> None:
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {words}", stacklevel=3)
-
     trial.witnessed.clear()
     trial.left.clear()
-    found = budget.spend(law, trial)
-    if trial.world.name == "sim" and paused(law, trial, found.failures):
-        warn(PAUSED)
-        found = budget.spend(law, trial)
-    apart = found.stale or owes_to_the_past(law, trial, found.failures)
-    if apart:
-        trial = replace(trial, apart=True, witnessed=Counter())
-        found = budget.spend(law, trial)
-    failures = found.failures
-    loud = [failure.broken for failure in failures if not isinstance(failure.broken, SilentlyWrong)]
-    if failures and len(loud) == len(failures) and not any(map(took_the_clock, loud)):
-        # Silent corruption is the worst there is: look for it behind the failures that announce themselves.
-        failures = failures + budget.look_behind(law, trial).failures
-    failures = [confirmed for failure in failures if (confirmed := confirm(law, trial, failure)) is not None]
+    remarks: list[str] = []
+    trial, found = _searched(law, trial, budget, remarks)
+    candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
+    failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
     unseen: list[str] = []
     if not found.failures and trial.witnessed["ran to its end"]:
         try:
             unseen = unwitnessed(law, trial)
         except LawBroken as broken:  # on the law's own example, which is small already
             failures = [Failure(None, broken)]
-    verdict, message, told = "holds", "", []
+    told: list[dict[str, Any]] = []
     if failures:
         from properties.report import filed_failure  # needs most of the suite; a law that holds does not
 
         verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
         told = [filed_failure(law, trial, failure) for failure in failures]
-        message = "\n\n".join(each["report"] for each in told)
-    elif found.failures:
-        verdict = "sim only, no failure"
-        warn(SIM_ONLY)
-    elif not found.examples:
-        verdict = "shows nothing"
-        warn(NOTHING_DRAWN)
-    elif not trial.witnessed["ran to its end"] and any(isinstance(each, NotRunnableHere) for each in found.refusals):
-        verdict = "not runnable here"
-    elif not trial.witnessed["ran to its end"]:
-        verdict = "refuses"
-        refused = f"{trial.implementation.name} refused all {found.examples} examples"
-        message = f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
-    elif unseen:
-        verdict = "shows nothing"
-        words = f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
-        warn(words)
-    if not message and 2 * len(found.refusals) > found.examples:
-        ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
-        often = next(each for each in found.refusals if alike(str(each)) == kind)
-        words = f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {often}"
-        warn(words)
-    if apart and not found.failures:
-        warn(PAST)
+        words = "\n\n".join(each["report"] for each in told)
+    else:
+        verdict, words = _without_failure(trial, found, unseen)
+    if verdict in (SIM_ONLY, SHOWS_NOTHING):
+        remarks.append(words)
+    fails = bool(failures) or verdict == REFUSES
+    if not fails and 2 * len(found.refusals) > found.examples:
+        remarks.append(f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {_usual(found)}")
+    if trial.apart and not found.failures:
+        remarks.append(PAST)
     if trial.left:
-        words = f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
-        warn(words)
+        remarks.append(
+            f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
+        )
+    for remark in remarks:
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     beside: dict[str, Any] = {"failures": told} if told else {}
-    if verdict == "holds" and found.refusals:
+    if verdict == HOLDS and found.refusals:
         beside["refused"] = len(found.refusals)
     record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
-    if message:
-        pytest.fail(message, pytrace=False)
-    if verdict == "not runnable here":
-        pytest.skip(f"not runnable on the {trial.world.name} world: {found.refusals[0]}")
+    if fails:
+        pytest.fail(words, pytrace=False)
+    if verdict == NOT_RUNNABLE:
+        pytest.skip(words)
+
+
+def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tuple[Trial, Search]:
+    """What the search has found for which neither a busy machine is the reason nor what earlier examples have left; and
+    the trial, in which each example has processes of its own if they are.
+    """
+    found = budget.spend(law, trial)
+    if trial.world.name == "sim" and paused(law, trial, found.failures):
+        remarks.append(PAUSED)
+        found = budget.spend(law, trial)
+    if found.stale or owes_to_the_past(law, trial, found.failures):
+        trial = replace(trial, apart=True, witnessed=Counter())
+        found = budget.spend(law, trial)
+    return trial, found
+
+
+def _behind_the_loud(law: Law, trial: Trial, budget: Budget, failures: Sequence[Failure]) -> list[Failure]:
+    """Silent corruption is the worst there is: what is found of it behind failures that all announce themselves."""
+    broken = [failure.broken for failure in failures]
+    if not broken or any(isinstance(each, SilentlyWrong) or took_the_clock(each) for each in broken):
+        return []
+    return budget.look_behind(law, trial).failures
+
+
+def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
+    """The verdict where no failure remains, and why it is no better."""
+    if found.failures:
+        return SIM_ONLY, ON_SIM_ALONE
+    if not found.examples:
+        return SHOWS_NOTHING, NOTHING_DRAWN
+    if not trial.witnessed["ran to its end"]:
+        if any(isinstance(each, NotRunnableHere) for each in found.refusals):
+            return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
+        refused = f"{trial.implementation.name} refused all {found.examples} examples"
+        return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
+    if unseen:
+        return SHOWS_NOTHING, f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+    return HOLDS, ""
+
+
+def _usual(found: Search) -> Refused:
+    """A refusal of the most frequent kind."""
+    ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
+    return next(each for each in found.refusals if alike(str(each)) == kind)
 
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:

@@ -4,6 +4,7 @@ import numpy as np
 
 from oracle import hyperparameters
 from oracle.program import (
+    MODES,
     SIGNS,
     Backward,
     Clip,
@@ -60,6 +61,7 @@ def model_words(scenario: Scenario) -> str:
 def _options(scenario: Scenario) -> list[str]:
     """What is not as usual, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
+    words += [] if scenario.mode == MODES[0] else ["trained in evaluation mode"]
     words += [] if scenario.signs == SIGNS[0] else [f"contributions of {scenario.signs} sign"]
     words += [f"submodule of {names(unit)}" for unit in scenario.units]
     words += [f"{names(scenario.outside)} read outside of it"] if scenario.outside else []

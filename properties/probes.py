@@ -68,7 +68,7 @@ def products(
     loss = torch.zeros((), device=place())
     for index in run:
         parameter = getattr(homes[index], parameter_name(index))
-        if not homes[index].training:
+        if not torch.is_grad_enabled():
             homes[index].note(index, parameter)
         if index == fails_at:
             parameter = _Fails.apply(parameter)

@@ -10,7 +10,18 @@ from properties.implementations import Implementation
 from properties.law import Law, concerns
 from properties.search import SHRINK_LIMIT, refused_for_the_past, search, took_the_clock
 from properties.trial import Trial
-from properties.verdict import LawBroken, NotRunnableHere
+from properties.verdict import (
+    HOLDS,
+    NOT_RUNNABLE,
+    REFUSES,
+    SHOWS_NOTHING,
+    Crashes,
+    Hangs,
+    LawBroken,
+    NotRunnableHere,
+    SilentlyWrong,
+    Wasteful,
+)
 
 EXAMPLES = 20
 # What such code may be right about all the same, claim by claim. The others need a method or an argument that it would
@@ -20,8 +31,8 @@ ONE_MORE += [{"buffers": moment} for moment in BUFFERS]
 ONE_MORE += [{name: True} for name in ("several_dtypes", "sixteen_bits", "layouts", "empty", "tied", "outside")]
 ONE_MORE += [{name: True} for name in ("drops", "forwards", "raises", "freezing", "replaces")]
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
-NO_FAILURE = ("holds", "refuses", "not runnable here", "shows nothing")
-BEST_FIRST = (*NO_FAILURE, "wasteful", "crashes", "hangs", "silently wrong")
+NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
+BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
 
 
 def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
@@ -50,10 +61,10 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
         if found.failures:
             ends.append(found.failures[0].broken.verdict)
         elif not found.examples:
-            ends.append("shows nothing")
+            ends.append(SHOWS_NOTHING)
         elif not tried.witnessed["ran to its end"]:
             unrunnable = any(isinstance(each, NotRunnableHere) for each in found.refusals)
-            ends.append("not runnable here" if unrunnable else "refuses")
+            ends.append(NOT_RUNNABLE if unrunnable else REFUSES)
         else:
             ends.append(_shown(law, tried))
     return min(ends, key=BEST_FIRST.index), examples
@@ -62,6 +73,6 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
 def _shown(law: Law, trial: Trial) -> str:
     """How a law ends that no drawn example has broken."""
     try:
-        return "shows nothing" if unwitnessed(law, trial) else "holds"
+        return SHOWS_NOTHING if unwitnessed(law, trial) else HOLDS
     except LawBroken as broken:
         return broken.verdict

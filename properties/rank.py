@@ -197,13 +197,10 @@ class Rank(Wrapped):
         inputs = self.filled_with(0.0)
         for home in self.probe.homes:
             home.read.clear()
-        both = [module for module in (self.wrapped, self.probe) if isinstance(module, torch.nn.Module)]
-        for module in both:
-            module.eval()
+        self.switch("eval")
         with torch.no_grad():
             self.call(inputs, tuple(range(len(inputs))))
-        for module in both:
-            module.train()
+        self.switch(self.scenario.mode)
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
     def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:

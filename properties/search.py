@@ -72,6 +72,67 @@ class Search:
         self.stale = self.stale or more.stale
 
 
+class _Examination:
+    """What becomes of the examples of one search, drawn one after the other.
+
+    ``trial`` moves to the simulated world where a failure shows there too, to be shrunk. ``failures`` are by what was
+    drawn, None where the law holds: the same scenario has the same verdict, also where a clock, real processes or
+    chance gave it.
+    """
+
+    def __init__(self, law: Law, trial: Trial, only: type[LawBroken]) -> None:
+        self.trial, self.moved, self.result = trial, False, Search()
+        self.failures: dict[str, Failure | None] = {}
+        self.costly_runs, self._costly_since = 0, 0.0
+        self._law, self._only = law, only
+        self._hung: Failure | None = None  # for the world's whole limit
+
+    def examine(self, drawn: Any) -> None:
+        """Raises LawBroken. Does nothing once an example that costs real time has had its runs."""
+        key = repr(drawn)
+        if key not in self.failures:
+            if self._costs_too_much():
+                return
+            self.failures[key] = self._failure(drawn)
+        if (failure := self.failures[key]) is not None:
+            raise failure.broken
+
+    def of(self, *broken: BaseException) -> list[Failure]:
+        """The failures that these are of. They know what the real world had shown, where they were shrunk on sim."""
+        failures = [failure for failure in self.failures.values() if failure]
+        told = [failure for failure in failures if any(failure.broken is one for one in broken)]
+        if not self.moved:
+            return told
+        found = next((failure.found for failure in failures if failure.found), None)
+        return [replace(failure, simulated=True, found=found) for failure in told]
+
+    def _costs_too_much(self) -> bool:
+        late = time.monotonic() - self._costly_since > COSTLY_SECONDS
+        return self.costly_runs > 0 and (self.costly_runs > COSTLY_RUNS or late)
+
+    def _failure(self, drawn: Any) -> Failure | None:
+        result, refusals = self.result, list[Refused]()
+        result.examples += 1
+        self.costly_runs += self.costly_runs > 0
+        trial = replace(self.trial, limit=SHRINK_LIMIT) if self._hung else self.trial
+        broken = how_broken(self._law, trial, drawn, refusals)
+        result.refusals += refusals
+        if broken is None:
+            if refusals and not self.moved and not isinstance(refusals[0], NotRunnableHere):
+                result.refused[alike(str(refusals[0]))] = drawn
+            return None
+        if not self.costly_runs and (simulated := _on_sim(self._law, self.trial, drawn)) is not None:
+            (self.trial, there), self.moved = simulated, True
+            failure = Failure(drawn, there, found=Failure(drawn, broken))
+        else:
+            failure = Failure(drawn, broken, found=self._hung if took_the_clock(broken) else None)
+            if self._hung is None and took_the_clock(broken):
+                self._hung = failure
+            if not self.costly_runs and (self.trial.world.name != "sim" or self._hung):
+                self.costly_runs, self._costly_since = 1, time.monotonic()
+        return failure if isinstance(failure.broken, self._only) else None
+
+
 def search(
     law: Law,
     trial: Trial,
@@ -89,49 +150,15 @@ def search(
     What fails on real processes is shrunk on the simulated world, if the trial has one and it fails there too. Where
     nothing can be drawn, there are no examples.
     """
-    result = Search()
-    known: dict[str, Failure | None] = {}
-    costly_runs, costly_since = 0, 0.0
-    hung: Failure | None = None  # for the world's whole limit
-    first = trial
-
-    def examine(drawn: Any) -> None:
-        nonlocal costly_runs, costly_since, hung, trial
-        key = repr(drawn)
-        if key in known:  # the same scenario has the same verdict, also where a clock, real processes or chance gave it
-            if (failure := known[key]) is not None:
-                raise failure.broken
-            return
-        if costly_runs and (costly_runs > COSTLY_RUNS or time.monotonic() - costly_since > COSTLY_SECONDS):
-            return
-        result.examples += 1
-        costly_runs += costly_runs > 0
-        refusals: list[Refused] = []
-        broken = how_broken(law, replace(trial, limit=SHRINK_LIMIT) if hung else trial, drawn, refusals)
-        result.refusals += refusals
-        known[key] = None
-        if broken is None:
-            if refusals and trial is first and not isinstance(refusals[0], NotRunnableHere):
-                result.refused[alike(str(refusals[0]))] = drawn
-            return
-        if not costly_runs and (simulated := _on_sim(law, trial, drawn)) is not None:
-            trial, there = simulated
-            if isinstance(there, only):
-                known[key] = Failure(drawn, there, found=Failure(drawn, broken))
-                raise there
-            return
-        failure = Failure(drawn, broken, found=hung if took_the_clock(broken) else None)
-        if hung is None and took_the_clock(broken):
-            hung = failure
-        if costly_runs == 0 and (trial.world.name != "sim" or hung):
-            costly_runs, costly_since = 1, time.monotonic()
-        if isinstance(broken, only):
-            known[key] = failure
-            raise broken
-
+    examination = _Examination(law, trial, only)
+    result = examination.result
     remembered = None
     if database is not None and not derandomize:
         remembered = Remembered(database, f"{law.name} {trial.implementation.name} {trial.world.name} {only.__name__}")
+
+    def examine(drawn: Any) -> None:
+        examination.examine(drawn)
+
     run = settings(
         max_examples=examples,
         backend=INDEPENDENT,
@@ -152,20 +179,15 @@ def search(
     except Unsatisfiable:
         result.examples = 0
     except LawBroken as broken:
-        result.failures = [failure for failure in known.values() if failure and failure.broken is broken]
+        result.failures = examination.of(broken)
     except BaseExceptionGroup as several:
         broken_ones, rest = several.split(LawBroken)
         if rest is not None or broken_ones is None:
             raise
-        ones = broken_ones.exceptions
-        result.failures = [
-            failure for failure in known.values() if failure and any(failure.broken is one for one in ones)
-        ]
-    if remembered is not None and not costly_runs:  # what was shrunk in so many runs and no more is not the smallest
+        result.failures = examination.of(*broken_ones.exceptions)
+    # What was shrunk in so many runs and no more is not the smallest.
+    if remembered is not None and not examination.costly_runs:
         remembered.keep()
-    if trial is not first:
-        found = next((failure.found for failure in known.values() if failure and failure.found), None)
-        result.failures = [replace(failure, simulated=True, found=found) for failure in result.failures]
     return result
 
 

@@ -170,9 +170,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
                 split.append(event)
                 whole.append(event)
     kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    one = Scenario(
-        *kept, units=scenario.units, outside=scenario.outside, replicas=scenario.replicas, signs=scenario.signs
-    )
+    modules = {name: getattr(scenario, name) for name in ("units", "outside", "replicas", "signs", "mode")}
+    one = Scenario(*kept, **modules)
     return one, replace(one, program=tuple(whole))
 
 

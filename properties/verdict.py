@@ -1,6 +1,6 @@
 """How a law against an implementation ends, and what is known of a failure.
 
-    holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here
+    holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 """
@@ -11,6 +11,9 @@ from typing import Any
 
 from properties.difference import Difference
 from worlds.contract import Outcome
+
+HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
+SIM_ONLY = "sim only, no failure"
 
 
 @dataclass(eq=False)  # an exception is equal to itself alone

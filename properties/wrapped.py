@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
@@ -52,10 +53,18 @@ class Wrapped:
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
         self.offers = adapter.offers(self.wrapped)
+        if self.scenario.mode == "eval":
+            self.switch("eval")
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen["built"].append((begin, _recorded()))
         if self.equal_from == EQUAL_FROM[0]:
             self.seen.setdefault("initial", self.parameters())
+
+    def switch(self, mode: str) -> None:
+        """Both the model and what wraps it, if that is a module, are trained or evaluated from now on."""
+        for module in (self.wrapped, self.probe):
+            if isinstance(module, nn.Module):
+                module.train(mode == "train")
 
     def call(self, inputs: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
         """A forward. The first after construction may have to do what other constructors do."""

@@ -54,7 +54,7 @@ class Died(Exception):
 
 # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
 _PRELOADED = ["worlds.filled", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
-_PRELOADED += ["worlds.serving", "worlds.sim.ranks"]
+_PRELOADED += ["worlds.serving", "worlds.backend_group", "worlds.sim.ranks"]
 # The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
 _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
 _HASH_SEEDS = ("1", "2")

@@ -1,4 +1,6 @@
-"""Wrappers that take every forward for the first half of a micro-batch (P5), or evaluate with what once was (P12)."""
+"""Wrappers that take every forward for the first half of a micro-batch (P5), evaluation mode for an evaluation (P1),
+or evaluate with what once was (P12).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +15,7 @@ from impls.static_buckets import StaticBuckets
 from impls.zero1 import Zero1
 from impls.zero3 import Call, Zero3
 
+MEAN = ("test_gradients_equal_the_mean_over_ranks",)
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)
 AS_STEPPED = ("test_an_evaluation_reads_what_the_last_step_has_left",)
 
@@ -47,6 +50,19 @@ class KeepsWhatItEvaluatedWith(Zero3):
     def _after_forward(self, call: Call, outputs: Any) -> None:
         if torch.is_grad_enabled():
             super()._after_forward(call, outputs)
+
+
+class SynchronizesInTraining(NaiveAccumulation):
+    """Takes evaluation mode for an evaluation, which has no gradients."""
+
+    known_fault = "gradients are not averaged while the module is in evaluation mode"
+    source = "recipe: fine-tuning after module.eval(), without dropout"
+    killed_by = MEAN
+
+    def finish_gradient_synchronization(self) -> None:
+        """Right in training mode."""
+        if self.training:
+            super().finish_gradient_synchronization()
 
 
 class RankZeroEvaluates(NaiveAccumulation):

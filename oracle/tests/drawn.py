@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
-from oracle.program import PROBES, SIGNS, Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import MODES, PROBES, SIGNS, Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 
 SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
@@ -44,8 +44,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     cap = draw(st.none() | st.integers(1, 40))
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
     only = draw(_contribution(program, model)) if probe == "linear" else None
-    signs = draw(st.sampled_from(SIGNS))
-    return Scenario(world_size, tuple(model), tuple(program), probe, cap, learning_rate, only, signs=signs)
+    signs, mode = draw(st.sampled_from(SIGNS)), draw(st.sampled_from(MODES))
+    return Scenario(world_size, tuple(model), tuple(program), probe, cap, learning_rate, only, signs=signs, mode=mode)
 
 
 def _contribution(program: list[Event], model: list[Parameter]) -> st.SearchStrategy[tuple[int, int, int, int] | None]:

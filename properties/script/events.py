@@ -35,6 +35,8 @@ from properties.naming import event_words, names, parameter_name
 from properties.script.head import backwards, initial_values, is_sharded, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
+# Whoever has a mode, the model or what wraps it.
+SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
 _STEPS = (Step, SetHyperparameters, SaveAndLoad, Replace)
 
 
@@ -91,11 +93,12 @@ class Writer:
         if self.raises:
             lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
             lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
-        if not self.sharded:
-            return [*lines, f"wrapped = {attribute}(model{given})"]
-        lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
-        lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
-        return [*lines, f"wrapped = {attribute}(model{given})", *self.optimizer()]
+        if self.sharded:
+            lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
+            lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
+        lines += [f"wrapped = {attribute}(model{given})"]
+        lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
+        return [*lines, *(self.optimizer() if self.sharded else [])]
 
     def optimizer(self) -> list[str]:
         """The caller's optimizer, and masters if there are any."""
@@ -184,11 +187,10 @@ class Writer:
                 return self.save(event)
             case Evaluate():
                 lines = ["model.increment = 0"] if self.scenario.buffers else []
-                lines += ["read.clear()", "for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
-                lines += ["        module.eval()", "with torch.no_grad():"]
+                lines += ["read.clear()", *SWITCH, "        module.eval()", "with torch.no_grad():"]
                 lines += ["    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))"]
-                lines += ["for module in (wrapped, model):", "    if isinstance(module, nn.Module):"]
-                return [*lines, "        module.train()", *self.read(number)]
+                lines += [*SWITCH, "        module.train()"] if self.scenario.mode == "train" else []
+                return [*lines, *self.read(number)]
             case Join():
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
@@ -215,7 +217,7 @@ class Writer:
             run += ["model.increment = 0"] if scenario.buffers else []
             run += ["losses = [wrapped(each[rank], orders[rank]) for each in earlier]"]
             loss = f"sum(losses, {loss})"
-        if scenario.buffers:
+        if scenario.buffers and scenario.mode == "train":
             run += [f"model.increment = {batch * scenario.world_size} + rank + 1"]
         run += [f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"]
         if event.synchronize:

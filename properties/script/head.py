@@ -132,7 +132,9 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
     lines += ["", "", "def products(module, coefficients, order, fails_at=None):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
-    lines += ["        if not module.training:", "            read[name] = p.detach().clone()"] if evaluates else []
+    lines += (
+        ["        if not torch.is_grad_enabled():", "            read[name] = p.detach().clone()"] if evaluates else []
+    )
     lines += ["        if name == fails_at:", "            p = Fails.apply(p)"] if raises else []
     lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
     lines += ["    return loss"]

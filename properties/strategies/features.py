@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from oracle.formats import FORMATS
 from oracle.program import (
     LAYOUTS,
+    MODES,
     SIGNS,
     Backward,
     Clip,
@@ -151,6 +152,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "zeros": Feature(lambda s: s.sparse[1] > 1, options=("zeros",)),
     "signs": Feature(lambda s: s.signs != SIGNS[0]),
+    "eval mode": Feature(lambda s: s.mode != MODES[0], lambda claims: claims.eval_mode),
     "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),

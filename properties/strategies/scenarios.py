@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle.fingerprint import runs_needed, terms
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
-from oracle.program import SIGNS, Clip, Scenario
+from oracle.program import MODES, SIGNS, Clip, Scenario
 from oracle.state import Inside
 from properties.claims import EQUAL_FROM, Claims
 from properties.strategies import models, programs
@@ -43,6 +43,7 @@ _CROWD = st.sampled_from(("any",) * 3 + ("no power of two",) * 4 + ("one",))
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
 _SIGNS = st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:])
+_MODES = st.sampled_from((MODES[0],) * 7 + MODES[1:])
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 
@@ -155,6 +156,7 @@ def scenarios(
         outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
         signs=draw(_SIGNS),
+        mode=draw(_MODES) if claims.eval_mode else MODES[0],
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from oracle.program import (
+    MODES,
     PROBES,
     SIGNS,
     Backward,
@@ -126,6 +127,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         loss_scale=scale,
         buffers=draw(st.sampled_from(((), (Buffer((2,)), Buffer(()))))),
         signs=draw(st.sampled_from(SIGNS)),
+        mode=draw(st.sampled_from(MODES)),
     )
 
 

@@ -88,6 +88,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "masters": Scenario(2, (HALF,), (*SYNCHRONIZED, Step()), masters=True),
     "zeros": Scenario(2, (ONE,), SYNCHRONIZED, sparse=(0, 2)),
     "signs": Scenario(2, (ONE,), SYNCHRONIZED, signs="mixed"),
+    "eval mode": Scenario(2, (ONE,), SYNCHRONIZED, mode="eval"),
     "16 bits": Scenario(2, (HALF,), SYNCHRONIZED),
     "freeze": Scenario(2, TWO, (Freeze((1,)), *SYNCHRONIZED)),
     "save": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),

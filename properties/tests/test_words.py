@@ -47,3 +47,8 @@ def test_a_group_without_parameters_is_told() -> None:
 def test_signs_are_told_where_they_are_not_all_positive() -> None:
     assert "sign" not in model_words(STEPPED)
     assert model_words(replace(STEPPED, signs="mixed")).endswith("; contributions of mixed sign")
+
+
+def test_a_mode_is_told_where_it_is_not_that_of_training() -> None:
+    assert "mode" not in model_words(STEPPED)
+    assert "; trained in evaluation mode" in model_words(replace(STEPPED, mode="eval"))

@@ -1,0 +1,117 @@
+"""The groups of one rank on a real backend: each collective is recorded and handed to the backend's own group.
+
+An example's default group is a new one in `torch.distributed`, over a group of the backend's that is kept: a new
+connection for every example would take longer than the example.
+"""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from worlds import process
+from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
+from worlds.contract import DEFAULT, MESSAGES, Collective, group_label
+from worlds.stand_in import stand_in
+
+
+class Groups:
+    """All of one rank. ``backend``: the name by which `init_process_group` makes them.
+
+    Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded; and
+    ``made``, label and size of its groups, the default one first.
+    """
+
+    def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
+        self.backend, self.real = f"lockstep_{backend}", backend
+        self.devices = _devices(backend)
+        self._rank, self._store = rank, store
+        # The supervisor's clock decides what hangs, not the backend's.
+        self._patience = datetime.timedelta(seconds=10 * limit)
+        self._kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
+        self.begin(contents=False)
+        dist.Backend.register_backend(self.backend, self._create, extended_api=True, devices=self.devices)
+        stand_in(self.backend, shown=backend)
+
+    def begin(self, contents: bool) -> None:
+        """An example of which nothing has been seen."""
+        self.timeline: list[Collective] = []
+        self.made: list[tuple[str, int]] = []
+        self.contents = contents
+
+    def meet(self, size: int) -> None:
+        """Connects with the others of a world of this size, once for all examples."""
+        self._kept[size] = self._connect(dist.PrefixStore(f"world of {size}", self._store), self._rank, size)
+
+    def note(self, group: "RecordedGroup", call: Collective, inputs: Tensors) -> None:
+        """A rank launches a collective."""
+        self.timeline.append(replace(call, sent=to_numpy(flatten(inputs)) if self.contents else None))
+        process.note_progress(len(self.timeline), group.label, group.issued, str(call))
+
+    def _connect(self, store: Any, rank: int, size: int) -> Any:
+        if self.real == "gloo":
+            return dist.ProcessGroupGloo(store, rank, size, self._patience)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = self._patience
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+
+    def _create(self, options: Any, _: Any) -> DescribedGroup:
+        rank, size = options.group_rank, options.group_size
+        if not self.made:
+            self.made.append((DEFAULT, size))
+            return RecordedGroup(self, rank, tuple(range(size)), DEFAULT, self._kept[size])
+        members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
+        label = group_label(members, options.group_id)
+        self.made.append((label, size))
+        return RecordedGroup(self, rank, members, label, self._connect(options.store, rank, size))
+
+
+class RecordedGroup(DescribedGroup):
+    """Notes what it is asked for and lets the backend do it. ``issued``: its collectives so far."""
+
+    def __init__(self, groups: Groups, rank: int, members: tuple[int, ...], label: str, real: Any) -> None:
+        super().__init__(rank, members, label)
+        self.issued = 0
+        self._groups, self._real = groups, real
+        kind = getattr(dist.ProcessGroup.BackendType, groups.real.upper())
+        # C++ code that asks a group for its backend (DDP's logger) must find it.
+        for device in groups.devices:
+            self._register_backend(torch.device(device), kind, real)
+
+    def getBackendName(self) -> str:  # noqa: N802, c10d's name
+        """The real one."""
+        return self._groups.real
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(self._groups.devices[0])]
+
+    def shutdown(self) -> None:
+        """What c10d does to every group that it forgets; the default group is kept for the next example."""
+        if self.label != DEFAULT:
+            super().shutdown()
+
+    def recorded(self) -> int:
+        """How many collectives the rank has launched in this example."""
+        return len(self._groups.timeline)
+
+    def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+        """Starts a collective on the backend."""
+        self._groups.note(self, call, inputs)
+        self.issued += call.operation not in MESSAGES
+        work: dist.Work = again(self._real)
+        return work
+
+    def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
+        """Starts a message."""
+        return self.launch(call, tensors if call.operation == "send" else [], tensors, again)
+
+
+def _devices(backend: str) -> list[str]:
+    """The kinds of tensor that a backend carries."""
+    if backend == "nccl":
+        return ["cuda"]
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
