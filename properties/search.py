@@ -25,6 +25,8 @@ REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
 SHRINK_LIMIT = 3.0
 # Of how many kinds of refusals, by what they say, an example is run again in fresh processes.
 KINDS = 3
+# After so many examples of which none can be run on its world, no more are tried: each has cost fresh processes.
+UNRUNNABLE = 10
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ class _Examination:
         self._hung: Failure | None = None  # for the world's whole limit
 
     def examine(self, drawn: Any) -> None:
-        """Raises LawBroken. Does nothing once an example that costs real time has had its runs."""
+        """Raises LawBroken. Does nothing once an example that costs real time has had its runs, or if none can run."""
         key = repr(drawn)
         if key not in self.failures:
-            if self._costs_too_much():
+            if self._costs_too_much() or self._never_runs():
                 return
             self.failures[key] = self._failure(drawn)
         if (failure := self.failures[key]) is not None:
@@ -109,6 +111,14 @@ class _Examination:
     def _costs_too_much(self) -> bool:
         late = time.monotonic() - self._costly_since > COSTLY_SECONDS
         return self.costly_runs > 0 and (self.costly_runs > COSTLY_RUNS or late)
+
+    def _never_runs(self) -> bool:
+        refusals = self.result.refusals
+        return (
+            len(refusals) == self.result.examples == UNRUNNABLE
+            and all(isinstance(each, NotRunnableHere) for each in refusals)
+            and not self.trial.witnessed["ran to its end"]
+        )
 
     def _failure(self, drawn: Any) -> Failure | None:
         result, refusals = self.result, list[Refused]()

@@ -34,6 +34,7 @@ from properties.implementations import Implementation
 from properties.judge import holds, pairs, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
+from properties.search import UNRUNNABLE
 from properties.trial import Run, Trial, job, judge_errors
 from properties.verdict import Crashes, Refused, SilentlyWrong
 from worlds.contract import Outcome, RankError, RankReport, World, raised
@@ -146,6 +147,7 @@ def test_what_communicates_from_a_thread_of_its_own_is_not_runnable_on_sim_and_h
         hold(law, Trial(threaded, sim), lambda _, value: filed.append(value))
     hold(law, Trial(threaded, gloo), lambda _, value: filed.append(value))
     assert [each["verdict"] for each in filed] == ["not runnable here", "holds"]
+    assert filed[0]["examples"] == UNRUNNABLE
 
 
 RICH = Scenario(
