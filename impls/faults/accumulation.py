@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 
@@ -16,9 +15,6 @@ COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
 AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_that_the_caller_caught"
 NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
-TWO_FORWARDS = "test_two_forwards_before_one_backward_count_once_each"
-DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
-ZEROED = "test_zeroed_gradients_do_not_come_back"
 IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"
 _PICOTRON = "https://github.com/huggingface/picotron (data_parallel/data_parallel.py)"
 
@@ -88,7 +84,7 @@ class ReducesWhatWasReduced(NaiveAccumulation):
     killed_by = (
         "test_gradients_equal_the_mean_over_ranks",
         "test_how_many_ranks_share_the_samples_does_not_matter",
-        ZEROED,
+        "test_zeroed_gradients_do_not_come_back",
     )
 
     def __init__(self, module: nn.Module) -> None:
@@ -177,33 +173,6 @@ class UsedCountsOnlyWhenSynchronizing(StaticBuckets):
                 parameter.grad = gradient
 
 
-class ZeroedBufferComesBack(StaticBuckets):
-    """Keeps the last means and starts from them, unless gradients were dropped; zeroing the gradient zeroes a copy."""
-
-    known_fault = "gradients that were zeroed in place come back with the next backward"
-    source = "systems: zeroing in place what aliases another buffer"
-    killed_by = (ZEROED,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        self._means: dict[nn.Parameter, torch.Tensor] = {}
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Takes up the means where a gradient is there."""
-        for parameter, mean in self._means.items():
-            if parameter.grad is not None:
-                parameter.grad = mean
-        self._means.clear()
-        return super().forward(*inputs, **named)
-
-    def finish_gradient_synchronization(self) -> None:
-        """Hands out copies."""
-        super().finish_gradient_synchronization()
-        for parameter in self.trained:
-            if parameter.grad is not None:
-                self._means[parameter], parameter.grad = parameter.grad, parameter.grad.clone()
-
-
 class CountsLeftOver(StaticBuckets):
     """Starts to count which members of a bucket are ready when it has finished, not when it begins."""
 
@@ -224,153 +193,6 @@ class CountsLeftOver(StaticBuckets):
                 bucket.waiting_for = waiting_for
             self._in_flight = sent
         return result
-
-
-class CountsForwards(NaiveAccumulation):
-    """Synchronizes when there have been as many backwards as forwards that are to synchronize."""
-
-    known_fault = "after a forward without a backward of its own nothing is synchronized any more"
-    source = "B22 V https://github.com/pytorch/pytorch/issues/58111"
-    killed_by = (TWO_FORWARDS, AFTER_AN_ERROR)
-
-    _pending = 0
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """One more to wait for."""
-        self._pending += self.synchronize
-        return super().forward(*inputs, **named)
-
-    def finish_gradient_synchronization(self) -> None:
-        """One fewer."""
-        self._pending -= 1
-        if not self._pending:
-            super().finish_gradient_synchronization()
-
-
-class WritesInEachForward(NaiveAccumulation):
-    """Writes the parameters anew in each forward, though autograd may still need what is there."""
-
-    known_fault = "a second forward changes in place what the backward of the first needs, which raises"
-    source = "M04 V https://github.com/pytorch/pytorch/issues/22095"
-    killed_by = (TWO_FORWARDS,)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The values stay the same."""
-        with torch.no_grad():
-            for parameter in self.trained:
-                parameter.copy_(parameter.clone())
-        return super().forward(*inputs, **named)
-
-
-class _Again(torch.autograd.Function):
-    """A forward without autograd, and in backward the forward of what a wrapper has kept last."""
-
-    @staticmethod
-    def forward(context: Any, wrapper: nn.Module, needs: torch.Tensor) -> torch.Tensor:
-        context.wrapper = wrapper
-        inputs, named = wrapper.kept
-        output: torch.Tensor = wrapper.module(*inputs, **named)
-        return output
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> tuple[None, None]:
-        inputs, named = context.wrapper.kept
-        with torch.enable_grad():
-            context.wrapper.module(*inputs, **named).backward(gradient)
-        return None, None
-
-
-class KeepsOneForward(NaiveAccumulation):
-    """Recomputes in backward, from inputs that it keeps on itself, not in the graph."""
-
-    known_fault = "of two forwards, the second is recomputed twice and the first is lost"
-    source = "recipe: recompute in backward from what forward has kept on the module"
-    claims = {**NaiveAccumulation.claims, "buffers": None, "raises": False, "reentrant": None}
-    killed_by = (TWO_FORWARDS,)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Keeps the inputs of the last."""
-        if not torch.is_grad_enabled():
-            return super().forward(*inputs, **named)
-        self.kept = inputs, named
-        return _Again.apply(self, torch.zeros((), requires_grad=True))
-
-
-class KeepsWhatWasDropped(MainGradBuckets):
-    """Accumulates where the caller cannot see it, and does not hear of zero_grad."""
-
-    known_fault = "what the caller drops before it is averaged, by itself or after an error, is kept in main gradients"
-    source = "recipe: drop a window of accumulation halfway; raise inside backward, then train on"
-    killed_by = (DROPPED, AFTER_AN_ERROR)
-
-    zero_grad = nn.Module.zero_grad
-
-
-class ZeroesWhatIsSeen(MainGradBuckets):
-    """Takes zeroing in place for a matter of ``.grad``."""
-
-    known_fault = "zero_grad(set_to_none=False) leaves main gradients as they are"
-    source = "recipe: drop a window of accumulation halfway"
-    killed_by = (DROPPED,)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of main gradients too, where they are dropped."""
-        (super().zero_grad if set_to_none else super(MainGradBuckets, self).zero_grad)(set_to_none)
-
-
-class SetsAveragesApart(NaiveAccumulation):
-    """Sets averages apart while more accumulates, and adds them again when that is averaged, as torch's FSDP1 does."""
-
-    known_fault = "averages of before a local micro-batch come back although gradients were zeroed after it"
-    source = "recipe: drop a window of accumulation halfway"
-    killed_by = (DROPPED,)
-
-    _averaged = False  # whether gradients are averages, and nothing has been added
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self._apart: dict[nn.Parameter, torch.Tensor] = {}
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Begins with gradients of its own."""
-        if self._averaged and torch.is_grad_enabled():
-            self._averaged = False
-            for parameter in self.trained:
-                if parameter.grad is not None:
-                    self._apart[parameter], parameter.grad = parameter.grad, None
-        return super().forward(*inputs, **named)
-
-    def finish_gradient_synchronization(self) -> None:
-        """Adds what was set apart."""
-        super().finish_gradient_synchronization()
-        for parameter, average in self._apart.items():
-            parameter.grad = average if parameter.grad is None else average + parameter.grad
-        self._apart.clear()
-        self._averaged = True
-
-
-class UsedThoughDropped(StaticBuckets):
-    """Notes which parameters were used since the last synchronization, and gives each of them a gradient."""
-
-    known_fault = "a parameter used only in a window that was dropped gets zeros where no rank has a gradient for it"
-    source = "recipe: drop a window of accumulation halfway; related: pytorch/pytorch#69031"
-    killed_by = (DROPPED,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        self._used: set[nn.Parameter] = set()
-
-    def _on_gradient(self, parameter: nn.Parameter) -> None:
-        self._used.add(parameter)
-        super()._on_gradient(parameter)
-
-    def finish_gradient_synchronization(self) -> None:
-        """Where none has come, it takes zeros for the mean."""
-        super().finish_gradient_synchronization()
-        for parameter in self._used:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        self._used.clear()
 
 
 class ClipsEachMicroBatch(NaiveAccumulation):

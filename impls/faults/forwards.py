@@ -1,0 +1,81 @@
+"""Wrappers that go wrong where two forwards come before one backward (P3)."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from impls.faults.accumulation import AFTER_AN_ERROR
+from impls.naive import NaiveAccumulation
+
+TWO_FORWARDS = "test_two_forwards_before_one_backward_count_once_each"
+
+
+class CountsForwards(NaiveAccumulation):
+    """Synchronizes when there have been as many backwards as forwards that are to synchronize."""
+
+    known_fault = "after a forward without a backward of its own nothing is synchronized any more"
+    source = "B22 V https://github.com/pytorch/pytorch/issues/58111"
+    killed_by = (TWO_FORWARDS, AFTER_AN_ERROR)
+
+    _pending = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """One more to wait for."""
+        self._pending += self.synchronize
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """One fewer."""
+        self._pending -= 1
+        if not self._pending:
+            super().finish_gradient_synchronization()
+
+
+class WritesInEachForward(NaiveAccumulation):
+    """Writes the parameters anew in each forward, though autograd may still need what is there."""
+
+    known_fault = "a second forward changes in place what the backward of the first needs, which raises"
+    source = "M04 V https://github.com/pytorch/pytorch/issues/22095"
+    killed_by = (TWO_FORWARDS,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The values stay the same."""
+        with torch.no_grad():
+            for parameter in self.trained:
+                parameter.copy_(parameter.clone())
+        return super().forward(*inputs, **named)
+
+
+class _Again(torch.autograd.Function):
+    """A forward without autograd, and in backward the forward of what a wrapper has kept last."""
+
+    @staticmethod
+    def forward(context: Any, wrapper: nn.Module, needs: torch.Tensor) -> torch.Tensor:
+        context.wrapper = wrapper
+        inputs, named = wrapper.kept
+        output: torch.Tensor = wrapper.module(*inputs, **named)
+        return output
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        inputs, named = context.wrapper.kept
+        with torch.enable_grad():
+            context.wrapper.module(*inputs, **named).backward(gradient)
+        return None, None
+
+
+class KeepsOneForward(NaiveAccumulation):
+    """Recomputes in backward, from inputs that it keeps on itself, not in the graph."""
+
+    known_fault = "of two forwards, the second is recomputed twice and the first is lost"
+    source = "recipe: recompute in backward from what forward has kept on the module"
+    claims = {**NaiveAccumulation.claims, "buffers": None, "raises": False, "reentrant": None}
+    killed_by = (TWO_FORWARDS,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Keeps the inputs of the last."""
+        if not torch.is_grad_enabled():
+            return super().forward(*inputs, **named)
+        self.kept = inputs, named
+        return _Again.apply(self, torch.zeros((), requires_grad=True))
