@@ -42,6 +42,7 @@ _RANKS = st.lists(
 _CROWD = st.sampled_from(("any",) * 3 + ("no power of two",) * 4 + ("one",))
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
+_PLACES = st.integers(0, MOST_PHASES)  # among phases, however many: one that is left out moves no other
 _SIGNS = st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:])
 _MODES = st.sampled_from((MODES[0],) * 7 + MODES[1:])
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
@@ -120,6 +121,9 @@ def scenarios(
     least = max((feature.parameters for feature in features), default=1)
     seed = models.ModelSeed(*draw(models.model_seeds(least)))
     model = models.model(seed, options, claims, len(ranks))
+    quadratic, rate, signs = draw(_BOOLEANS), draw(_RATES), draw(_SIGNS)
+    mode = draw(_MODES) if claims.eval_mode else MODES[0]
+    cap = draw(models.bucket_caps(model, "cap" in options)) if claims.bucket_cap else None
     phases = [Phase(*each) for each in draw(_phases(claims))]
     for feature in features:
         phases = _with(phases, feature.phases, draw)
@@ -142,9 +146,9 @@ def scenarios(
         len(ranks),
         model,
         program,
-        "quadratic" if draw(_BOOLEANS) and not linear else "linear",
-        draw(models.bucket_caps(model, "cap" in options)) if claims.bucket_cap else None,
-        draw(_RATES),
+        "quadratic" if quadratic and not linear else "linear",
+        cap,
+        rate,
         optimizer=caller.optimizer,
         hyperparameters=caller.hyperparameters,
         groups=caller.groups,
@@ -155,8 +159,8 @@ def scenarios(
         units=units,
         outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
-        signs=draw(_SIGNS),
-        mode=draw(_MODES) if claims.eval_mode else MODES[0],
+        signs=signs,
+        mode=mode,
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
@@ -178,7 +182,7 @@ def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list
     there = iter(phase.kind for phase in phases)
     if all(kind in there for kind in wanted):
         return phases
-    place = draw(st.integers(0, len(phases)))
+    place = draw(_PLACES) * (len(phases) + 1) // (MOST_PHASES + 1)
     added = [Phase(kind, draw(_NUMBERS) % TWISTS, draw(_NUMBERS) % (MOST_PARAMETERS + 1)) for kind in wanted]
     return [*phases[:place], *added, *phases[place:]]
 
