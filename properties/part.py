@@ -1,4 +1,6 @@
-"""A part of a program: where it begins and ends, and the file in which its state comes from ranks of another world."""
+"""A part of a program: where it begins and ends, the file in which its state comes from ranks of another world, and
+from where on it is looked at.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -17,13 +19,15 @@ class Part:
 
     A part that does not begin at 0 begins at a SaveAndLoad, and loads what ``file`` holds instead of what it saves.
     ``saves``: the events before which the state is saved and nothing is done with it, `len(program)` for after the
-    last; the file of the last of them comes back.
+    last; the file of the last of them comes back. ``looks``: the event from which on parameters, gradients and the
+    optimizer's state are looked at; 0: those of the start too.
     """
 
     begin: int = 0
     end: int | None = None
     saves: tuple[int, ...] = ()
     file: str = ""
+    looks: int = 0
 
     def stop(self, scenario: Scenario) -> int:
         """The place after its last event."""

@@ -53,19 +53,20 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
     ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
-    before which the rank has run out of micro-batches; ``evaluated``: the parameters as each Evaluate has read them
-    (None: not seen to); ``initial`` parameters, once ranks are claimed to be equal (None: they come from a file);
-    ``hooks``: for each micro-batch the parameters in the order in which their gradients became final; ``norms``,
-    ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which collectives, from and up
-    to, served construction or made ranks equal (``built``), only served to look at what is held in shards (``looks``)
-    or, those not counted, were issued in a micro-batch inside `no_sync` (``local``); and the file that the part
-    ``saved``.
+    before which the rank has run out of micro-batches, or which the part does not look at; ``evaluated``: the
+    parameters as each Evaluate has read them (None: not seen to); ``initial`` parameters, once ranks are claimed to be
+    equal (None: not looked at); ``hooks``: for each micro-batch the parameters in the order in which their gradients
+    became final; ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which
+    collectives, from and up to, served construction or made ranks equal (``built``), only served to look at what is
+    held in shards (``looks``) or, those not counted, were issued in a micro-batch inside `no_sync` (``local``); and the
+    file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
+    ranks_program.looks = part.looks
     place = -1
     try:
         ranks_program.construct()
@@ -93,7 +94,7 @@ class Rank(Wrapped):
 
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
-        self.place, event, seen = place, self.scenario.program[place], self.seen
+        self.place, event, seen, looks = place, self.scenario.program[place], self.seen, place >= self.looks
         if self.role in self.scenario.gone(place):
             if isinstance(event, Backward):
                 next(self.batches)
@@ -112,9 +113,10 @@ class Rank(Wrapped):
                 seen["norms"][place] = to_numpy(self.clip(event))
             case Step():
                 self.training.step()
-                full = "full_optimizer_state" in self.offers
-                held = self.look(self.wrapped.full_optimizer_state) if full else None
-                seen["states"][place] = self.training.states(held)
+                if looks:
+                    full = "full_optimizer_state" in self.offers
+                    held = self.look(self.wrapped.full_optimizer_state) if full else None
+                    seen["states"][place] = self.training.states(held)
                 if self.training.scale is not None:
                     seen["loss_scales"][place] = self.training.scale
             case ZeroGrad():
@@ -140,9 +142,9 @@ class Rank(Wrapped):
                 self.zero_grad(set_to_none=True)
             case Raise():
                 self.fail(event)
-        if isinstance(event, (Finish, Unscale, Clip)):
+        if looks and isinstance(event, (Finish, Unscale, Clip)):
             seen["gradients"][place] = self.gradients()
-        elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
+        elif looks and isinstance(event, (Step, SaveAndLoad, EndJoin)):
             seen["parameters"][place] = self.parameters()
 
     def take_up(self, part: Part) -> None:

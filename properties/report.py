@@ -180,9 +180,9 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
-    name = script_name(law, trial, broken.verdict)
+    name, looks = script_name(law, trial, broken.verdict), broken.choices.get("part", {}).get("looks", 0)
     try:
-        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name)
+        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, looks)
     except OSError as error:
         return f"the script could not be written: {error}"
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH

@@ -1,10 +1,11 @@
 """P10: sharded training is training, and is sharded."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import interpret
+from oracle.interpreter import Expectation, interpret
 from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
 from oracle.state import Inside
 from properties import judge, judge_cost
@@ -13,6 +14,7 @@ from properties.fair_share import fair_shares
 from properties.gathered import ledgers, moments
 from properties.implementations import Implementation
 from properties.law import law
+from properties.part import Part
 from properties.slices import held_between
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
@@ -61,6 +63,33 @@ def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario
     trial.witnessed["a tensor had fewer elements than there are ranks"] += has_idle_rank(scenario)
     expected = trial.expected(scenario)
     judge.values_equal(trial.run(scenario), expected, "Steps of shards are not steps of the whole.")
+
+
+def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios of several steps, with what an implementation does between two of them."""
+    kinds = [(), ("clip",), ("loss scale",)] + ([("units",)] if claims.stage == 3 else [])
+    return st.one_of(*(exact_scenarios(claims, has=("several steps", *kind)) for kind in kinds))
+
+
+def looked_at_from(expected: Expectation, place: int) -> Expectation:
+    """What is expected where gradients, parameters and states are looked at from that event on alone."""
+    kept: dict[str, Any] = {}
+    for kind in ("gradients", "parameters", "states"):
+        kept[kind] = {at: each for at, each in getattr(expected, kind).items() if at >= place}
+    return replace(expected, **kept)
+
+
+@law("P10", between_looks, needs=lambda claims: claims.stage is not None)
+def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Scenario) -> None:
+    """Where nobody asks for gradients, parameters or state before the last step, all are then what they must be.
+
+    Why: training asks for none of them. To put together what is held in pieces may take communication, wait for what is
+    under way, or refresh what is out of date; if a test is all that does, it hides what it is to find. A recipe.
+    """
+    last = max(place for place, event in enumerate(scenario.program) if isinstance(event, Step))
+    run = trial.run(scenario, part=Part(looks=last))
+    words = "A run at which nobody looks before its last step goes wrong."
+    judge.values_equal(run, looked_at_from(trial.expected(scenario), last), words)
 
 
 def where_only_steps_round(claims: Claims) -> st.SearchStrategy[Scenario]:

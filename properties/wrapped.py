@@ -21,10 +21,11 @@ class Wrapped:
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
     parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
-    claimed of when ranks are equal.
+    claimed of when ranks are equal. ``looks``: see `properties.part.Part`.
     """
 
     equal_from = EQUAL_FROM[0]
+    looks = 0
 
     def __init__(
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
@@ -58,7 +59,12 @@ class Wrapped:
         self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
         self.seen["built"].append((begin, _recorded()))
         if self.equal_from == EQUAL_FROM[0]:
-            self.seen.setdefault("initial", self.parameters())
+            self.begin()
+
+    def begin(self) -> None:
+        """Ranks are equal from now on, with these parameters, if they are looked at."""
+        if "initial" not in self.seen:
+            self.seen["initial"] = None if self.looks else self.parameters()
 
     def switch(self, mode: str) -> None:
         """Both the model and what wraps it, if that is a module, are trained or evaluated from now on."""
@@ -73,7 +79,7 @@ class Wrapped:
         loss: torch.Tensor = self.wrapped(inputs, order)
         if first and self.equal_from != EQUAL_FROM[0]:
             self.seen["built"].append((begin, _recorded()))
-            self.seen.setdefault("initial", self.parameters())
+            self.begin()
         return loss
 
     def freeze(self) -> None:

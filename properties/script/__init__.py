@@ -16,15 +16,17 @@ from properties.script.events import Writer
 from properties.script.head import head
 
 
-def write_script(implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str) -> Path:
-    """Writes the script into a folder and returns its path."""
+def write_script(
+    implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str, looks: int = 0
+) -> Path:
+    """Writes the script into a folder and returns its path. ``looks``: the event from which on it looks at values."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
-    path.write_text(script(implementation, scenario, headline, path.name), encoding="utf-8")
+    path.write_text(script(implementation, scenario, headline, path.name, looks), encoding="utf-8")
     return path
 
 
-def script(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> str:
+def script(implementation: Implementation, scenario: Scenario, headline: str, file: str, looks: int = 0) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none."""
     unused = implementation.claims.unused or "untouched"
     expected: Expectation | None
@@ -32,7 +34,7 @@ def script(implementation: Implementation, scenario: Scenario, headline: str, fi
         expected = interpret(scenario, implementation.claims.averaging, unused)
     except Inexact:
         expected = None
-    body = Writer(implementation, scenario, expected).lines()
+    body = Writer(implementation, scenario, expected, looks).lines()
     return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
 
 

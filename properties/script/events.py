@@ -43,8 +43,10 @@ _STEPS = (Step, SetHyperparameters, SaveAndLoad, Replace)
 class Writer:
     """Writes the lines of a script from the first construction of the model on."""
 
-    def __init__(self, implementation: Implementation, scenario: Scenario, expected: Expectation | None) -> None:
-        self.implementation, self.scenario, self.expected = implementation, scenario, expected
+    def __init__(
+        self, implementation: Implementation, scenario: Scenario, expected: Expectation | None, looks: int
+    ) -> None:
+        self.implementation, self.scenario, self.expected, self.looks = implementation, scenario, expected, looks
         self.frozen: set[int] = set()  # frozen since construction
         self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
         self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
@@ -66,7 +68,7 @@ class Writer:
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
-            after = seen(self.scenario, self.expected, number, self.state, self.values)
+            after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
             lines += self.equal() if number == 0 and not at_once else []
@@ -74,7 +76,9 @@ class Writer:
 
     def equal(self) -> list[str]:
         """All ranks have rank 0's values now, of which the caller's optimizer may make masters."""
-        lines = [] if self.expected is None else compare("the value", self.values, by_name(self.expected.initial))
+        lines = []
+        if self.expected is not None and not self.looks:
+            lines = compare("the value", self.values, by_name(self.expected.initial))
         return lines + (self.optimizer() if self.optimizes and not self.sharded else [])
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:

@@ -13,10 +13,15 @@ from properties.naming import parameter_name
 
 
 def seen(
-    scenario: Scenario, expected: Expectation | None, number: int, state: Callable[[int, str], str], parameters: str
+    scenario: Scenario,
+    expected: Expectation | None,
+    number: int,
+    state: Callable[[int, str], str],
+    parameters: str,
+    looks: bool = True,
 ) -> list[str]:
     """After the event of that number. In the script's words, ``state``: what the optimizer holds for a tensor, under a
-    name; ``parameters``: the values of all by name.
+    name; ``parameters``: the values of all by name. Unless it ``looks``, only what no collective puts together.
     """
     event = scenario.program[number]
     if expected is None:
@@ -24,15 +29,15 @@ def seen(
             ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", parameters)
         )
         looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad, EndJoin))
-        return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looked_at else []
+        return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looks and looked_at else []
     lines: list[str] = []
     if number in expected.norms:
         lines += compare("the norm", '{"all gradients": norm}', {"all gradients": expected.norms[number]})
-    if number in expected.gradients:
+    if looks and number in expected.gradients:
         lines += compare("the gradient", "gradients()", by_name(expected.gradients[number]))
-    if number in expected.parameters:
+    if looks and number in expected.parameters:
         lines += compare("the value", parameters, by_name(expected.parameters[number]))
-    lines += _states(expected.states.get(number, ()), state)
+    lines += _states(expected.states.get(number, ()), state) if looks else []
     if number in expected.loss_scales:
         scale = np.asarray(expected.loss_scales[number])
         lines += compare("the scale", '{"the loss": torch.tensor(scale)}', {"the loss": scale})

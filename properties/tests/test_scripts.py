@@ -46,10 +46,11 @@ HALF = Parameter((1,), "bfloat16")
 LINES = "properties.tests.scripts:run_script"
 
 
-def lines(world: World, name: str, scenario: Scenario) -> list[str]:
+def lines(world: World, name: str, scenario: Scenario, looks: int = 0) -> list[str]:
     """What the script for an implementation prints, on all ranks."""
     (implementation,) = look_up([name], world)
-    outcome = world.run(Job(LINES, script(implementation, scenario, "A headline.", "script.py"), scenario.world_size))
+    text = script(implementation, scenario, "A headline.", "script.py", looks)
+    outcome = world.run(Job(LINES, text, scenario.world_size))
     assert [report.error for report in outcome] == [None] * scenario.world_size
     return [line for report in outcome if report.result is not None for line in report.result["lines"]]
 
@@ -87,6 +88,16 @@ def test_scripts_of_sharded_faults_print_what_is_wrong(sim: World, fault: str) -
     (implementation,) = look_up([name], sim)
     (failure, *_) = search(law, Trial(implementation, sim), 100, seed_value=0).failures
     assert any("WRONG" in line for line in lines(sim, name, failure.broken.scenario))
+
+
+def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
+    """Of what a look mends."""
+    window = (Backward(((0,), (0,))), Finish(), Step())
+    scenario = Scenario(2, (Parameter((1,)),), window * 2, probe="quadratic")
+    fault = "impls.faults.unseen:GathersForThoseWhoAsk"
+    assert {line.rpartition(": ")[2] for line in lines(sim, fault, scenario)} == {"right"}
+    late = lines(sim, fault, scenario, looks=5)
+    assert [line for line in late if "WRONG" in line], late
 
 
 @pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])
