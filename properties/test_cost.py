@@ -19,6 +19,7 @@ from properties.verdict import Wasteful
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
 LOCAL = Scenario(2, (Parameter((1,)),), _WINDOW)
 ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
+WEIGHING = "properties.held_bytes:weigh_program"
 PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 bytes
 LEARNS = 2  # steps after which buckets are what they will be
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
@@ -164,3 +165,30 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
                 f"A bucket cap of {cap * 64} elements: in step {LEARNS + 1} rank {rank} sends a message of {longest}"
             )
             raise Wasteful(f"{words}, which is more than the cap and a parameter.", scenario, run.outcome)
+
+
+@law(
+    "P18",
+    lambda claims: windows(claims, most_local=1, steps=LEARNS + 4),
+    needs=lambda claims: claims.cost,
+    only_on=("sim",),  # a real backend's own threads hold tensors for some time after a wait
+)
+def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
+    """After six steps that are all alike a rank holds as many bytes as two steps before, or that many after five.
+
+    Why: what grows with every step ends the run in the end. Whoever takes turns with two buffers holds as much as two
+    steps before. A recipe: buckets, handles or losses in a list that is never emptied; a loss keeps its whole graph.
+    """
+    run = trial.run(scenario, function=WEIGHING)
+    ends = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]
+    for rank, seen in enumerate(run.observations):
+        held = [seen["bytes"][place] for place in ends]
+        if held[-1] > held[-3] and held[-2] > held[-4]:
+            words = f"What is held grows: after steps {LEARNS + 1} to {len(held)}, all alike, rank {rank} holds"
+            raise Wasteful(f"{words} {in_turn(held[LEARNS:])} bytes.", scenario, run.outcome)
+
+
+def in_turn(numbers: list[int]) -> str:
+    """1, 2 and 3."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}"
