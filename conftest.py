@@ -228,6 +228,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if lines := matrix(filed):
         terminalreporter.section("verdicts")
         lines += ["", totals(filed), *config.stash[_CAUSES]]
+        if config.getoption("--impl"):
+            bench = config.stash[_BENCH]
+            lines += filter(None, [profiles.told_if_few(bench.where.worlds[0], len(bench.names))])
         for line in lines:
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:

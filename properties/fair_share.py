@@ -18,8 +18,9 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad, but
     one that leaves zeros in the place of what has accumulated inside `no_sync`, which is whole.
 
-    Least: nothing twice, no padding. Most: each tensor is cut on its own and padded to equal shares; below stage 2,
-    where gradients are whole, their memory may stay when they are dropped; and there are step counts.
+    Least: nothing twice, no padding, and at stage 1 gradients are gone where they are not stepped, as at stage 2. Most:
+    each tensor is cut on its own and padded to equal shares; below stage 2, where gradients are whole, their memory may
+    stay when they are dropped; and there are step counts.
     """
     tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
     gradients: dict[int, bool] = dict.fromkeys(tensors, False)
@@ -54,9 +55,10 @@ def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, An
     padded = flat({"p": parameter.shape}, scenario.world_size // scenario.replicas)
     plain = replace(padded, padded=padded.counts, state=padded.counts)
     totals = []
-    for layout, there in ((plain, gradient), (padded, gradient or (stage < 2 and parameter.trainable))):
-        plan = Plan((layout,), stage, recipe, scenario.replicas)
-        moment = State(whole_gradients={0} if there and stage < 2 else set())
-        moment.own_gradients |= {0} if there and stage >= 2 else set()
+    most = (padded, stage, gradient or (stage < 2 and parameter.trainable))
+    for layout, at, there in ((plain, max(stage, 2), gradient), most):
+        plan = Plan((layout,), at, recipe, scenario.replicas)
+        moment = State(whole_gradients={0} if there and at < 2 else set())
+        moment.own_gradients |= {0} if there and at >= 2 else set()
         totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
     return totals[0], totals[1] + (STEP_COUNT * scenario.world_size if "step" in state else 0)

@@ -47,7 +47,6 @@ PAUSED = (
     "world what hangs hangs always; the search was begun anew"
 )
 NOTHING_DRAWN = "no such program can be drawn within these claims"
-SIM_CHOOSES = "only the simulated world lets one choose this; on a real backend it is chance."
 
 
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget | None = None) -> None:
@@ -222,7 +221,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return None
     failure, (failed, runs) = again, again.seen
     if law.only_on and failed == runs:
-        return replace(failure, elsewhere=SIM_CHOOSES)
+        return replace(failure, elsewhere=law.only_on[trial.world.name])
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)

@@ -1,7 +1,7 @@
 """A law: what it says, what it draws, how it is checked; made into a pytest test."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ class Law:
     """``check(trial, drawn)`` raises a LawBroken where the law does not hold.
 
     ``witnesses``: what must take place in some example, or the law has shown nothing; with an example of each.
-    ``only_on``: the worlds that let one choose what the law is about; empty where any world will do.
+    ``only_on``: the worlds that it can be told on, each with the reason; empty where any world will do.
     """
 
     number: str
@@ -25,7 +25,7 @@ class Law:
     check: Callable[[Trial, Any], None]
     needs: Callable[[Claims], bool]
     witnesses: Mapping[str, Any]
-    only_on: tuple[str, ...] = ()
+    only_on: Mapping[str, str] = field(default_factory=dict)
 
 
 def law(
@@ -33,7 +33,7 @@ def law(
     draws: Callable[[Claims], st.SearchStrategy[Any]],
     needs: Callable[[Claims], bool] = lambda claims: True,
     witnesses: Mapping[str, Any] | None = None,
-    only_on: tuple[str, ...] = (),
+    only_on: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. It runs for each implementation and world that `conftest` gives it.
 
@@ -41,7 +41,7 @@ def law(
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
-        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on)
+        made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on or {})
 
         def test(trial: Trial, record_property: Callable[[str, Any], None], budget: Any) -> None:
             from properties.hold import hold  # it builds on what is defined here

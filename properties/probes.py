@@ -90,14 +90,12 @@ class Unit(Home):
 class Probe(Home):
     """The model of a scenario, holding the given initial values, and the buffers of a rank.
 
-    ``increment``: what forward adds to its buffers. ``fails``: where the next forward or backward raises. ``frozen``:
-    the parameters that are not trained; the root's forward reads its own of them all the same.
+    What decides a micro-batch comes with the call, nothing in attributes: a wrapper may run a copy.
     """
 
     def __init__(self, scenario: Scenario, initial: Sequence[npt.NDArray[np.float64]], rank: int = 0) -> None:
         super().__init__()
         self.kind, self.buffer_count = scenario.probe, len(scenario.buffers)
-        self.increment, self.fails, self.frozen = 0, "", frozenset[int]()
         # The module that holds each parameter. In a tuple, as in a list, they are not registered once more.
         self.homes: tuple[Home, ...] = (self,) * len(scenario.parameters)
         if scenario.units:
@@ -139,24 +137,33 @@ class Probe(Home):
         """The same, each tensor once, whatever number of names it has."""
         return list(dict.fromkeys(self.in_order()))
 
-    def forward(self, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+    def forward(
+        self,
+        coefficients: Sequence[torch.Tensor],
+        order: Sequence[int],
+        frozen: Sequence[int] = (),
+        increment: int = 0,
+        fails: str = "",
+    ) -> torch.Tensor:
         """The loss of one micro-batch. Backward reaches the parameters in the given ``order``.
 
         Autograd runs backward through the products latest first, so they are created in reverse; the order in which
-        they are then added up changes nothing.
+        they are then added up changes nothing. ``frozen``: parameters that are not trained; the root's own are read
+        all the same. ``increment``: what is added to the buffers. ``fails``: where this forward, or its backward,
+        raises.
         """
-        if self.fails == "forward":
+        if fails == "forward":
             raise CallersError("in forward")
         for index in range(self.buffer_count if self.training else 0):
-            getattr(self, f"buffer{index}").add_(self.increment)
-        fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None
+            getattr(self, f"buffer{index}").add_(increment)
+        fails_at = order[min(1, len(order) - 1)] if fails == "backward" else None
         loss = torch.zeros((), device=place())
         for unit, run in itertools.groupby(reversed(order), self.readers.__getitem__):
             if not unit:
                 loss = loss + products(self.homes, self.kind, coefficients, run, fails_at)
             else:  # by name: a wrapper may have put a module of its own in the place of a unit
                 loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), fails_at)
-        for index in self.frozen:
+        for index in frozen:
             if self.homes[index] is self:
                 loss = loss + getattr(self, parameter_name(index)).sum()
         return loss

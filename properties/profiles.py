@@ -25,6 +25,7 @@ from properties.record import Record
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
 FULLY, SHARED = 3, {"dev": 30, "ci": 150}
+FEW = 20  # examples of a law that show little
 LONG = ("release", "nightly")
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
@@ -52,6 +53,17 @@ def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool
         if name.startswith(short) and implementations > FULLY:
             most = max(1, shared // implementations)
     return max(1, most // TIMES_AS_LONG) if real or (slow and not name.startswith(LONG)) else most
+
+
+def told_if_few(world: str, implementations: int, profile: str = "") -> str:
+    """That so many implementations share so few examples of each law that little has been tried; empty otherwise."""
+    most, alone = (examples(world != "sim", number, profile) for number in (implementations, 1))
+    if most >= FEW or most == alone:
+        return ""
+    words = (
+        f"Few examples: {implementations} implementations share them in this profile, {most} a law for each on {world}"
+    )
+    return f"{words}. {FULLY} at a time, or --hypothesis-profile release, have {alone} or more."
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:

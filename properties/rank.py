@@ -186,10 +186,9 @@ class Rank(Wrapped):
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
-            self.probe.increment = 0
             losses = [self.call(inputs, order) for inputs in first]
-            self.probe.increment = batch * self.scenario.world_size + self.rank + 1
-            self.scaled(sum(losses, self.call(last, order))).backward()
+            increment = batch * self.scenario.world_size + self.rank + 1
+            self.scaled(sum(losses, self.call(last, order, increment))).backward()
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
@@ -242,12 +241,12 @@ class Rank(Wrapped):
             order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
-            self.probe.fails = event.where
+            self.fails = event.where
             with contextlib.suppress(CallersError), adapter.synchronizing(self.wrapped, event.synchronize):
                 if event.where == "no_sync":
                     raise CallersError("in no_sync")
-                self.scaled(self.call(inputs, order)).backward()
-            self.probe.fails = ""
+                self.scaled(self.call(inputs, order, fails=event.where)).backward()
+            self.fails = ""
             self.seen["hooks"].pop()
             for buffer, values in zip(self.probe.buffers(), saved, strict=True):
                 buffer.copy_(values)

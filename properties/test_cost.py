@@ -8,7 +8,7 @@ from oracle.cost import moved
 from oracle.formats import FORMATS
 from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
-from properties.judge_cost import silent_inside_no_sync
+from properties.judge_cost import WEIGHED, WEIGHING, silent_inside_no_sync
 from properties.law import law
 from properties.test_accumulation import without_local
 from properties.traffic import cost_of, elements, passed, reductions
@@ -19,7 +19,6 @@ from properties.verdict import Wasteful
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
 LOCAL = Scenario(2, (Parameter((1,)),), _WINDOW)
 ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
-WEIGHING = "properties.held_bytes:weigh_program"
 PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 bytes
 LEARNS = 2  # steps after which buckets are what they will be
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
@@ -171,7 +170,7 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     "P18",
     lambda claims: windows(claims, most_local=1, steps=LEARNS + 4),
     needs=lambda claims: claims.cost,
-    only_on=("sim",),  # a real backend's own threads hold tensors for some time after a wait
+    only_on=WEIGHED,
 )
 def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
     """After six steps that are all alike a rank holds as many bytes as two steps before, or that many after five.

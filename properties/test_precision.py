@@ -25,9 +25,10 @@ from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
-from properties.wire import as_claimed, due, on_the_wire, wide_enough
+from properties.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
+SENDS = Scenario(2, (Parameter((1,)),), _WINDOW)
 IN_SIXTEEN = Scenario(2, (Parameter((1,), "bfloat16"),), _WINDOW)
 SUM_OVERFLOWS = Scenario(2, (Parameter((1,), "float16"),), _WINDOW, loss_scale=LossScale(2.0**14))
 SKIPPED = Scenario(
@@ -151,14 +152,21 @@ def _those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStra
     return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
 
 
-@law("P13", exact_scenarios, needs=lambda claims: claims.most_ranks > 1)
+@law(
+    "P13",
+    exact_scenarios,
+    needs=lambda claims: claims.most_ranks > 1,
+    witnesses={"gradients were sent before they were looked at": SENDS},
+)
 def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenario: Scenario) -> None:
     """No gradient is reduced in a dtype that cannot hold all values of its own.
 
     Why: each hop rounds to the dtype on the wire, and the error grows with the number of ranks. Small test data hides
     it, for it fits into 8 bits. Broken where a dtype is decided too early: pytorch/pytorch#186998.
     """
-    wide_enough(trial.run(scenario), "Gradients travel in too narrow a dtype.")
+    run = trial.run(scenario)
+    trial.witnessed["gradients were sent before they were looked at"] += in_training(run)
+    wide_enough(run, "Gradients travel in too narrow a dtype.")
 
 
 def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -182,7 +190,7 @@ def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenar
     pytorch/pytorch#186998.
     """
     run, wire = trial.run(scenario), trial.claims.wire or ""
-    trial.witnessed["a gradient traveled in another dtype than its own"] += scenario.world_size > 1 and any(
+    trial.witnessed["a gradient traveled in another dtype than its own"] += in_training(run) and any(
         count and on_the_wire(dtype, wire) != dtype for dtype, count in due(scenario).items()
     )
     as_claimed(run, wire, "Gradients are not reduced in the dtype that is claimed.")

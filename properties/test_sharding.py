@@ -13,6 +13,7 @@ from properties.claims import Claims
 from properties.fair_share import fair_shares
 from properties.gathered import ledgers, moments
 from properties.implementations import Implementation
+from properties.judge_cost import WEIGHED, WEIGHING
 from properties.law import law
 from properties.part import Part
 from properties.slices import held_between
@@ -20,7 +21,6 @@ from properties.strategies import exact_scenarios
 from properties.trial import Trial
 
 UNSHARDED = "impls.static_buckets:StaticBuckets"
-WEIGHING = "properties.held_bytes:weigh_program"
 # One rank more than there are elements: it owns nothing.
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
@@ -134,7 +134,7 @@ def in_one_go(scenario: Scenario) -> bool:
     between_constructions,
     needs=lambda claims: is_sharded(claims) and claims.lean,
     witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
-    only_on=("sim",),  # a real backend's own threads hold tensors for some time after a wait
+    only_on=WEIGHED,
 )
 def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     """Between events all ranks together hold one copy of what the stage shards, and no more than padding beside it.
@@ -163,7 +163,7 @@ def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
     with_and_without_state,
     needs=lambda claims: claims.slices is not None,
     witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
-    only_on=("sim",),
+    only_on=WEIGHED,
 )
 def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario) -> None:
     """After every event each rank holds what `oracle.zero` counts for it, of the slices that are claimed, and no more.
@@ -199,7 +199,7 @@ def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
     in_turn,
     needs=lambda claims: claims.slices is not None and (claims.stage or 0) >= 2,
     witnesses={"something was whole for a time": TWO_UNITS},
-    only_on=("sim",),
+    only_on=WEIGHED,
 )
 def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
     """While forward and backward run, a rank holds whole parameters of one unit, and whole gradients not yet reduced.

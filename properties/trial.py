@@ -51,7 +51,7 @@ class Run:
     """A program that every rank ran to its end: the observations, and the collectives, by rank.
 
     ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None: which
-    those are is not known, as of a real model.
+    those are is not known, as of a real model. ``looks``: by rank, those that only served to look at what is held.
     ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
     where they were chosen, and what else the ranks were told.
     """
@@ -61,6 +61,7 @@ class Run:
     trained: Sequence[tuple[Collective, ...]] | None
     stage: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
+    looks: Sequence[tuple[Collective, ...]] = ()
 
     @property
     def start(self) -> str:
@@ -177,12 +178,13 @@ class Trial:
         self.ended(outcome)
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
         trained = [without(report, "looks", "built").collectives for report in outcome]
+        looks = [tuple(looked_at(report)) for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed["hooks fired in different orders on different ranks"] += any(
             hooks != fired[0] for hooks in fired
         )
-        return Run(scenario, outcome, trained, self.claims.stage, choices)
+        return Run(scenario, outcome, trained, self.claims.stage, choices, looks)
 
 
 def job(
@@ -199,6 +201,12 @@ def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
     """Of each collective that serves neither construction nor the suite, whether it is more than one of buffers."""
     for call in without(report, "looks", "built").collectives:
         yield call.operation != "broadcast" or not scenario.buffers
+
+
+def looked_at(report: RankReport) -> Iterator[Collective]:
+    """The collectives that only served the suite, to look at what is held."""
+    for begin, end in report.result["looks"] if report.result is not None else ():
+        yield from report.collectives[begin:end]
 
 
 def without(report: RankReport, *kinds: str) -> RankReport:

@@ -31,13 +31,20 @@ def due(scenario: Scenario) -> dict[str, int]:
     return counts
 
 
+def in_training(run: Run) -> bool:
+    """Whether it is in training that every rank sends gradients, and not only when somebody looks at them."""
+    sent = all(any(call.count for call in calls) for calls in run.since_construction)
+    return run.scenario.world_size > 1 and sent and not any(reductions(calls) for calls in run.looks)
+
+
 def wide_enough(run: Run, headline: str) -> None:
     """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
 
-    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients.
+    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients. Of what
+    reduces nothing before it is looked at, nothing is said.
     """
     scenario = run.scenario
-    if scenario.world_size == 1:
+    if not in_training(run):
         return
     counts = due(scenario)
     for rank, calls in enumerate(map(_with_gradients, run.since_construction)):
@@ -45,8 +52,12 @@ def wide_enough(run: Run, headline: str) -> None:
             least = sum(count for dtype, count in counts.items() if dtype in wider)
             sent = sum(room(each, wider) for each in calls)
             if sent < least:
-                words = f"At least {least} elements must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
+                words = f"At least {_number(least)} must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+
+
+def _number(elements: int) -> str:
+    return f"{elements} element{'s' * (elements > 1)}"
 
 
 def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
@@ -84,10 +95,11 @@ def as_claimed(run: Run, wire: str, headline: str) -> None:
     """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
 
     Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
-    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts.
+    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. Of what reduces
+    nothing before it is looked at, nothing is said.
     """
     scenario = run.scenario
-    if scenario.world_size == 1:
+    if not in_training(run):
         return
     counts, least = due(scenario), dict.fromkeys(HOLDS, 0)
     for dtype, count in counts.items():
@@ -99,5 +111,5 @@ def as_claimed(run: Run, wire: str, headline: str) -> None:
             told = _by_dtype(_with_gradients(calls))
         for name, count in least.items():
             if (sent := told[name]) < count:
-                words = f"At least {count} elements must be reduced in {name}; on rank {rank} {sent} are."
+                words = f"At least {_number(count)} must be reduced in {name}; on rank {rank} {sent} are."
                 raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)

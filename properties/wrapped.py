@@ -21,11 +21,13 @@ class Wrapped:
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
     parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
-    claimed of when ranks are equal. ``looks``: see `properties.part.Part`.
+    claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``fails``: where the micro-batch that runs
+    now is to raise.
     """
 
     equal_from = EQUAL_FROM[0]
     looks = 0
+    fails = ""
 
     def __init__(
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
@@ -72,11 +74,14 @@ class Wrapped:
             if isinstance(module, nn.Module):
                 module.train(mode == "train")
 
-    def call(self, inputs: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+    def call(
+        self, inputs: Sequence[torch.Tensor], order: Sequence[int], increment: int = 0, fails: str = ""
+    ) -> torch.Tensor:
         """A forward. The first after construction may have to do what other constructors do."""
         first, self.called = not self.called, True
         begin = _recorded()
-        loss: torch.Tensor = self.wrapped(inputs, order)
+        frozen = tuple(i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen)
+        loss: torch.Tensor = self.wrapped(inputs, order, frozen, increment, fails)
         if first and self.equal_from != EQUAL_FROM[0]:
             self.seen["built"].append((begin, _recorded()))
             self.begin()
@@ -84,8 +89,6 @@ class Wrapped:
 
     def freeze(self) -> None:
         """Says which parameters are trained, and watches the hooks of those that are."""
-        scenario = self.scenario
-        self.probe.frozen = frozenset(i for i in range(len(scenario.parameters)) if scenario.tensor(i) in self.frozen)
         for index, parameter in enumerate(self.probe.in_order()):
             if self.scenario.parameters[index].tied is None:
                 parameter.requires_grad_(index not in self.frozen)
@@ -96,7 +99,7 @@ class Wrapped:
     def fired(self, index: int) -> None:
         """The hook of a parameter, registered before any of the implementation's."""
         self.seen["hooks"][-1].append(index)
-        if self.probe.fails == "hook":
+        if self.fails == "hook":
             raise CallersError("in a hook")
 
     def parameters(self) -> list[Any]:

@@ -139,7 +139,9 @@ class GathersToTrain(Zero1):
     def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
         """Only what is this rank's own."""
         for member, piece in stepped.items():
-            self.values(member).copy_(piece)
+            whole = member.data.contiguous()
+            self.flat_of[member].piece(member, whole).copy_(piece)
+            member.data.copy_(whole)
         self._stale = True
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

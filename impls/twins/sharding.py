@@ -50,6 +50,13 @@ class InterleavedZero3(Zero3):
     odd = "elements are dealt out one by one instead of in slices"
 
 
+class FreesWholeGradients(Zero2):
+    """Claims stage 1, and keeps no more of gradients than it steps."""
+
+    claims = {**Zero2.claims, "stage": 1, "slices": None, "moves": None}
+    odd = "holds less than its stage has to: whole gradients are gone once they are reduced"
+
+
 class AllReduced(Reduction):
     """The whole sum, of which this rank takes its slice."""
 

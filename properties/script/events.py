@@ -32,7 +32,7 @@ from properties import adapter
 from properties.claims import EQUAL_FROM
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
-from properties.script.head import backwards, initial_values, is_sharded, place
+from properties.script.head import backwards, beside, initial_values, is_sharded, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
 # Whoever has a mode, the model or what wraps it.
@@ -47,7 +47,7 @@ class Writer:
         self, implementation: Implementation, scenario: Scenario, expected: Expectation | None, looks: int
     ) -> None:
         self.implementation, self.scenario, self.expected, self.looks = implementation, scenario, expected, looks
-        self.frozen: set[int] = set()  # frozen since construction
+        self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
         self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
         self.raises = any(isinstance(event, Raise) for event in scenario.program)
@@ -93,7 +93,9 @@ class Writer:
         cap, takes = self.implementation.cap, self.implementation.takes
         given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, self.scenario).items())
         lines = ["model = Model(initial[rank])"]
-        lines += [f"{place(self.scenario, index)}.requires_grad_(False)" for index in sorted(self.frozen)]
+        for index in self.tensors:
+            if (index in self.frozen) == self.scenario.parameters[index].trainable:
+                lines += [f"{place(self.scenario, index)}.requires_grad_({index not in self.frozen})"]
         if self.raises:
             lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
             lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
@@ -190,9 +192,8 @@ class Writer:
             case SaveAndLoad():
                 return self.save(event)
             case Evaluate():
-                lines = ["model.increment = 0"] if self.scenario.buffers else []
-                lines += ["read.clear()", *SWITCH, "        module.eval()", "with torch.no_grad():"]
-                lines += ["    wrapped(dict.fromkeys(tensors(), 0.0), list(tensors()))"]
+                lines = ["read.clear()", *SWITCH, "        module.eval()", "with torch.no_grad():"]
+                lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
                 lines += [*SWITCH, "        module.train()"] if self.scenario.mode == "train" else []
                 return [*lines, *self.read(number)]
             case Join():
@@ -215,14 +216,12 @@ class Writer:
                 f"if rank in {event.overflow}:",
                 "    coefficients[rank] = dict.fromkeys(coefficients[rank], inf)",
             ]
-        run, loss = [], "wrapped(coefficients[rank], orders[rank])"
+        adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
+        run, loss = [], self.call("coefficients[rank]", "orders[rank]", **adds)
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
-            run += ["model.increment = 0"] if scenario.buffers else []
-            run += ["losses = [wrapped(each[rank], orders[rank]) for each in earlier]"]
+            run += [f"losses = [{self.call('each[rank]', 'orders[rank]')} for each in earlier]"]
             loss = f"sum(losses, {loss})"
-        if scenario.buffers and scenario.mode == "train":
-            run += [f"model.increment = {batch * scenario.world_size} + rank + 1"]
         run += [f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"]
         if event.synchronize:
             return [*lines, *run]
@@ -232,6 +231,13 @@ class Writer:
             return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
+
+    def call(self, coefficients: str, order: str, **given: str) -> str:
+        """A forward. ``given``: of what `properties.script.head.beside` names."""
+        frozen = [i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen]
+        given["frozen"] = repr([parameter_name(i) for i in frozen if self.scenario.unit(i) is None])
+        rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
+        return f"wrapped({', '.join([coefficients, order, *rest])})"
 
     def read(self, number: int) -> list[str]:
         """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the
@@ -317,15 +323,15 @@ class Writer:
     def fail(self, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
         body = ["saved = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
-        body += [f'model.fails = "{event.where}"', "try:"]
+        body += [f'fails = "{event.where}"', "try:"]
         if event.where == "no_sync":
             body += ["    with wrapped.no_sync():", "        raise CallersError"]
         else:
             body += ["    trained = [name for name, p in tensors().items() if p.requires_grad]"]
             scale = " * scale" if self.scaled else ""
-            run = f"(wrapped(dict.fromkeys(tensors(), nan), trained){scale}).backward()"
+            run = f"({self.call('dict.fromkeys(tensors(), nan)', 'trained', fails='fails')}{scale}).backward()"
             body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]
-        body += ["except CallersError:", "    pass", 'model.fails = ""']
+        body += ["except CallersError:", "    pass", 'fails = ""']
         if self.scenario.buffers:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[name])"]
         if event.rank is not None:

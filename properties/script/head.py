@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.events import Backward, Evaluate, Raise
+from oracle.events import Backward, Evaluate, Freeze, Raise
 from oracle.fingerprint import initial_parameters
 from oracle.program import Scenario
 from oracle.state import initial_buffers
@@ -56,8 +56,11 @@ class Fails(torch.autograd.Function):
         raise CallersError
 
 
+fails = ""  # where the micro-batch that runs now is to raise
+
+
 def in_a_hook(p):
-    if model.fails == "hook":
+    if fails == "hook":
         raise CallersError
 '''
 
@@ -145,10 +148,8 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     lines += ["", "", "class Model(nn.Module):"]
     lines += [f'    """loss = the sum of {formula} over the parameters p, so the gradient of p is {gradient}."""', ""]
     lines += ["    def __init__(self, values):", "        super().__init__()"]
-    lines += ['        self.fails = ""'] if raises else []
     lines += [f"        self.unit{number} = Unit()" for number in range(len(scenario.units))]
     lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
-    lines += ["        self.increment = 0"] if scenario.buffers else []
     for number in range(len(scenario.buffers)):
         lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
     for index in scenario.outside:
@@ -173,17 +174,16 @@ def _parameter(scenario: Scenario, index: int) -> list[str]:
 
 
 def _forward(scenario: Scenario, raises: bool) -> list[str]:
-    lines = ["    def forward(self, coefficients, order):"]
+    takes = "".join(f", {name}={default}" for name, default in beside(scenario).items())
+    lines = [f"    def forward(self, coefficients, order{takes}):"]
     if raises:
-        lines += ['        if self.fails == "forward":', "            raise CallersError"]
-    lines += [f"        self.buffer{number} += self.increment" for number in range(len(scenario.buffers))]
+        lines += ['        if fails == "forward":', "            raise CallersError"]
+    lines += [f"        self.buffer{number} += increment" for number in range(len(scenario.buffers))]
     failing = ", fails_at" if raises else ""
     if raises:
-        lines += ['        fails_at = order[min(1, len(order) - 1)] if self.fails == "backward" else None']
+        lines += ['        fails_at = order[min(1, len(order) - 1)] if fails == "backward" else None']
     lines += ["        # Backward goes through the products latest first, so they are made in reverse."]
-    frozen = (index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable)
-    names = [parameter_name(index) for index in frozen if scenario.unit(index) is None]
-    read = "".join(f" + self.{name}.sum()" for name in names)  # as the probe does
+    read = " + sum(getattr(self, name).sum() for name in frozen)" if "frozen" in beside(scenario) else ""
     if not scenario.units:
         return [*lines, f"        return products(self, coefficients, order[::-1]{failing}){read}"]
     units = {
@@ -201,6 +201,14 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
         f"                loss = loss + getattr(self, unit)(coefficients, list(run){failing})",
         f"        return loss{read}",
     ]
+
+
+def beside(scenario: Scenario) -> dict[str, str]:
+    """What the model's forward takes besides coefficients and an order, as the probe does; with the defaults."""
+    happens = {type(event) for event in scenario.program}
+    freezes = Freeze in happens or not all(parameter.trainable for parameter in scenario.parameters)
+    all_there_are = {"frozen": ("()", freezes), "increment": ("0", scenario.buffers), "fails": ('""', Raise in happens)}
+    return {name: default for name, (default, needed) in all_there_are.items() if needed}
 
 
 def _imports(place: str, attribute: str) -> list[str]:

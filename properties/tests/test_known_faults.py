@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas
+from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas, test_sharding
 from properties.implementations import CORRECT, WRONG, look_up
 from properties.law import Law
 from properties.search import search
@@ -18,6 +18,7 @@ from worlds.contract import World
 SEEDS = range(20 if settings.get_current_profile_name().startswith("nightly") else 5)
 ONE = Parameter((1,))
 MEAN: Law = test_mean.test_gradients_equal_the_mean_over_ranks.law  # type: ignore[attr-defined]
+STEPS: Law = test_sharding.test_steps_of_shards_are_steps_of_the_whole.law  # type: ignore[attr-defined]
 REPLICAS: Law = test_replicas.test_replicas_are_bitwise_equal_after_construction_and_after_every_step.law  # type: ignore[attr-defined]
 COLLECTIVES: Law = test_collectives.test_every_rank_issues_the_same_collectives.law  # type: ignore[attr-defined]
 CAP: Law = test_invariance.test_the_result_does_not_depend_on_the_bucket_cap.law  # type: ignore[attr-defined]
@@ -54,6 +55,13 @@ def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: Wor
     assert found.refusals == []
     assert found.examples >= 40
     assert under_test.witnessed["ran to its end"] >= 40
+
+
+@pytest.mark.parametrize("law", [MEAN, STEPS], ids=lambda law: law.name)
+def test_what_gathers_late_steps_right_in_every_layout(sim: World, law: Law) -> None:
+    """Only evaluations read what is stale."""
+    found = search(law, trial("impls.faults.evaluating:GathersToTrain", sim), 40, seed_value=0)
+    assert found.failures == []
 
 
 @pytest.mark.parametrize("law", [MEAN, REPLICAS], ids=lambda law: law.name)

@@ -61,6 +61,7 @@ def lines(world: World, name: str, scenario: Scenario, looks: int = 0) -> list[s
         *("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"),
         *("properties.tests.user_code:makes_main_gradients", "properties.tests.user_code:makes_shards"),
         *("impls.twins.starts:StartsAtTheFirstForward", "impls.frameworks.replicate:Replicate"),
+        "impls.twins.copied:RunsACopy",
         *("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3", "impls.frameworks.fsdp2:FSDP2"),
         *("impls.frameworks.fsdp1:FSDP1", "impls.frameworks.zero_redundancy:ZeroRedundancy"),
     ],

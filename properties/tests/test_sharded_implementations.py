@@ -1,14 +1,23 @@
 """ZeRO's stages do what the interpreter says, in programs of every event."""
 
+import contextlib
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
 from oracle.program import Raise, Scenario
+from properties.fair_share import fair_shares
+from properties.implementations import look_up
+from properties.judge_cost import WEIGHING, bytes_held
 from properties.strategies.scenarios import adds_up_rounded_means
+from properties.test_sharding import OWNS_NOTHING
 from properties.tests.drawn_programs import programs
 from properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
+from properties.trial import Trial
+from properties.verdict import LawBroken, SilentlyWrong, Wasteful
 from worlds.contract import World
 
 ZERO = ("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3")
@@ -33,3 +42,26 @@ def test_a_stage_does_what_the_interpreter_says(sim: World, implementation: str,
     assume(not adds_up_rounded_means(scenario, expected))
     for rank, seen in enumerate(run_on(sim, scenario, implementation)):
         assert disagreements(seen, expected, rank) == []
+
+
+@pytest.mark.parametrize(
+    ("implementation", "stage", "verdict"),
+    [
+        (ZERO[0], 1, None),
+        (ZERO[1], 1, None),
+        (ZERO[0], 2, Wasteful),
+        (ZERO[1], 3, Wasteful),
+        (ZERO[2], 1, SilentlyWrong),
+    ],
+)
+def test_only_to_hold_more_is_wasteful(
+    sim: World, implementation: str, stage: int, verdict: type[LawBroken] | None
+) -> None:
+    """Stage 1 may hold as little as stage 2 does; less is no waste, but something is not there."""
+    (under_test,) = look_up([implementation], sim)
+    trial = Trial(under_test, sim)
+    run, expected = trial.run(OWNS_NOTHING, function=WEIGHING), trial.expected(OWNS_NOTHING)
+    shares = fair_shares(OWNS_NOTHING, expected, stage)
+    raised: Any = contextlib.nullcontext() if verdict is None else pytest.raises(verdict)
+    with raised:
+        bytes_held(run, shares, "A headline.")

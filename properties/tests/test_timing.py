@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.reduction_order import check_order
-from properties import test_asynchrony
+from properties import test_asynchrony, test_sharding
+from properties.hold import confirm
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.matrix import PROPERTY, matrix, verdicts
@@ -17,7 +18,7 @@ from properties.report import report
 from properties.search import Failure
 from properties.timing import DRAWN_ORDERS, WAIT, order_by_numbers, order_of, tree_by_numbers
 from properties.trial import Trial
-from properties.verdict import SilentlyWrong
+from properties.verdict import SilentlyWrong, Wasteful
 from worlds.contract import World
 
 TIMING = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
@@ -46,6 +47,20 @@ def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
     assert line.split("  ")[-1].strip() == "holds on sim; cannot be told on gloo"
     (_, _, line) = matrix(verdicts(reports({"sim": "holds"}), [("mine", "P8", "another", "")]))
     assert line.endswith("not claimed")
+
+
+def test_a_report_on_bytes_says_why_only_sim_counts_them_and_that_the_script_does_not(sim: World) -> None:
+    """That is no matter of chance."""
+    law = law_of(test_sharding.test_what_is_sharded_is_held_once)
+    (implementation,) = look_up(["impls.faults.sharding:ShardsNothing"], sim)
+    trial = Trial(implementation, sim)
+    with pytest.raises(Wasteful) as broken:
+        law.check(trial, test_sharding.OWNS_NOTHING)
+    failure = confirm(law, trial, Failure(test_sharding.OWNS_NOTHING, broken.value))
+    assert failure is not None
+    told = " ".join(report(law, trial, failure).split())
+    assert "own threads hold tensors for some time after a wait. The script runs this program, and counts none" in told
+    assert "chance" not in told
 
 
 @pytest.mark.parametrize("fault", ["DropsHandles", "ClearsInFlight"])

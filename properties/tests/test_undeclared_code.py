@@ -1,5 +1,7 @@
 """Code that declares nothing is held to what its shape says, however odd: no false alarm, and a hint where due."""
 
+from dataclasses import replace
+
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
@@ -16,6 +18,8 @@ from worlds.contract import World
 
 LAWS = every_law()
 (MEAN,) = (name for name in LAWS if name.endswith("gradients_equal_the_mean_over_ranks"))
+WIRE = "test_gradients_travel_in_their_own_dtype_or_a_wider_one"
+CLAIMED_WIRE = "test_gradients_are_reduced_in_the_dtype_that_is_claimed"
 DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
@@ -74,6 +78,18 @@ def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str)
     under_test = Trial(described(name, adapter.describe(name)), sim)
     assert search(LAWS[law], under_test, 15, seed_value=0).failures == []
     assert under_test.witnessed["ran to its end"]
+
+
+@pytest.mark.parametrize("wire", [None, "float32"])
+def test_what_reduces_only_when_it_is_looked_at_sends_nothing_too_narrow(sim: World, wire: str | None) -> None:
+    """Nothing is known of what it would send by itself, so the laws on that show nothing, and fail nothing."""
+    name = "properties.tests.user_code:AveragesWhenLookedAt"
+    implementation = described(name, adapter.describe(name))
+    under_test = Trial(replace(implementation, claims=replace(implementation.claims, wire=wire)), sim)
+    law = LAWS[CLAIMED_WIRE if wire else WIRE]
+    for each in (LAWS[MEAN], law):
+        assert search(each, under_test, 20, seed_value=0).failures == []
+    assert unwitnessed(law, under_test) == [*law.witnesses]
 
 
 def test_an_optimizer_whose_state_cannot_be_seen_is_refused_by_what_is_missing(sim: World) -> None:

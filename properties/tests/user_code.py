@@ -87,6 +87,21 @@ class ReducesEachGradient(nn.Module):
                 parameter.grad /= torch.distributed.get_world_size()
 
 
+class AveragesWhenLookedAt(ReducesEachGradient):
+    """Nothing is sent before somebody asks for the means."""
+
+    due = False
+
+    def finish_gradient_synchronization(self) -> None:
+        self.due = True
+
+    def full_gradients(self) -> dict[str, torch.Tensor | None]:
+        if self.due:
+            super().finish_gradient_synchronization()
+        self.due = False
+        return {name: parameter.grad for name, parameter in self.module.named_parameters()}
+
+
 class ClaimsTheImpossible:
     """Claims something that there is no word for."""
 

@@ -1,0 +1,28 @@
+"""Whoever holds many implementations against the laws at once is told how little is tried of each."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from properties import profiles
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("implementations", "told"), [(1, False), (3, False), (4, True), (7, True)])
+def test_a_few_shared_examples_are_told(implementations: int, told: bool) -> None:
+    words = profiles.told_if_few("sim", implementations, "dev")
+    assert bool(words) == told
+    assert not told or f"{30 // implementations} a law for each on sim" in words
+
+
+def test_the_summary_tells_it() -> None:
+    places = ("impls.naive", f"{ROOT}/impls/naive.py")
+    names = [f"{place}:{name}" for place in places for name in ("NaiveDataParallel", "NaiveAccumulation")]
+    run = [sys.executable, "-m", "pytest", "properties/test_mean.py", "-q", "-k", "equal_the_mean", "--world", "sim"]
+    asked = [*run, "--hypothesis-profile", "dev", "-p", "no:cacheprovider", *(f"--impl={name}" for name in names)]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Few examples: 4 implementations share them in this profile, 7 a law for each on sim" in done.stdout
