@@ -52,9 +52,10 @@ class Expectation:
     None: there is no gradient.
 
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
-    ``parameters`` after each Step, SaveAndLoad and EndJoin; after each Step also ``states``, the optimizer's, a mapping
-    per parameter with torch's names (none: never stepped) and "master" for one that has a master, and ``loss_scales``.
-    ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
+    neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad and EndJoin; after each Step also
+    ``states``, the optimizer's, a mapping per parameter with torch's names (none: never stepped) and "master" for one
+    that has a master, and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
+    construction.
     """
 
     initial: Values
@@ -95,6 +96,9 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
     state = start(scenario)
     expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
+        uses_gradients = isinstance(event, Backward | Unscale | Clip) or (isinstance(event, Step) and not state.skip)
+        if state.spoiled and uses_gradients:
+            raise Inexact(f"{event!r} uses gradients that were clipped after an overflow: drop them first")
         match event:
             case Backward():
                 _backward(state, event)
@@ -104,6 +108,8 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
                 _finish(state, averaging, unused)
             case Unscale():
                 loss_scaling.unscale(state)
+            case Clip() if state.infinite.any():
+                _clip_infinite(state)
             case Clip():
                 expectation.norms[place] = _clip(state, event)
             case Step():
@@ -128,7 +134,7 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
             case Raise():
                 if event.drops_gradients:
                     drop_gradients(state)
-        if isinstance(event, (Finish, Unscale, Clip)):
+        if isinstance(event, (Finish, Unscale, Clip)) and not state.spoiled:
             expectation.gradients[place] = told(state, state.gradients, gradients=True)
         elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
             expectation.parameters[place] = told(state, state.weights)
@@ -240,8 +246,6 @@ def _finish(state: State, averaging: str, unused: str) -> None:
 
 def _clip(state: State, event: Clip) -> Told:
     """Clips, and returns the norm."""
-    if state.infinite.any():
-        raise Inexact("infinite gradients have no norm: let Unscale find them, and clip without an overflow")
     tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
     values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
@@ -256,6 +260,13 @@ def _clip(state: State, event: Clip) -> Told:
         else:
             state.gradients.put(tensor, np.tile(value, (ranks, 1)))
     return _told_norm(norm, form)
+
+
+def _clip_infinite(state: State) -> None:
+    """Norm and gradients are open: torch makes NaN of what is infinite and zero of the rest, others leave all alone."""
+    if not state.skip:
+        raise Inexact("gradients that have overflowed are clipped before Unscale has found them")
+    state.spoiled = True
 
 
 def _told_norm(norm: Enclosure, form: str) -> Told:

@@ -35,7 +35,9 @@ The events:
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.
     Clip       g <- g * min(1, max_norm / (norm + 1e-6)), norm the p-norm of all gradients together; p is 1, 2, 3 or
                inf. Each parameter's norm is taken in its dtype, then the norm of the norms in the widest, or all in a
-               wider one; or each rank takes that of a part of its own first.
+               wider one; or each rank takes that of a part of its own first. Where Unscale has found a gradient that
+               is not finite, norm and gradients are left open (0 * inf is NaN): the Step is skipped as ever, and
+               before anything else reads gradients or adds to them they are dropped or set to zero.
     Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
                parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
                p <- p - learning_rate * gradient. Gradients stay, but with Nesterov's momentum, where torch's foreach
@@ -227,6 +229,20 @@ class Scenario(Short):
             if isinstance(event, Backward):
                 return event.gone
         return ()
+
+    def overflowed(self, place: int) -> tuple[int, ...]:
+        """The ranks on which gradients have overflowed that are still there when the event of that place comes."""
+        ranks: set[int] = set()
+        batch = 0
+        for event in self.program[:place]:
+            match event:
+                case Backward():
+                    used = {rank: self.order(batch, rank) for rank in event.overflow}
+                    ranks |= {rank for rank in used if any(self.parameters[each].count for each in used[rank])}
+                    batch += 1
+                case ZeroGrad() | SaveAndLoad() | EndJoin() | Raise(drops_gradients=True):
+                    ranks.clear()
+        return tuple(sorted(ranks))
 
     def tensor(self, parameter: int) -> int:
         """The parameter that a parameter is a name of: itself, unless it is tied."""

@@ -70,7 +70,8 @@ class State:
     """Everything that the ranks hold. Gradients and buffers may differ between ranks, the rest cannot.
 
     ``has``: which parameters have a gradient, since none is not zero; ``infinite``: where it overflowed; both of shape
-    (ranks, parameters). ``groups`` and ``forms`` are by parameter, ``settings`` by group.
+    (ranks, parameters). ``spoiled``: whether gradients were clipped after an overflow, so that none is known.
+    ``groups`` and ``forms`` are by parameter, ``settings`` by group.
     """
 
     scenario: Scenario
@@ -90,6 +91,7 @@ class State:
     steps_since_overflow: int = 0
     unscaled: bool = False
     skip: bool = False
+    spoiled: bool = False
     batch: int = 0
     broadcast_due: bool = True
     divide_by: str = DIVISORS[0]
@@ -167,6 +169,7 @@ def drop_gradients(state: State, to_none: bool = True) -> None:
     state.gradients.exact[:] = 0
     state.gradients.enclosed.clear()
     state.infinite[:] = False
+    state.spoiled = False
     state.has &= not to_none
 
 

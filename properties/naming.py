@@ -3,6 +3,7 @@
 import numpy as np
 
 from oracle import hyperparameters
+from oracle.interpreter import Expectation
 from oracle.program import (
     MODES,
     SIGNS,
@@ -91,8 +92,8 @@ def _settings(values: Hyperparameters) -> list[str]:
     return [", ".join(given)] if given else []
 
 
-def event_words(scenario: Scenario, place: int) -> list[str]:
-    """An event in words, a line for each rank where ranks differ."""
+def event_words(scenario: Scenario, place: int, expected: Expectation | None = None) -> list[str]:
+    """An event in words, a line for each rank where ranks differ. ``expected``: what must come of it, where known."""
     event: Event = scenario.program[place]
     match event:
         case Backward():
@@ -116,12 +117,10 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
         case Unscale():
             return ["unscale: gradients are divided by the loss scale"]
         case Clip():
-            return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}"]
+            after = "; what becomes of them after an overflow is open" if scenario.overflowed(place) else ""
+            return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}{after}"]
         case Step():
-            settings = zip(hyperparameters.at(scenario, place), scenario.all_groups, strict=True)
-            rates = [f"{options.lr:g}" for options, group in settings if group.parameters]
-            told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
-            return [f"step: {scenario.optimizer} with {told}"]
+            return [f"step: {_step_words(scenario, place, expected)}"]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
         case SetHyperparameters():
@@ -146,3 +145,28 @@ def event_words(scenario: Scenario, place: int) -> list[str]:
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = "" if event.synchronize else ", inside no_sync"
             return [f"an error of the caller's, raised and caught on {who} in {where}{inside}"]
+
+
+def _step_words(scenario: Scenario, place: int, expected: Expectation | None) -> str:
+    """The optimizer and its learning rates; or that it is skipped; and what becomes of the loss scale, if anything."""
+    settings = zip(hyperparameters.at(scenario, place), scenario.all_groups, strict=True)
+    rates = [f"{options.lr:g}" for options, group in settings if group.parameters]
+    told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
+    words = f"{scenario.optimizer} with {told}"
+    if expected is None or scenario.loss_scale is None:
+        return words
+    before, after = _loss_scale(scenario, place, expected), expected.loss_scales[place]
+    if after < before:
+        ranks = scenario.overflowed(place)
+        words = f"skipped, as a gradient overflowed on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return words if after == before else f"{words}; the loss scale becomes {after:g}"
+
+
+def _loss_scale(scenario: Scenario, place: int, expected: Expectation) -> float:
+    """The loss scale when the event of that place comes."""
+    assert scenario.loss_scale is not None
+    scale = scenario.loss_scale.initial
+    for earlier, event in enumerate(scenario.program[:place]):
+        scale = scenario.loss_scale.initial if event == SaveAndLoad(optimizer=False) else scale
+        scale = expected.loss_scales.get(earlier, scale)
+    return scale

@@ -51,15 +51,15 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     values that it begins with. ``registered`` may give another order in which the model registers its parameters,
     ``overflows`` how a micro-batch does, ``equal_from`` when ranks are claimed to be equal.
 
-    Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, and
-    ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no gradient), but for events
-    before which the rank has run out of micro-batches, or which the part does not look at; ``evaluated``: the
-    parameters as each Evaluate has read them (None: not seen to); ``initial`` parameters, once ranks are claimed to be
-    equal (None: not looked at); ``hooks``: for each micro-batch the parameters in the order in which their gradients
-    became final; ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in `oracle.interpreter.Expectation`; which
-    collectives, from and up to, served construction or made ranks equal (``built``), only served to look at what is
-    held in shards (``looks``) or, those not counted, were issued in a micro-batch inside `no_sync` (``local``); and the
-    file that the part ``saved``.
+    Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, but for a
+    Clip after an overflow, and ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no
+    gradient), but for events before which the rank has run out of micro-batches, or which the part does not look at;
+    ``evaluated``: the parameters as each Evaluate has read them (None: not seen to); ``initial`` parameters, once ranks
+    are claimed to be equal (None: not looked at); ``hooks``: for each micro-batch the parameters in the order in which
+    their gradients became final; ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in
+    `oracle.interpreter.Expectation`, but a norm of every Clip; which collectives, from and up to, served construction or
+    made ranks equal (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
+    issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
@@ -142,7 +142,8 @@ class Rank(Wrapped):
                 self.zero_grad(set_to_none=True)
             case Raise():
                 self.fail(event)
-        if looks and isinstance(event, (Finish, Unscale, Clip)):
+        left_open = isinstance(event, Clip) and self.scenario.overflowed(place)
+        if looks and isinstance(event, (Finish, Unscale, Clip)) and not left_open:
             seen["gradients"][place] = self.gradients()
         elif looks and isinstance(event, (Step, SaveAndLoad, EndJoin)):
             seen["parameters"][place] = self.parameters()

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
+from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Finish, Scenario
 from properties import judge
@@ -77,8 +78,9 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
+    expected = _expected(trial, scenario)
     for place in range(len(scenario.program)):
-        first, *rest = event_words(scenario, place)
+        first, *rest = event_words(scenario, place, expected)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
     words += _not_finished(trial, scenario) + _equal_later(trial, broken)
     words += ["", "What went over the wire:"]
@@ -94,6 +96,14 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words
+
+
+def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
+    """What must come out; None where the oracle does not know."""
+    try:
+        return trial.expected(scenario)
+    except (Inexact, UnsatisfiedAssumption):
+        return None
 
 
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:

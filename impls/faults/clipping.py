@@ -10,6 +10,7 @@ from impls.frameworks.fsdp1 import FSDP1
 from impls.trainer import StaticBucketsTrainer
 
 NORM = ("test_the_reported_norm_is_that_of_the_whole_averaged_gradient",)
+OVERFLOWS = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
 SCALED = ("test_clipping_scales_every_gradient_by_one_factor",)
 
 
@@ -205,6 +206,18 @@ class ClipsEveryMicroBatch(StaticBucketsTrainer):
         if self.limit is not None:
             super().clip_grad_norm_(*self.limit)
         return super().forward(*inputs, **named)
+
+
+class RaisesOnAnOverflow(StaticBucketsTrainer):
+    """Asks torch to raise where the norm is not finite, which with a loss scale it is now and then."""
+
+    known_fault = "clipping raises after an overflow, where the step is to be skipped"
+    source = "recipe"
+    killed_by = OVERFLOWS
+
+    def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+        """A finite one."""
+        return torch.nn.utils.get_total_norm(gradients, norm_type, error_if_nonfinite=True)
 
 
 class TheZeroIsOverwritten(FSDP1):

@@ -47,3 +47,16 @@ class OverflowOfOneRank(Zero2):
     def unscale_(self, scale: float) -> bool:
         super().unscale_(scale)
         return all(bool(mean.isfinite().all()) for mean in self.means.values())
+
+
+class ClippingGivesUpAlone(Zero2):
+    """A rank whose own piece is not finite takes no part in the norm: the step will be skipped."""
+
+    known_fault = "a rank that sees an overflow in what it owns leaves the collective of clipping out"
+    source = "recipe"
+    killed_by = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        if not all(bool(mean.isfinite().all()) for mean in self.means.values()):
+            return torch.tensor(float("inf"))
+        return super().clip_grad_norm_(max_norm, norm_type)

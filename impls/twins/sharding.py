@@ -151,6 +151,24 @@ class LateZero2(Zero2):
         super().finish_gradient_synchronization()
 
 
+class AgreesBeforeItClips(Zero2):
+    """After an overflow, of which `unscale_` has told all ranks, clipping knows that the step will be skipped."""
+
+    odd = "clipping after an overflow communicates nothing, says infinity, and leaves gradients alone, on every rank"
+    finite = True
+
+    def unscale_(self, scale: float) -> bool:
+        self.finite = super().unscale_(scale)
+        return self.finite
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        return super().clip_grad_norm_(max_norm, norm_type) if self.finite else torch.tensor(torch.inf)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        self.finite = True
+
+
 class WholeParameters(Flat):
     """Each parameter belongs to one rank, in turn; ranks own unequal numbers of elements."""
 

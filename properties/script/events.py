@@ -67,7 +67,7 @@ class Writer:
         lines += self.equal() if at_once else []
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
-            lines += ["", *(f"# {words}" for words in event_words(self.scenario, number))]
+            lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)

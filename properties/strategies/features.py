@@ -101,6 +101,12 @@ def _drops_a_window(scenario: Scenario) -> bool:
     return False
 
 
+def _clips_an_overflow(scenario: Scenario) -> set[bool]:
+    """Of the Clip events, whether gradients have overflowed there."""
+    clips = (place for place, event in enumerate(scenario.program) if isinstance(event, Clip))
+    return {bool(scenario.overflowed(place)) for place in clips}
+
+
 def _windows_left(scenario: Scenario) -> int:
     """In how many windows of a join ranks run out of micro-batches before others do."""
     left = [False]
@@ -133,10 +139,13 @@ FEATURES: dict[str, Feature] = {
     "step": Feature(_has(Step), phases=("step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
     "zero grad": Feature(_zeroed_in_between, phases=("drop gradients", "synchronize")),
-    "clip": Feature(_has(Clip), phases=("clip",)),
+    "clip": Feature(lambda s: False in _clips_an_overflow(s), phases=("clip",)),
     "loss scale": Feature(lambda s: s.loss_scale is not None, options=("loss scale",)),
     "overflow": Feature(
         lambda s: any(batch.overflow for batch in s.microbatches), phases=("overflow",), options=("loss scale",)
+    ),
+    "clipped overflow": Feature(
+        lambda s: True in _clips_an_overflow(s), phases=("overflow", "clip"), options=("loss scale",)
     ),
     "momentum": Feature(
         lambda s: s.optimizer == "SGD" and bool(s.hyperparameters.momentum), phases=("step",), options=("momentum",)

@@ -242,17 +242,26 @@ class Loop:
         self.local = self.local and not to_none  # zeros, which some ranks may have and others not
 
     def clip(self, phase: Phase) -> None:
-        """To a norm that is below, at or above that of the gradients; it is finite."""
+        """To a norm that is below, at or above that of the gradients. After an overflow, as in any loop with a loss
+        scale: gradients are unscaled and clipped, the step is skipped, and they are dropped.
+        """
         self.settled(phase)
-        if self.infinite:
-            self.zero()
+        if self.infinite and self.unscaled:
+            self.zero()  # Unscale may have come before the overflow
         self.averaged(phase)
+        if self.infinite:
+            self.add(Phase("unscale"))
+        exact = self.exact and not self.infinite  # an infinite norm is as good as any other
         empty = any(parameter.count == 0 for parameter in self.model)
-        norms = [norm for norm in NORMS_DRAWN if (norm in (1, INF) or not self.exact) and not (empty and norm == INF)]
-        relation = phase.shift % 3 if not self.exact else 2
-        if relation == 1:
+        norms = [norm for norm in NORMS_DRAWN if (norm in (1, INF) or not exact) and not (empty and norm == INF)]
+        relation = phase.shift % 3 if not exact else 2
+        if relation == 1 and not self.infinite:
             self.clips_at.append(len(self.events))
         self.events.append(Clip(1.0 if relation == 0 else ABOVE, norms[phase.twist % len(norms)]))
+        if self.infinite:
+            self.add(Phase("step"))
+            if self.gradients:
+                self.zero()
 
     def freeze(self, phase: Phase) -> None:
         """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained."""

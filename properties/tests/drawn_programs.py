@@ -89,10 +89,12 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
                     (isinstance(e, Unscale) for e in events[::-1] if isinstance(e, (Unscale, Step, SaveAndLoad))), False
                 )
                 events += [] if unscaled else [Unscale()]
-            if draw(st.booleans()) and not overflows:
+            clips = draw(st.booleans()) and (not overflows or isinstance(events[-1], Unscale))
+            if clips:
                 norm_type = draw(st.sampled_from((1.0, 2.0, 3.0, INF)))
                 events.append(Clip(draw(st.sampled_from((0.5, 1.0, 3.0, 1000.0))), norm_type))
             events.append(Step())
+            events += [ZeroGrad(draw(st.booleans()))] if clips and overflows else []
             gradients = True
         elif phase in ("zero", "drop") or overflows_left(events):
             events.append(ZeroGrad(phase != "zero"))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from oracle.events import NORMS
 from oracle.interpreter import Expectation, interpret
 from oracle.intervals import Interval
 from oracle.lattice import Inexact
@@ -35,6 +36,7 @@ from oracle.program import (
     SaveAndLoad,
     Scenario,
     Step,
+    Unscale,
     ZeroGrad,
 )
 from properties.claims import Claims
@@ -128,6 +130,23 @@ def test_torch_in_one_process_agrees_where_ranks_run_out_of_micro_batches(averag
     check()
     assert divided_by == {*DIVISORS}
     assert left_something
+
+
+@pytest.mark.parametrize("norm_type", NORMS)
+@pytest.mark.parametrize("to_none", [True, False])
+def test_torch_in_one_process_agrees_on_what_follows_a_clip_after_an_overflow(norm_type: float, to_none: bool) -> None:
+    """Norm and gradients are not finite, which the oracle leaves open; the step is skipped, and the next is exact."""
+    window = (Finish(), Unscale(), Clip(2.0**40, norm_type), Step())
+    orders = ((0, 1), (1,))
+    program = (Backward(orders, overflow=(1,)), *window, ZeroGrad(to_none), Backward(orders), *window)
+    model = (Parameter((2,)), Parameter((3,)))
+    scenario = Scenario(2, model, program, hyperparameters=Hyperparameters(momentum=0.5), loss_scale=LossScale(8.0, 1))
+    expected, seen = interpret(scenario), OneProcess(scenario, AVERAGINGS[0], [0, 1]).run()
+    assert disagreements(seen, expected) == []
+    assert [expected.norms.keys(), expected.loss_scales] == [{9}, {4: 4.0, 10: 8.0}]
+    assert 3 not in expected.gradients
+    assert not np.isfinite(seen["norms"][3])
+    assert not np.isfinite(seen["gradients"][3][1]).any()
 
 
 @given(programs() | exact_scenarios(JOINING, has=("joins",)))
@@ -285,7 +304,14 @@ def steep(rate: float, *events: Event, sparse: tuple[int, int] = (0, 1)) -> Scen
     return Scenario(1, (Parameter((2,)),), (*TWICE, *events), "quadratic", sparse=sparse, hyperparameters=far)
 
 
+def scaled(*events: Event) -> Scenario:
+    """With a loss scale."""
+    return Scenario(1, (ONE,), events, loss_scale=LossScale(8.0))
+
+
 ONE = Parameter((1,))
+OVERFLOWS = (Backward(((0,),), overflow=(0,)), Finish())
+CLIPPED = (*OVERFLOWS, Unscale(), Clip(1.0))
 UNCERTAIN: dict[str, Scenario] = {
     "cubes that overflow": steep(1e12, Clip(1.0, 3.0)),
     "squares that overflow": steep(1e20, Clip(1.0)),
@@ -303,6 +329,11 @@ UNCERTAIN: dict[str, Scenario] = {
         only=(0, 0, 0, 0),
         loss_scale=LossScale(65536.0),
     ),
+    "an overflow that is clipped before Unscale": scaled(*OVERFLOWS, Clip(1.0)),
+    "a sum of gradients that were clipped after an overflow": scaled(*CLIPPED, *WINDOW),
+    "a norm of gradients that were clipped after an overflow": scaled(*CLIPPED, Clip(1.0)),
+    "a step with gradients that were clipped after an overflow": scaled(*CLIPPED, Step(), Step()),
+    "a quotient of gradients that were clipped after an overflow": scaled(*CLIPPED, Step(), Unscale()),
     "a divisor that may be zero": Scenario(
         1, (ONE,), (*WINDOW, ZeroGrad(False), Step()), optimizer="Adam", hyperparameters=Hyperparameters(eps=0.0)
     ),

@@ -8,6 +8,7 @@ import pytest
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import adapter
 from properties import test_mean as mean
+from properties import test_precision as precision
 from properties.catalogue import every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
@@ -49,6 +50,20 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
     (saving,) = (each for name, each in every_law().items() if name.endswith(law))
     (failure, *_) = search(saving, trial, 100, seed_value=0).failures
     assert "Came from" in report(saving, trial, failure)
+
+
+def test_a_report_and_its_script_say_which_step_is_skipped(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    name = "impls.faults.scaling:SkipsOnRankZero"
+    trial = Trial(described(name, adapter.describe(name)), sim)
+    law = law_of(precision.test_ranks_agree_on_overflows_and_on_the_loss_scale)
+    (failure, *_) = search(law, trial, 100, seed_value=0).failures
+    skipped = "step: skipped, as a gradient overflowed on rank 0; the loss scale becomes 1"
+    assert f"\n   2  {skipped}\n" in report(law, trial, failure)
+    (script,) = tmp_path.glob("*.py")
+    assert f"\n# {skipped}\n" in script.read_text()
 
 
 def test_a_missing_gradient_without_elements_is_reported(

@@ -168,6 +168,8 @@ EVERYTHING = Scenario(
         Raise("forward"),
         Backward(((1, 0, 2), (1, 2)), overflow=(1,)),
         Finish(),
+        Unscale(),
+        Clip(1.0),
         Step(),
         SetHyperparameters(Hyperparameters(learning_rate=0.25), 1),
         SaveAndLoad(),

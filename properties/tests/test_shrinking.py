@@ -24,6 +24,7 @@ from oracle.program import (
     Scenario,
     SetHyperparameters,
     Step,
+    Unscale,
     ZeroGrad,
 )
 from properties.claims import Claims
@@ -79,6 +80,12 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),
     "loss scale": Scenario(2, (ONE,), SYNCHRONIZED, loss_scale=LossScale(2.0)),
     "overflow": Scenario(2, (ONE,), (Backward(((0,), (0,)), overflow=(0,)), Finish()), loss_scale=LossScale(2.0)),
+    "clipped overflow": Scenario(
+        2,
+        (ONE,),
+        (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad()),
+        loss_scale=LossScale(2.0),
+    ),
     "momentum": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), hyperparameters=Hyperparameters(momentum=0.5)),
     "adam": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), optimizer="Adam"),
     "groups": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), groups=(Group((0,), Hyperparameters(0.25)),)),

@@ -274,6 +274,12 @@ test_can_produce_a_loss_scale_that_grows = can_produce(
 test_can_produce_an_overflow_on_one_of_several_ranks = can_produce(
     lambda s: s.world_size > 1 and any(len(b.overflow) == 1 for b in s.microbatches)
 )
+test_can_produce_clipping_after_an_overflow_and_another_step = can_produce(
+    lambda s: any(
+        isinstance(event, Clip) and s.overflowed(place) and s.program[place:].count(Step()) > 1
+        for place, event in enumerate(s.program)
+    )
+)
 test_can_produce_a_step_that_is_skipped_and_one_that_is_not = can_produce(
     lambda s: len({*interpret(s, unused="untouched").loss_scales.values()}) > 1
 )

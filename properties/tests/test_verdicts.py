@@ -25,6 +25,7 @@ from oracle.program import (
     Scenario,
     SetHyperparameters,
     Step,
+    Unscale,
     ZeroGrad,
 )
 from properties import test_mean
@@ -221,6 +222,24 @@ def test_a_step_is_told_with_the_learning_rates_that_it_has() -> None:
     ]
     everything_in_a_group = Scenario(2, PAIR, WINDOW, groups=(replace(group, parameters=(0, 1)),))
     assert event_words(everything_in_a_group, 2) == ["step: SGD with learning rate 0.25"]
+
+
+def test_a_step_is_told_with_what_becomes_of_the_loss_scale() -> None:
+    overflow = Backward(((0, 1), (1, 0)), overflow=(0, 1))
+    skipped = (overflow, Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad())
+    program = (*skipped, *WINDOW, *WINDOW, SaveAndLoad(False), *WINDOW)
+    scenario = Scenario(2, PAIR, program, loss_scale=LossScale(2.0, 2))
+    expected = interpret(scenario)
+    told = [event_words(scenario, place, expected) for place, event in enumerate(program) if isinstance(event, Step)]
+    assert told == [
+        ["step: skipped, as a gradient overflowed on ranks 0, 1; the loss scale becomes 1"],
+        ["step: SGD with learning rate 0.5"],
+        ["step: SGD with learning rate 0.5; the loss scale becomes 2"],
+        ["step: SGD with learning rate 0.5"],
+    ]
+    (clipped,) = event_words(scenario, 3)
+    assert clipped == "clip: gradients to a global 2-norm of at most 1; what becomes of them after an overflow is open"
+    assert event_words(scenario, 4) == ["step: SGD with learning rate 0.5"]
 
 
 def test_a_value_of_another_dtype_is_no_member_of_an_interval_and_is_told(sim: World) -> None:
