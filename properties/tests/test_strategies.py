@@ -291,6 +291,9 @@ test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
 )
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
+test_can_produce_a_parameter_frozen_while_there_are_gradients = can_produce(
+    lambda s: any(isinstance(one, Step) and isinstance(two, Freeze) for one, two in pairwise(s.program))
+)
 test_can_produce_a_parameter_replaced = can_produce(has(Replace))
 test_can_produce_an_evaluation = can_produce(has(Evaluate))
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
