@@ -164,7 +164,7 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
 class ZeroesWhatIsTrained(StaticBuckets):
     """Zeroes gradients by the list of parameters that it synchronizes."""
 
-    known_fault = "a parameter frozen after a step keeps its gradient, which goes on being stepped, or is added to later"
+    known_fault = "a parameter frozen after a step keeps its gradient, which is stepped again, or added to later"
     source = "recipe: requires_grad flipped before gradients are zeroed"
     killed_by = (FREEZING,)
 

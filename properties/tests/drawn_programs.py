@@ -105,8 +105,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             frozen, chosen = draw(st.booleans()), draw(st.sampled_from(tensors))
             names = {index for index, parameter in enumerate(model) if chosen in (index, parameter.tied)}
             trained = trained - names if frozen else trained | names
-            dropped: list[Event] = [ZeroGrad()] if gradients else []
-            events += draw(st.permutations([dropped, [Freeze((chosen,), frozen)]]).map(lambda two: two[0] + two[1]))
+            freeze, dropped = Freeze((chosen,), frozen), [ZeroGrad()] if gradients else []
+            events += draw(st.sampled_from(([*dropped, freeze], [freeze, *dropped])))
             gradients = False
         elif phase == "save":
             events.append(SaveAndLoad(draw(st.booleans())))

@@ -225,6 +225,9 @@ test_can_produce_float16 = can_produce(lambda s: any(p.dtype == "float16" for p 
 test_can_produce_16_bits_beside_32 = can_produce(
     lambda s: {p.dtype for p in s.parameters} in ({"bfloat16", "float32"}, {"float16", "float32"})
 )
+test_can_produce_bfloat16_beside_float16 = can_produce(
+    lambda s: {p.dtype for p in s.parameters} == {"bfloat16", "float16"}
+)
 test_can_produce_contributions_of_both_signs = can_produce(lambda s: s.signs == "mixed")
 test_can_produce_training_in_evaluation_mode = can_produce(lambda s: s.mode == "eval")
 test_can_produce_negative_contributions_alone = can_produce(lambda s: s.signs == "negative")
