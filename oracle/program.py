@@ -50,7 +50,8 @@ The events:
                ``no_sync`` until then nothing is in any mean; zeros of it, which some ranks may have and others not, are
                synchronized before anything reads gradients.
     SetHyperparameters   The next Step uses these; state and step counts go on.
-    Freeze     ``requires_grad`` is set, at a moment when there are no gradients. A frozen parameter takes no part.
+    Freeze     ``requires_grad`` is set, at a moment when there are no gradients, or when all are synchronized and
+               the next event, ZeroGrad, drops them, those of frozen parameters too. A frozen parameter takes no part.
     Replace    The caller assigns new tensors in place of those of parameters, under all their names and in its
                optimizer, at a moment when there are no gradients. They have the same values and are trained if those
                were. Optimizer state and step counts of theirs begin afresh, and so do masters, from the new tensors.

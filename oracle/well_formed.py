@@ -122,7 +122,7 @@ def _check_samples(scenario: "Scenario") -> None:
 def _check_program(scenario: "Scenario") -> None:
     """Each backward uses trained parameters, each synchronization is finished, and each event finds what it needs."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    unfinished = unsynchronized = gradients = unscaled = False
+    unfinished = unsynchronized = gradients = unscaled = leftover = False
     settings = hyperparameters.at_the_start(scenario)
     for event in scenario.program:
         if unfinished != isinstance(event, Finish):
@@ -130,6 +130,9 @@ def _check_program(scenario: "Scenario") -> None:
         unfinished = isinstance(event, Backward) and event.synchronize
         if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise, ZeroGrad)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
+        if leftover and event != ZeroGrad():
+            raise ValueError(f"{event!r} follows a Freeze that came while there were gradients: drop them first")
+        leftover = isinstance(event, Freeze) and gradients
         if unsynchronized and isinstance(event, ZeroGrad) and scenario.buffers and scenario.broadcast_buffers:
             raise ValueError(f"{event!r} leaves open whether a window begins, and buffers are broadcast: have none")
         _check_event(scenario, event, trained, gradients, unscaled)
@@ -158,6 +161,8 @@ def _check_program(scenario: "Scenario") -> None:
                 trained = trained - names if event.frozen else trained | names
             case Unscale() | Step():
                 unscaled = isinstance(event, Unscale)
+    if leftover:
+        raise ValueError("the program ends with a Freeze that came while there were gradients: drop them first")
     if unfinished or unsynchronized:
         raise ValueError("the program ends before its last Backward is synchronized and finished")
 
@@ -210,7 +215,7 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
                 raise ValueError(f"there is no group {event.group}: the last is {len(scenario.groups)}")
         case Freeze() | Replace():
             tensors = {index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None}
-            if gradients:
+            if gradients and isinstance(event, Replace):
                 raise ValueError(f"{event!r} comes while there are gradients: drop them first")
             if not set(event.parameters) <= tensors:
                 raise ValueError(f"{event!r} names what is no tensor of the model")

@@ -1,6 +1,7 @@
 """One call of a wrapper of a collective: what P14 draws, what ranks put in, and what must come out."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from properties.claims import Claims
 LAYOUTS = ("contiguous", "transposed", "columns")
 MOST_RANKS = 5
 AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
+FAR = 2**25  # what numbers in float64 begin at: float32 does not hold the odd ones
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Call:
     """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
 
     ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
+    ``dimensions``: 1, rows alone; 2; or 3, where each column has two elements.
     """
 
     operation: str
@@ -31,13 +34,16 @@ class Call:
     layout: str = LAYOUTS[0]
     reduction: str = "sum"
     root: int = 0
+    dimensions: int = 2
+    dtype: str = "float32"
 
     program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.trial.judge_errors` looks for it
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         """Of what each member puts in."""
-        return (self.rows * len(self.group) if self.operation == "reduce_scatter" else self.rows, self.columns)
+        rows = self.rows * len(self.group) if self.operation == "reduce_scatter" else self.rows
+        return (rows, self.columns, 2)[: self.dimensions]
 
     def to_json(self, implementation: str, adjoint: bool) -> str:
         """What the ranks are handed."""
@@ -47,7 +53,7 @@ class Call:
         """The call, for people."""
         of = {"broadcast": f" from rank {self.root}", "all_gather": ""}.get(self.operation, f" ({self.reduction})")
         whom = "all of them" if len(self.group) == self.world_size else f"the group {self.group}"
-        shape = "x".join(map(str, self.shape))
+        shape = "x".join(map(str, self.shape)) + f" {self.dtype}" * (self.dtype != "float32")
         layout = {"columns": ", every other column of a larger one"}.get(self.layout, f", {self.layout}")
         return f"{self.world_size} ranks; {self.operation}{of} in {whom}, of a {shape} tensor{layout}"
 
@@ -67,16 +73,15 @@ def calls(draw: st.DrawFn, claims: Claims) -> Call:
         draw(st.sampled_from(LAYOUTS)),
         draw(st.sampled_from(("sum", "average"))) if operation in ("all_reduce", "reduce_scatter") else "sum",
         draw(st.sampled_from(group)) if operation == "broadcast" else 0,
+        draw(st.sampled_from((2, 1, 3))),
+        draw(st.sampled_from(("float32", "float64"))) if claims.float64 else "float32",
     )
 
 
-def inputs(call: Call, start: int, shape: tuple[int, int]) -> list[Array]:
+def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:
     """By global rank: different integers everywhere, multiples of the group's size, so that averages are integers."""
-    count = shape[0] * shape[1]
-    return [
-        len(call.group) * np.arange(start + rank * count, start + (rank + 1) * count, dtype=np.float32).reshape(shape)
-        for rank in range(call.world_size)
-    ]
+    numbers = np.arange(call.world_size * math.prod(shape), dtype=call.dtype).reshape(call.world_size, *shape)
+    return list(len(call.group) * (numbers + start + (FAR if call.dtype == "float64" else 0)))
 
 
 def results(call: Call) -> list[Array]:
@@ -100,8 +105,7 @@ def _results(call: Call, values: list[Array]) -> list[Array]:
 
 def weights(call: Call) -> list[Array]:
     """By global rank: the loss is the sum of these times the result, so they are what backward begins with."""
-    shape = results(call)[call.group[0]].shape
-    return inputs(call, 1000, (shape[0], shape[1]))
+    return inputs(call, 1000, results(call)[call.group[0]].shape)
 
 
 def adjoints(call: Call) -> list[Array]:

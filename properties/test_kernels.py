@@ -1,4 +1,4 @@
-"""P17: kernels give what the oracle says, for every length, stride, offset, dtype, magnitude and special value."""
+"""P17: kernels give what the oracle says, whatever length, stride, offset, dtype, magnitude and values."""
 
 from dataclasses import replace
 

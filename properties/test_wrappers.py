@@ -15,7 +15,7 @@ from worlds.contract import Job, Outcome
 
 @law("P14", calls, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
-    """Whatever the strides and the group, every member gets the reduction, broadcast or gathering of all members'.
+    """Whatever the shape, strides and group, every member gets the reduction, broadcast or gathering of all members'.
 
     Why: callers do not know how a tensor lies in memory, and a root or a share goes by one numbering of ranks. Broken
     by reducing a contiguous copy and returning the original, by memory taken for values, and by a rank in the group
@@ -23,10 +23,9 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
     """
     outcome = run(trial, call, adjoint=False)
     compare(call, outcome, "result", results(call), "The result is not what the collective means.")
-    between = np.full((call.rows, call.columns), AROUND, dtype=np.float32)
     for rank in call.group if call.layout == "columns" else ():
         seen: Any = outcome[rank].result
-        if not holds(seen["around"], np.broadcast_to(between[:1], seen["around"].shape)):
+        if not holds(seen["around"], np.full_like(seen["around"], AROUND)):
             raise SilentlyWrong(f"On rank {rank} memory between the tensor's elements was written.", call, outcome)
 
 

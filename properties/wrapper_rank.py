@@ -37,7 +37,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         (result * torch.tensor(weights(call)[rank], device=place())).sum().backward()
         # To autograd None is zero: it is what a backward may return for what has no part in the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
-    between = memory.detach()[:, 1::2] if call.layout == "columns" else memory.detach()[:, :0]
+    between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.detach()[..., :0]
     return {"result": to_numpy(result), "gradient": gradient, "around": to_numpy(between)}
 
 
@@ -45,14 +45,15 @@ def laid_out(values: Any, layout: str) -> torch.Tensor:
     """Memory of which `view_of` is a tensor of these values."""
     tensor = torch.tensor(values, device=place())
     if layout == "transposed":
-        return tensor.t().contiguous()
+        return tensor.transpose(0, -1).contiguous()
     if layout == "columns":
-        memory = torch.full((len(tensor), 2 * tensor.shape[1]), AROUND, dtype=tensor.dtype, device=place())
-        memory[:, ::2] = tensor
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        memory = torch.full(shape, AROUND, dtype=tensor.dtype, device=place())
+        memory[..., ::2] = tensor
         return memory
     return tensor
 
 
 def view_of(memory: torch.Tensor, layout: str) -> torch.Tensor:
     """The tensor that is handed to the wrapper, or its gradient."""
-    return {"transposed": memory.t(), "columns": memory[:, ::2]}.get(layout, memory)
+    return {"transposed": memory.transpose(0, -1), "columns": memory[..., ::2]}.get(layout, memory)

@@ -8,6 +8,7 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
+from impls.zero2 import Zero2
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 FREEZING = "test_what_is_frozen_or_trained_again_is_followed"
@@ -158,6 +159,36 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         if parameter in self._bucket_of:
             super()._on_gradient(parameter)
+
+
+class ZeroesWhatIsTrained(StaticBuckets):
+    """Zeroes gradients by the list of parameters that it synchronizes."""
+
+    known_fault = "a parameter frozen after a step keeps its gradient, which is stepped again, or added to later"
+    source = "recipe: requires_grad flipped before gradients are zeroed"
+    killed_by = (FREEZING,)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of what is trained now."""
+        for parameter in self.trained:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+
+class DropsTheMeansOfWhatIsTrained(Zero2):
+    """The same where gradients are sharded, and a mean is no attribute of its parameter."""
+
+    known_fault = "the slice of a mean of a parameter frozen after a step outlives zero_grad"
+    source = "recipe: requires_grad flipped before gradients are zeroed"
+    killed_by = (FREEZING,)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Puts back the means of what is frozen."""
+        kept = {parameter: mean for parameter, mean in self.means.items() if not parameter.requires_grad}
+        super().zero_grad(set_to_none)
+        self.means.update(kept)
 
 
 class TrainsWhatIsFrozen(StaticBuckets):

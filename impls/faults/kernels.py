@@ -67,6 +67,32 @@ class NoMask(Kernels):
             copy_by_one_stride[grid(part.numel())](tensor.contiguous(), part, 1, part.numel() + 32, BLOCK=BLOCK)
 
 
+class FixedGrid(Kernels):
+    """Launches at most 128 blocks, and what is longer is left."""
+
+    @staticmethod
+    def pack(tensors, bucket):
+        for tensor, part in each(tensors, bucket):
+            count = min(part.numel(), 128 * BLOCK)
+            copy_by_one_stride[grid(count)](tensor.contiguous(), part, 1, count, BLOCK=BLOCK)
+
+    @staticmethod
+    def norm(tensors):
+        return norms.norm([tensor.reshape(-1)[: 128 * BLOCK] for tensor in tensors])
+
+
+class TableOf64Tensors(Kernels):
+    """Has a table for 64 tensors, and fills it once."""
+
+    @staticmethod
+    def pack(tensors, bucket):
+        packing.pack(tensors[:64], bucket[: sum(tensor.numel() for tensor in tensors[:64])])
+
+    @staticmethod
+    def norm(tensors):
+        return norms.norm(tensors[:64])
+
+
 class IndexOf32Bits(Kernels):
     """Offsets of 32 bits: NVIDIA/TransformerEngine#3136."""
 

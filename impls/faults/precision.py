@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
 
 WIRE = ("test_gradients_travel_in_their_own_dtype_or_a_wider_one",)
@@ -73,6 +74,29 @@ class ReducesInFloat32(StaticBuckets):
     source = "recipe"
     killed_by = WIRE
     bucket_class = _InFloat32
+
+
+class BucketsByElementSize(NaiveAccumulation):
+    """One bucket for all gradients whose elements are of one size."""
+
+    known_fault = "bfloat16 and float16 share a bucket, and values pass through the first one's dtype"
+    source = "recipe: hpcaitech/ColossalAI#675, the first dtype taken for all"
+    killed_by = SHORT
+
+    def finish_gradient_synchronization(self) -> None:
+        """Casts into the bucket, and back."""
+        if not self.synchronize:
+            return
+        by_size: dict[int, list[torch.Tensor]] = {}
+        for parameter in self.trained:
+            if parameter.grad is not None:
+                by_size.setdefault(parameter.element_size(), []).append(parameter.grad)
+        for gradients in by_size.values():
+            bucket = torch.cat([gradient.flatten().to(gradients[0].dtype) for gradient in gradients])
+            dist.all_reduce(bucket)
+            bucket /= dist.get_world_size()
+            for gradient, mean in zip(gradients, bucket.split([each.numel() for each in gradients]), strict=True):
+                gradient.copy_(mean.view_as(gradient))
 
 
 class _Rounded(Bucket):

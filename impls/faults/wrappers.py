@@ -36,6 +36,32 @@ class ReturnsWhatItWasGiven(Collectives):
         return values
 
 
+class GathersInFloat32(Collectives):
+    """Has one buffer, of float32, for all that it gathers."""
+
+    known_fault = "float64 passes through float32, and loses digits"
+    source = "recipe: a buffer of one dtype for all"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right for float32."""
+        return Collectives.all_gather(values.float(), group).to(values.dtype)
+
+
+class GathersMatrices(Collectives):
+    """Takes all that is not the last dimension for rows."""
+
+    known_fault = "what is gathered has the shape of a matrix, whatever its dimensions"
+    source = "recipe: a shape that was taken for granted"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right for two dimensions."""
+        return Collectives.all_gather(values, group).view(-1, values.shape[-1])
+
+
 class BroadcastsMemory(Collectives):
     """Sends as many elements as the tensor has, as they lie in memory, not as it is indexed."""
 

@@ -23,6 +23,7 @@ from oracle.program import (
     Join,
     LossScale,
     Parameter,
+    Replace,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -178,6 +179,9 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
         ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
         ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
+        ({"program": (*BATCH, Freeze((0,)), ZeroGrad(False))}, "drop them first"),
+        ({"program": (*BATCH, Freeze((0,)), Step(), ZeroGrad())}, "drop them first"),
+        ({"program": (*BATCH, Replace((0,)))}, "drop them first"),
         (
             {
                 "program": (LOCAL, replace(BATCH[0], forwards=2), Finish()),

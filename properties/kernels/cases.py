@@ -13,6 +13,8 @@ MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "compl
 # Lengths at which kernels go wrong: around blocks, vectors, 2**15 and 2**16.
 EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
 
+LONGEST = 139_267  # a prime: beyond a grid of 2**17 elements, and so far that a norm of these alone is too small
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -148,10 +150,17 @@ def bucketed(*tensors: Tensor, kind: str = "distinct", bucket: str = "", **named
     )
 
 
+def many(*dtypes: str) -> tuple[Tensor, ...]:
+    """A list of 130 tensors of up to three elements: more than tables of 64 or 128 entries hold."""
+    return tuple(Tensor((1 + seed % 3,), dtypes[seed % len(dtypes)], seed=seed) for seed in range(130))
+
+
 LONG = (
     bucketed(Tensor((2**15 + 1,), "bfloat16"), Tensor((3,), "bfloat16", seed=1)),
     bucketed(Tensor((2**16 - 1,)), Tensor((2**16 + 1,), seed=1)),
     bucketed(Tensor((257, 129), order=(0, 1), steps=(1, 1)), Tensor((0,)), Tensor((), seed=1)),
+    bucketed(Tensor((LONGEST,))),
+    bucketed(*many("float32")),
     bucketed(),
 )
 MIXED = (
@@ -160,6 +169,8 @@ MIXED = (
     bucketed(Tensor((40,)), Tensor((40,), "float16", seed=1), kind="special", bucket="float16", scale=1 / 3),
     bucketed(Tensor((100,)), kind="special", bucket="bfloat16"),
     bucketed(Tensor((8193,)), Tensor((9,), "bfloat16", seed=1), kind="wide", divisor=7.0, coefficient=0.7),
+    bucketed(Tensor((LONGEST,)), kind="general", divisor=7.0, scale=1 / 3),
+    bucketed(*many(*NUMBERS), kind="general", divisor=7.0, scale=1 / 3),
     bucketed(),
 )
 NORMS = (
@@ -167,14 +178,19 @@ NORMS = (
     *(bucketed(Tensor((200,)), Tensor((3,), seed=1), kind=kind) for kind in ("huge", "tiny", "infinite", "nan")),
     bucketed(Tensor((200,)), divisor=3.0),
     bucketed(Tensor((200,), "bfloat16"), Tensor((9,), "float16", seed=1), kind="wide", scale=1 / 3),
+    bucketed(Tensor((LONGEST,))),
+    bucketed(*many("float32")),
     bucketed(),
 )
 CLIPS = (
     (bucketed(Tensor((4160,)), kind="huge", divisor=2.0), 0.5),  # a norm that float32 does not hold
     *((bucketed(Tensor((200,)), kind=kind, divisor=3.0), 0.5) for kind in ("huge", "tiny", "infinite", "nan")),
     (bucketed(Tensor((33,)), Tensor((9,), "bfloat16", seed=1), kind="general", divisor=2.0, scale=1 / 3), 0.5),
+    (bucketed(Tensor((LONGEST,)), divisor=2.0), 0.5),
+    (bucketed(*many("float32"), divisor=2.0), 0.5),
 )
 CASTS = (
     *((Tensor((100,), dtype), "special", to) for dtype in NUMBERS for to in NUMBERS),
+    (Tensor((LONGEST,)), "general", "bfloat16"),
     (Tensor((0,), order=(0,), steps=(2,)), "distinct", "float32"),
 )

@@ -10,7 +10,7 @@ from oracle.intervals import Interval, hull
 from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
 from oracle.optimizers import SGD, Adam, AdamState, SGDState
 from oracle.rounding import round_array
-from properties.kernels.cases import NUMBERS, lengths
+from properties.kernels.cases import LONGEST, NUMBERS, lengths
 from properties.kernels.expected import Array, same
 from properties.kernels.held import Kernels, must_equal
 from properties.kernels.values import DTYPES, elements
@@ -59,6 +59,7 @@ def shards(draw: st.DrawFn) -> Shard:
 
 
 ALWAYS = (Shard(9, scale=1 / 3), *(Shard(9, steps=2, settings=1, kind=kind) for kind in ("infinite", "nan")))
+ALWAYS += (Shard(LONGEST),)
 
 
 def optimizer_of(shard: Shard, function: str) -> Any:

@@ -18,6 +18,8 @@ EMPTY = ((0,), (0, 3), (2, 0))
 LAID_OUT = (((2, 3), "transposed"), ((2, 3, 2, 2), "channels last"), ((3, 2, 2), "transposed"))
 BUFFERS = ((Buffer((1,)),), (Buffer((2,)), Buffer(())), (Buffer((3,)),))
 MOST_PARAMETERS = 5
+# The usual dtype and the other one, where one is to have 16 bits.
+SIXTEEN = (("bfloat16", "float32"), ("float16", "float32"), ("bfloat16", "float16"))
 
 
 # What a scenario has beside its program: which of its forms each option has that there is.
@@ -132,15 +134,16 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 @lru_cache
 def dtypes(world_size: int, sixteen: int | None = None, float64: bool = True) -> tuple[str, ...]:
-    """The dtypes in which the mean over so many ranks can be exact on every lattice. ``sixteen``: which of those of 16
-    bits is the usual one, if one is to be. ``float64``: whether that may be one.
+    """The dtypes in which the mean over so many ranks can be exact on every lattice.
+
+    ``sixteen``: which of `SIXTEEN`, if it is to be one of those; ``float64``: whether that may be one.
 
     Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
     with 7: |N * fl(1/N) - 1| > u/2.
     """
     names: tuple[str, ...] = ("float32", "float64") if float64 else ("float32",)
     if sixteen is not None:
-        names = (("bfloat16", "float16")[sixteen % 2], "float32")
+        names = SIXTEEN[sixteen % len(SIXTEEN)]
     return tuple(
         name for name in names if abs(reciprocal_error(world_size, FORMATS[name])) <= FORMATS[name].unit_roundoff / 2
     )

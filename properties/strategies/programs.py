@@ -264,7 +264,10 @@ class Loop:
                 self.zero()
 
     def freeze(self, phase: Phase) -> None:
-        """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained."""
+        """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained.
+
+        Gradients are dropped right before, or right after, when only what is trained then may be thought of.
+        """
         tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
         tensor = tensors[-1 - phase.shift % len(tensors)]
         names = {index for index, parameter in enumerate(self.model) if tensor in (index, parameter.tied)}
@@ -273,9 +276,11 @@ class Loop:
         if not left or (thaws and tensor not in self.when_wrapped):
             return
         self.settled(phase)
-        if self.gradients:
+        if self.gradients and phase.twist % 2 == 0:
             self.zero()
         self.events.append(Freeze((tensor,), not thaws))
+        if self.gradients:
+            self.zero()
         self.trained = tuple(sorted({*self.trained, *names})) if thaws else left
 
     def join(self, phase: Phase) -> None:

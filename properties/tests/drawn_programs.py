@@ -104,11 +104,11 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             rate = Hyperparameters(draw(st.sampled_from((0.25, 0.1))), weight_decay=draw(st.sampled_from((None, 0.25))))
             events.append(SetHyperparameters(rate, group))
         elif phase == "freeze":
-            events += [ZeroGrad()] if gradients else []
             frozen, chosen = draw(st.booleans()), draw(st.sampled_from(tensors))
             names = {index for index, parameter in enumerate(model) if chosen in (index, parameter.tied)}
             trained = trained - names if frozen else trained | names
-            events.append(Freeze((chosen,), frozen))
+            freeze, dropped = Freeze((chosen,), frozen), [ZeroGrad()] if gradients else []
+            events += draw(st.sampled_from(([*dropped, freeze], [freeze, *dropped])))
             gradients = False
         elif phase == "save":
             events.append(SaveAndLoad(draw(st.booleans())))

@@ -225,6 +225,9 @@ test_can_produce_float16 = can_produce(lambda s: any(p.dtype == "float16" for p 
 test_can_produce_16_bits_beside_32 = can_produce(
     lambda s: {p.dtype for p in s.parameters} in ({"bfloat16", "float32"}, {"float16", "float32"})
 )
+test_can_produce_bfloat16_beside_float16 = can_produce(
+    lambda s: {p.dtype for p in s.parameters} == {"bfloat16", "float16"}
+)
 test_can_produce_contributions_of_both_signs = can_produce(lambda s: s.signs == "mixed")
 test_can_produce_training_in_evaluation_mode = can_produce(lambda s: s.mode == "eval")
 test_can_produce_negative_contributions_alone = can_produce(lambda s: s.signs == "negative")
@@ -297,6 +300,9 @@ test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
 )
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
+test_can_produce_a_parameter_frozen_while_there_are_gradients = can_produce(
+    lambda s: any(isinstance(one, Step) and isinstance(two, Freeze) for one, two in pairwise(s.program))
+)
 test_can_produce_a_parameter_replaced = can_produce(has(Replace))
 test_can_produce_an_evaluation = can_produce(has(Evaluate))
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
