@@ -57,9 +57,9 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``evaluated``: the parameters as each Evaluate has read them (None: not seen to); ``initial`` parameters, once ranks
     are claimed to be equal (None: not looked at); ``hooks``: for each micro-batch the parameters in the order in which
     their gradients became final; ``norms``, ``states``, ``loss_scales`` and ``buffers`` as in
-    `oracle.interpreter.Expectation`, but a norm of every Clip; which collectives, from and up to, served construction or
-    made ranks equal (``built``), only served to look at what is held in shards (``looks``) or, those not counted, were
-    issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
+    `oracle.interpreter.Expectation`, but a norm of every Clip; which collectives, from and up to, served construction
+    or made ranks equal (``built``), only served to look at what is held in shards (``looks``) or, those not counted,
+    were issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
