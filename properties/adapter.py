@@ -304,6 +304,17 @@ def offers(wrapped: Any) -> frozenset[str]:
     return frozenset(found)
 
 
+def offered_by(implementation: Any) -> tuple[str, ...]:
+    """Those that what a class makes will have; none of what a function makes, as that is not known before."""
+    if not inspect.isclass(implementation):
+        return ()
+    found = [name for name in _OFFERED if callable(getattr(implementation, name, None))]
+    if "make_optimizer" in found:
+        return tuple(found)
+    calls = {name: ((None, *given), named) for name, (given, named) in _CALLED_WITH.items()}  # None: self
+    return tuple(name for name in found if name not in calls or _accepts(implementation, name, calls[name]))
+
+
 def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
     try:
         inspect.signature(getattr(wrapped, name, len)).bind(*arguments[0], **arguments[1])
@@ -379,6 +390,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "has_no_sync": _has(implementation, "no_sync"),
         "has_join": _has(implementation, "join"),
         "makes_optimizer": _has(implementation, "make_optimizer"),
+        "offers": offered_by(implementation),
         "finish": finish_name(implementation),
         "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
         "cap": cap_argument(name),

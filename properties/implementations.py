@@ -58,6 +58,7 @@ class Implementation:
     cap: str | None = None  # the constructor argument that takes a bucket cap
     takes: tuple[str, ...] = ()  # other constructor arguments that it has, see `properties.adapter.optional_arguments`
     zero_grad: bool = False  # whether it has one that is not the module's
+    offers: tuple[str, ...] = ()  # methods of `properties.adapter.Sharded`, of what a class makes
     declares: bool = True  # whether it says itself what it claims
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
@@ -114,7 +115,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
     shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"])
     claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, *shape)
-    known = {name: told[name] for name in ("known_fault", "finish", "cap", "zero_grad", "made")}
+    known = {name: told[name] for name in ("known_fault", "finish", "cap", "zero_grad", "offers", "made")}
     return Implementation(
         name,
         claims,

@@ -173,10 +173,11 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     only_on=WEIGHED,
 )
 def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
-    """After six steps that are all alike a rank holds as many bytes as two steps before, or that many after five.
+    """Of six steps that are all alike, a rank holds no more after the last than after the fourth, or after the fifth no
+    more than after the third.
 
-    Why: what grows with every step ends the run in the end. Whoever takes turns with two buffers holds as much as two
-    steps before. A recipe: buckets, handles or losses in a list that is never emptied; a loss keeps its whole graph.
+    Why: what grows with every step ends the run in the end; but whoever takes turns with two buffers may hold more in
+    one than in the other. A recipe: buckets, handles or losses in a list that is never emptied.
     """
     run = trial.run(scenario, function=WEIGHING)
     ends = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]

@@ -164,6 +164,8 @@ class Writer:
                 most = f"{event.max_norm!r}, {event.norm_type!r}"
                 if self.sharded:
                     return [f"norm = clip({most})"]
+                if "clip_grad_norm_" in self.implementation.offers:
+                    return [f"norm = torch.as_tensor(wrapped.clip_grad_norm_({most})).reshape(())"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
@@ -254,6 +256,8 @@ class Writer:
         """Gradients divided by the scale; whether one is not finite."""
         if self.sharded:
             return ["unscaled, skip = True, not unscale(scale)"]
+        if "unscale_" in self.implementation.offers:
+            return ["unscaled, skip = True, not wrapped.unscale_(scale)"]
         lines = ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
         finite = "p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters()"
         return [*lines, f"unscaled, skip = True, not all({finite})"]

@@ -116,8 +116,8 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
 
 
 def is_sharded(implementation: Implementation) -> bool:
-    """Whether the script is to speak to it as to what may hold things in pieces."""
-    return implementation.claims.stage is not None
+    """Whether the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
+    return implementation.claims.stage is not None or "make_optimizer" in implementation.offers
 
 
 def place(scenario: Scenario, parameter: int, of: str = "model") -> str:

@@ -61,7 +61,7 @@ def lines(world: World, name: str, scenario: Scenario, looks: int = 0) -> list[s
         *("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"),
         *("properties.tests.user_code:makes_main_gradients", "properties.tests.user_code:makes_shards"),
         *("impls.twins.starts:StartsAtTheFirstForward", "impls.frameworks.replicate:Replicate"),
-        "impls.twins.copied:RunsACopy",
+        *("impls.twins.copied:RunsACopy", "impls.trainer:StaticBucketsTrainer", "properties.tests.user_code:Clips"),
         *("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3", "impls.frameworks.fsdp2:FSDP2"),
         *("impls.frameworks.fsdp1:FSDP1", "impls.frameworks.zero_redundancy:ZeroRedundancy"),
     ],
@@ -89,6 +89,15 @@ def test_scripts_of_sharded_faults_print_what_is_wrong(sim: World, fault: str) -
     (implementation,) = look_up([name], sim)
     (failure, *_) = search(law, Trial(implementation, sim), 100, seed_value=0).failures
     assert any("WRONG" in line for line in lines(sim, name, failure.broken.scenario))
+
+
+def test_a_script_clips_as_the_implementation_does(sim: World) -> None:
+    """Of what makes its optimizer itself, and shards nothing."""
+    program = (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad())
+    scenario = Scenario(2, (Parameter((1,)),), program, loss_scale=LossScale(2.0))
+    (implementation,) = look_up(["impls.faults.clipping:RaisesOnAnOverflow"], sim)
+    outcome = sim.run(Job(LINES, script(implementation, scenario, "A headline.", "script.py"), 2))
+    assert all(report.error and "non-finite" in report.error.message for report in outcome)
 
 
 def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:

@@ -401,3 +401,16 @@ class TwoDefects(StaticBucketsTrainer):
 
     def total_norm(self, gradients: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
         return super().total_norm(gradients, norm_type) / 2
+
+
+class Clips(StaticBuckets):
+    """Clips and unscales itself, and leaves the optimizer to the caller."""
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> float:
+        return float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm, norm_type))
+
+    def unscale_(self, scale: float) -> bool:
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+        for gradient in gradients:
+            gradient /= scale
+        return all(bool(gradient.isfinite().all()) for gradient in gradients)
