@@ -169,7 +169,8 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
 @law(
     "P18",
     lambda claims: windows(claims, most_local=1, steps=LEARNS + 4),
-    needs=lambda claims: claims.cost,
+    needs=lambda claims: claims.cost and claims.most_ranks > 1,
+    witnesses={SENT: replace(ONCE, program=ONCE.program * (LEARNS + 4))},
     only_on=WEIGHED,
 )
 def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
