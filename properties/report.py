@@ -33,6 +33,12 @@ from properties.whereabouts import whereabouts
 from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
+# How a micro-batch overflows, where it is not as usual (`properties.rank.Rank.overflows`).
+OVERFLOWS = {
+    "nan": "; what overflows is nan",
+    "-inf": "; what overflows is -inf",
+    "one": "; of what overflows one element alone is inf",
+}
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
@@ -77,7 +83,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}.", "    ")]
+    how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
+    words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     expected = _expected(trial, scenario)
     for place in range(len(scenario.program)):
         first, *rest = event_words(scenario, place, expected)
@@ -190,9 +197,10 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
-    name, looks = script_name(law, trial, broken.verdict), broken.choices.get("part", {}).get("looks", 0)
+    name = script_name(law, trial, broken.verdict)
+    how = {"looks": broken.choices.get("part", {}).get("looks", 0), "overflows": broken.choices.get("overflows", "inf")}
     try:
-        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, looks)
+        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
     except OSError as error:
         return f"the script could not be written: {error}"
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH

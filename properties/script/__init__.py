@@ -6,7 +6,9 @@ events      the program, event by event, with what must then be seen
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from oracle.interpreter import Expectation, interpret
 from oracle.lattice import Inexact
@@ -17,24 +19,33 @@ from properties.script.head import head
 
 
 def write_script(
-    implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str, looks: int = 0
+    implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str, **how: Any
 ) -> Path:
-    """Writes the script into a folder and returns its path. ``looks``: the event from which on it looks at values."""
+    """Writes the script into a folder and returns its path. ``how``: see `script`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
-    path.write_text(script(implementation, scenario, headline, path.name, looks), encoding="utf-8")
+    path.write_text(script(implementation, scenario, headline, path.name, **how), encoding="utf-8")
     return path
 
 
-def script(implementation: Implementation, scenario: Scenario, headline: str, file: str, looks: int = 0) -> str:
-    """The script's text. Where the oracle does not know what must come out, it shows values and judges none."""
+def script(
+    implementation: Implementation, scenario: Scenario, headline: str, file: str, looks: int = 0, overflows: str = "inf"
+) -> str:
+    """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
+
+    ``looks``: the event from which on it looks at values; ``overflows``: how a micro-batch does, as in
+    `properties.rank.Rank`.
+    """
     unused = implementation.claims.unused or "untouched"
     expected: Expectation | None
     try:
         expected = interpret(scenario, implementation.claims.averaging, unused)
+        if overflows != "inf":  # what becomes of such gradients has not been told
+            known = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
+            expected = replace(expected, gradients=known)
     except Inexact:
         expected = None
-    body = Writer(implementation, scenario, expected, looks).lines()
+    body = Writer(implementation, scenario, expected, looks, overflows).lines()
     return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
 
 

@@ -44,9 +44,15 @@ class Writer:
     """Writes the lines of a script from the first construction of the model on."""
 
     def __init__(
-        self, implementation: Implementation, scenario: Scenario, expected: Expectation | None, looks: int
+        self,
+        implementation: Implementation,
+        scenario: Scenario,
+        expected: Expectation | None,
+        looks: int,
+        overflows: str,
     ) -> None:
-        self.implementation, self.scenario, self.expected, self.looks = implementation, scenario, expected, looks
+        self.implementation, self.scenario, self.expected = implementation, scenario, expected
+        self.looks, self.overflows = looks, overflows
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
         self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
@@ -213,11 +219,8 @@ class Writer:
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
-        if event.overflow:
-            lines += [
-                f"if rank in {event.overflow}:",
-                "    coefficients[rank] = dict.fromkeys(coefficients[rank], inf)",
-            ]
+        for rank in event.overflow:
+            lines += [f"if rank == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
         run, loss = [], self.call("coefficients[rank]", "orders[rank]", **adds)
         if first:
@@ -233,6 +236,15 @@ class Writer:
             return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
+
+    def overflow(self, used: Sequence[int]) -> str:
+        """What a rank's coefficients become that overflow: all of them, or one."""
+        if self.overflows != "one":
+            return f"coefficients[rank] = dict.fromkeys(coefficients[rank], {self.overflows})"
+        shapes = self.scenario.parameters
+        last = [index for index in used if shapes[index].count][-1:]
+        one = [f'coefficients[rank]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in last]
+        return "".join(one) or "pass"
 
     def call(self, coefficients: str, order: str, **given: str) -> str:
         """A forward. ``given``: of what `properties.script.head.beside` names."""

@@ -100,6 +100,21 @@ def test_a_script_clips_as_the_implementation_does(sim: World) -> None:
     assert all(report.error and "non-finite" in report.error.message for report in outcome)
 
 
+@pytest.mark.parametrize(
+    ("fault", "overflows", "unseen"), [("LooksForInfinity", "nan", "-inf"), ("LooksAtTheFirstElement", "one", "inf")]
+)
+def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: str, unseen: str) -> None:
+    program = (Backward(((1, 0), (0, 1)), overflow=(0,)), Finish(), Step())
+    scenario = Scenario(2, (Parameter((2, 2)), Parameter(())), program, loss_scale=LossScale(2.0))
+    (implementation,) = look_up([f"impls.faults.scaling:{fault}"], sim)
+    for how, wrong in ((overflows, True), (unseen, False)):
+        text = script(implementation, scenario, "A headline.", "script.py", overflows=how)
+        outcome = sim.run(Job(LINES, text, 2))
+        printed = [line for report in outcome if report.result is not None for line in report.result["lines"]]
+        assert printed
+        assert any("WRONG" in line for line in printed) == wrong
+
+
 def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     """Of what a look mends."""
     window = (Backward(((0,), (0,))), Finish(), Step())
