@@ -148,7 +148,7 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
 
 
 def _step_words(scenario: Scenario, place: int, expected: Expectation | None) -> str:
-    """The optimizer and its learning rates; or that it is skipped; and what becomes of the loss scale, if anything."""
+    """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
     settings = zip(hyperparameters.at(scenario, place), scenario.all_groups, strict=True)
     rates = [f"{options.lr:g}" for options, group in settings if group.parameters]
     told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
@@ -158,7 +158,7 @@ def _step_words(scenario: Scenario, place: int, expected: Expectation | None) ->
     before, after = _loss_scale(scenario, place, expected), expected.loss_scales[place]
     if after < before:
         ranks = scenario.overflowed(place)
-        words = f"skipped, as a gradient overflowed on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        words = f"to be skipped, as a gradient overflowed on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
     return words if after == before else f"{words}; the loss scale becomes {after:g}"
 
 

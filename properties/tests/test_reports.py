@@ -60,7 +60,7 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
     trial = Trial(described(name, adapter.describe(name)), sim)
     law = law_of(precision.test_ranks_agree_on_overflows_and_on_the_loss_scale)
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
-    skipped = "step: skipped, as a gradient overflowed on rank 0; the loss scale becomes 1"
+    skipped = "step: to be skipped, as a gradient overflowed on rank 0; the loss scale becomes 1"
     assert f"\n   2  {skipped}\n" in report(law, trial, failure)
     (script,) = tmp_path.glob("*.py")
     assert f"\n# {skipped}\n" in script.read_text()

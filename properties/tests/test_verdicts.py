@@ -232,7 +232,7 @@ def test_a_step_is_told_with_what_becomes_of_the_loss_scale() -> None:
     expected = interpret(scenario)
     told = [event_words(scenario, place, expected) for place, event in enumerate(program) if isinstance(event, Step)]
     assert told == [
-        ["step: skipped, as a gradient overflowed on ranks 0, 1; the loss scale becomes 1"],
+        ["step: to be skipped, as a gradient overflowed on ranks 0, 1; the loss scale becomes 1"],
         ["step: SGD with learning rate 0.5"],
         ["step: SGD with learning rate 0.5; the loss scale becomes 2"],
         ["step: SGD with learning rate 0.5"],
