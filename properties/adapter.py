@@ -305,7 +305,7 @@ def offers(wrapped: Any) -> frozenset[str]:
 
 
 def offered_by(implementation: Any) -> tuple[str, ...]:
-    """Those that what a class makes will have; none of what a function makes, as that is not known before."""
+    """The methods of `Sharded` that a class has; none of what a function makes, as that is not known before."""
     if not inspect.isclass(implementation):
         return ()
     found = [name for name in _OFFERED if callable(getattr(implementation, name, None))]
