@@ -300,7 +300,8 @@ def offers(wrapped: Any) -> frozenset[str]:
         words = f"make_optimizer goes with {' and '.join(_WITH_THE_OPTIMIZER)}"
         raise NotImplementedError(f"{words}, by which its state is seen; there is no {' and no '.join(missing)}")
     if "make_optimizer" not in found:
-        found -= {name for name, arguments in _CALLED_WITH.items() if not _accepts(wrapped, name, arguments)}
+        usual = found & _CALLED_WITH.keys()
+        found -= {name for name in usual if not _accepts(wrapped, name, _CALLED_WITH[name])}
     return frozenset(found)
 
 
@@ -317,7 +318,7 @@ def offered_by(implementation: Any) -> tuple[str, ...]:
 
 def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
     try:
-        inspect.signature(getattr(wrapped, name, len)).bind(*arguments[0], **arguments[1])
+        inspect.signature(getattr(wrapped, name)).bind(*arguments[0], **arguments[1])
     except TypeError:
         return False
     except ValueError:  # it does not say

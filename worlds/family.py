@@ -13,7 +13,7 @@ class Leftovers:
     """What a function leaves behind on the process that ran it. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
-        self._threads, self._nameless = len(_threads()), _nameless()
+        self._threads, self._nameless = len(threads := _threads()), _nameless(threads)
 
     def list(self) -> tuple[str, ...]:
         """Threads and processes that have been started since and are still there, in words; cheap if there are none."""
@@ -21,7 +21,7 @@ class Leftovers:
         threads = _threads()
         if (more := len(threads) - self._threads) > 0:
             found += [f"a thread ({thread.name})" for thread in threads[-more:]]
-        found += ["a thread (of _thread)"] * (_nameless() - self._nameless)
+        found += ["a thread (of _thread)"] * (_nameless(threads) - self._nameless)
         with contextlib.suppress(ChildProcessError):  # there is none
             while (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
                 del ended  # it ran to its end, and nobody had asked for its status
@@ -34,9 +34,9 @@ def _threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)]
 
 
-def _nameless() -> int:
-    """How many threads Python code has started past `threading`."""
-    return _thread._count() - len(_threads())
+def _nameless(threads: list[threading.Thread]) -> int:
+    """How many threads Python code has started past `threading`, beside these."""
+    return _thread._count() - len(threads)
 
 
 def end_if_forked(process: int, error: object) -> None:
