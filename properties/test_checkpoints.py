@@ -6,12 +6,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation, interpret
+from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Finish, SaveAndLoad, Scenario
 from oracle.state import Inside
 from properties import judge
 from properties.claims import EQUAL_FROM, Claims
+from properties.expected import expect, known
 from properties.law import law
 from properties.part import Part, as_text
 from properties.strategies import exact_scenarios
@@ -34,7 +35,7 @@ def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
     return (
         exact_scenarios(claims, has=("save", "masters", "step"))
         .map(weights_alone)
-        .filter(lambda scenario: can_be_told(scenario, claims))
+        .filter(lambda scenario: known(scenario, claims) is not None)
     )
 
 
@@ -80,7 +81,7 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
         elsewhere = replace(scenario, world_size=size, replicas=1)
         if beyond(claims, elsewhere):
             return []
-        return [(elsewhere, interpret(elsewhere, claims.averaging, claims.unused or "untouched"))]
+        return [(elsewhere, expect(elsewhere, claims))]
     except (ValueError, Inexact):
         return []
 
@@ -101,15 +102,6 @@ def bounds(told: Any) -> Any:
     if isinstance(told, Inside):
         return told.low.tobytes(), told.high.tobytes()
     return None if told is None else told.tobytes()
-
-
-def can_be_told(scenario: Scenario, claims: Claims) -> bool:
-    """Whether the oracle knows every bit, or an interval."""
-    try:
-        interpret(scenario, claims.averaging, claims.unused or "untouched")
-    except Inexact:
-        return False
-    return True
 
 
 def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import interpret
-from oracle.lattice import Inexact
 from oracle.program import (
     AVERAGINGS,
     Backward,
@@ -22,6 +20,7 @@ from oracle.program import (
 )
 from properties import judge
 from properties.claims import Claims
+from properties.expected import known
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
@@ -69,7 +68,7 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
                 program.append(event)
             unscaled = isinstance(event, Unscale) or (unscaled and not isinstance(event, Step | SaveAndLoad))
         other = replace(scenario, program=tuple(program))
-        return other if knows(other, claims) else None
+        return other if known(other, claims) else None
 
     return _those_there_are(exact_scenarios(claims, has=("loss scale", "clip")).map(unscaled_first))
 
@@ -94,7 +93,7 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
             if overflowed and isinstance(event, Finish) and not isinstance(next(following, None), Step):
                 program.append(Step())
         other = replace(scenario, program=tuple(program))
-        return other if knows(other, claims) else None
+        return other if known(other, claims) else None
 
     earlier = st.booleans() if claims.accumulation else st.just(False)
     overflowing = exact_scenarios(claims, has=("overflow",)) | exact_scenarios(claims, has=("clipped overflow",))
@@ -114,7 +113,7 @@ def _scaled_up(scenario: Scenario, claims: Claims) -> Scenario | None:
     model = tuple(replace(parameter, dtype="float16") for parameter in scenario.parameters)
     for power in range(16, 3, -1):
         other = replace(scenario, parameters=model, probe="linear", loss_scale=LossScale(2.0**power))
-        if knows(other, claims):
+        if known(other, claims):
             return other
     return None
 
@@ -137,19 +136,15 @@ def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
         for event in scenario.program:
             program += [event] * (times if isinstance(event, Backward) and not event.synchronize else 1)
         other = replace(scenario, program=tuple(program))
-        return other if knows(other, claims) else None
+        return other if known(other, claims) else None
 
     accumulating = exact_scenarios(claims, has=("accumulation",))
     return _those_there_are(st.tuples(accumulating, st.integers(2, 6)).map(repeated))
 
 
-def knows(scenario: Scenario, claims: Claims, averaging: str = "") -> bool:
-    """Whether the oracle knows what must come out, for one way to take the mean; the one that is claimed."""
-    try:
-        interpret(scenario, averaging or claims.averaging, claims.unused or "untouched")
-    except Inexact:
-        return False
-    return True
+def summing_first(claims: Claims) -> Claims:
+    """The claims, but for the way to take the mean."""
+    return replace(claims, averaging=AVERAGINGS[0])
 
 
 def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -158,7 +153,7 @@ def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
     def scaled(scenario: Scenario) -> Scenario | None:
         other = _scaled_up(scenario, claims)
         # Of mixed signs, what is too large may cancel.
-        return None if other is None or other.signs == "mixed" or knows(other, claims, AVERAGINGS[0]) else other
+        return None if other is None or other.signs == "mixed" or known(other, summing_first(claims)) else other
 
     return _those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
 
@@ -237,7 +232,7 @@ def test_no_sum_overflows_where_the_mean_is_representable(trial: Trial, scenario
     Why: that is what dividing first is for; a loss scale is chosen so that gradients are as large as they may be.
     Broken by sums that come first after all, and by infinities that are cut off to look sound.
     """
-    trial.witnessed["the sum over ranks would have overflowed"] += not knows(scenario, trial.claims, AVERAGINGS[0])
+    trial.witnessed["the sum over ranks would have overflowed"] += known(scenario, summing_first(trial.claims)) is None
     judge.by_the_oracle(trial, scenario, "A mean that is representable is wrong.", about="gradient")
 
 

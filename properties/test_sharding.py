@@ -5,11 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation, interpret
+from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
 from oracle.state import Inside
 from properties import judge, judge_cost
 from properties.claims import Claims
+from properties.expected import expect
 from properties.fair_share import fair_shares
 from properties.gathered import ledgers, moments
 from properties.implementations import Implementation
@@ -97,7 +98,7 @@ def where_only_steps_round(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with steps, exact gradients and no unused parameter: what that gets, implementations may differ on."""
 
     def of_use(scenario: Scenario) -> bool:
-        expected = interpret(scenario, claims.averaging, claims.unused or "untouched")
+        expected = expect(scenario, claims)
         told = [value for each in expected.gradients.values() for value in each]
         return not any(isinstance(value, Inside) for value in (*told, *expected.norms.values()))
 

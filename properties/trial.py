@@ -10,11 +10,12 @@ from typing import Any
 from hypothesis import reject
 
 from oracle.events import Event
-from oracle.interpreter import Expectation, interpret
+from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario, Step
 from properties.calls import Call
 from properties.claims import EQUAL_FROM, Claims
+from properties.expected import expect
 from properties.implementations import Implementation
 from properties.part import WHOLE, Part
 from properties.strategies.within import beyond
@@ -122,7 +123,7 @@ class Trial:
         torchs = self.world.device == "cpu" and (self.claims.stage is None or self.claims.same_bits)
         optimizers = "torch cpu" if torchs else "any"
         try:
-            return interpret(scenario, self.claims.averaging, self.claims.unused or "untouched", optimizers)
+            return expect(scenario, self.claims, optimizers)
         except Inexact:
             if torchs:
                 raise

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oracle.interpreter import Expectation, interpret
-from oracle.lattice import Inexact
 from oracle.program import Scenario
+from properties.expected import known
 from properties.implementations import Implementation
 from properties.script.events import Writer
 from properties.script.head import head
@@ -36,15 +35,10 @@ def script(
     ``looks``: the event from which on it looks at values; ``overflows``: how a micro-batch does, as in
     `properties.rank.Rank`.
     """
-    unused = implementation.claims.unused or "untouched"
-    expected: Expectation | None
-    try:
-        expected = interpret(scenario, implementation.claims.averaging, unused)
-        if overflows != "inf":  # what becomes of such gradients has not been told
-            known = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
-            expected = replace(expected, gradients=known)
-    except Inexact:
-        expected = None
+    expected = known(scenario, implementation.claims)
+    if expected is not None and overflows != "inf":  # what becomes of such gradients has not been told
+        told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
+        expected = replace(expected, gradients=told)
     body = Writer(implementation, scenario, expected, looks, overflows).lines()
     return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
 

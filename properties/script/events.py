@@ -32,7 +32,7 @@ from properties import adapter
 from properties.claims import EQUAL_FROM
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
-from properties.script.head import backwards, beside, initial_values, is_sharded, place
+from properties.script.head import backwards, beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
 # Whoever has a mode, the model or what wraps it.
@@ -59,8 +59,8 @@ class Writer:
         self.raises = any(isinstance(event, Raise) for event in scenario.program)
         self.masters = self.optimizes and scenario.masters
         self.scaled = scenario.loss_scale is not None
-        self.sharded = is_sharded(implementation)
-        self.values = "values()" if self.sharded else "tensors()"
+        self.in_pieces = may_hold_pieces(implementation)
+        self.values = "values()" if self.in_pieces else "tensors()"
 
     def lines(self) -> list[str]:
         """Construction, and then every event."""
@@ -85,7 +85,7 @@ class Writer:
         lines = []
         if self.expected is not None and not self.looks:
             lines = compare("the value", self.values, by_name(self.expected.initial))
-        return lines + (self.optimizer() if self.optimizes and not self.sharded else [])
+        return lines + (self.optimizer() if self.optimizes and not self.in_pieces else [])
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
@@ -105,19 +105,19 @@ class Writer:
         if self.raises:
             lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
             lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
-        if self.sharded:
+        if self.in_pieces:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
             lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
         lines += [f"wrapped = {attribute}(model{given})"]
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
-        return [*lines, *(self.optimizer() if self.sharded else [])]
+        return [*lines, *(self.optimizer() if self.in_pieces else [])]
 
     def optimizer(self) -> list[str]:
         """The caller's optimizer, and masters if there are any."""
         scenario = self.scenario
         settings = hyperparameters.at_the_start(scenario)
         lines = []
-        if self.sharded:
+        if self.in_pieces:
             for group, values in zip(scenario.all_groups, settings, strict=True):
                 within = [parameter_name(index) for index in group.parameters]
                 lines += [f"    {{'names': {within}, {_keywords(values, ': ', quoted=True)}}},"]
@@ -144,7 +144,7 @@ class Writer:
 
     def state(self, tensor: int, name: str) -> str:
         """What it holds of it under a name."""
-        if self.sharded:
+        if self.in_pieces:
             return f'state("{parameter_name(tensor)}").get("{name}")'
         held = self.held(tensor)
         return held if name == "master" else f'optimizer.state[{held}].get("{name}")'
@@ -168,14 +168,14 @@ class Writer:
                 return self.unscale()
             case Clip():
                 most = f"{event.max_norm!r}, {event.norm_type!r}"
-                if self.sharded:
+                if self.in_pieces:
                     return [f"norm = clip({most})"]
                 if "clip_grad_norm_" in self.implementation.offers:
                     return [f"norm = torch.as_tensor(wrapped.clip_grad_norm_({most})).reshape(())"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
-            case ZeroGrad() if self.sharded or self.implementation.made:
+            case ZeroGrad() if self.in_pieces or self.implementation.made:
                 return [f"zero_grad({event.set_to_none})"]
             case ZeroGrad() if self.implementation.zero_grad:
                 return [f"wrapped.zero_grad(set_to_none={event.set_to_none})"]
@@ -266,7 +266,7 @@ class Writer:
 
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""
-        if self.sharded:
+        if self.in_pieces:
             return ["unscaled, skip = True, not unscale(scale)"]
         if "unscale_" in self.implementation.offers:
             return ["unscaled, skip = True, not wrapped.unscale_(scale)"]
@@ -276,7 +276,7 @@ class Writer:
 
     def step(self) -> list[str]:
         """A step of the optimizer, and what goes with masters and a loss scale."""
-        step, masters = [], self.masters and not self.sharded
+        step, masters = [], self.masters and not self.in_pieces
         if masters:
             step += ["for name, master in masters.items():", "    p = tensors()[name]"]
             step += ["    master.grad = None if p.grad is None else p.grad.float()"]
@@ -306,7 +306,7 @@ class Writer:
 
     def save(self, event: SaveAndLoad) -> list[str]:
         """Everything, or the weights alone, into a new model."""
-        if self.sharded:
+        if self.in_pieces:
             return self.save_whole(event)
         lines = ["saved = copy.deepcopy(model.state_dict())"]
         if event.optimizer:

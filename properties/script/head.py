@@ -107,7 +107,7 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
     compare = _COMPARE.replace("{names}", "{" + names + "}")
     begins = compare.index("\n\ndist.init")
     compare, connects = compare[:begins], compare[begins:]
-    if is_sharded(implementation):
+    if may_hold_pieces(implementation):
         compare = compare[: compare.index("\n\ndef gradients")] + DEFINITIONS
     elif implementation.made:
         compare += ZERO_GRAD
@@ -115,7 +115,7 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
     return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
 
 
-def is_sharded(implementation: Implementation) -> bool:
+def may_hold_pieces(implementation: Implementation) -> bool:
     """Whether the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
     return implementation.claims.stage is not None or "make_optimizer" in implementation.offers
 

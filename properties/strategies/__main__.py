@@ -5,10 +5,9 @@ from collections import Counter
 from dataclasses import fields
 from typing import Any
 
-from oracle.interpreter import interpret
-from oracle.lattice import Inexact
 from oracle.program import DIVISORS
 from properties.claims import Claims
+from properties.expected import known
 from properties.independent import sample
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
@@ -24,11 +23,11 @@ def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:
     """How many of so many scenarios have each feature, each number of ranks, and each kind of expectation."""
     counts: Counter[str] = Counter()
     for scenario in sample(scenarios(claims), examples):
-        try:
-            known = interpret(scenario, claims.averaging, claims.unused or "untouched")
-            counts["every bit known" if known.exact else "some values enclosed"] += 1
-        except Inexact:
+        expected = known(scenario, claims)
+        if expected is None:
             counts["neither, so left out"] += 1
+        else:
+            counts["every bit known" if expected.exact else "some values enclosed"] += 1
         counts[f"world size {scenario.world_size}"] += 1
         counts.update(name for name, feature in FEATURES.items() if feature.occurs(scenario))
         counts["drawn"] += 1

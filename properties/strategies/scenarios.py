@@ -8,11 +8,11 @@ from math import factorial
 from hypothesis import strategies as st
 
 from oracle.fingerprint import runs_needed, terms
-from oracle.interpreter import Expectation, interpret
-from oracle.lattice import Inexact
+from oracle.interpreter import Expectation
 from oracle.program import MODES, SIGNS, Clip, Scenario
 from oracle.state import Inside
 from properties.claims import EQUAL_FROM, Claims
+from properties.expected import known
 from properties.strategies import models, programs
 from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
@@ -75,16 +75,12 @@ def exact_scenarios(
     features = tuple(wanted(tuple(has), claims, enclosed))
     if not any("join" in feature.phases for feature in features):
         claims = replace(claims, joins=())
-    unused = claims.unused or "untouched"
 
     def of_use(scenario: Scenario) -> bool:
         if not all(feature.occurs(scenario) for feature in features):
             return False
-        try:
-            expected = interpret(scenario, claims.averaging, unused)
-        except Inexact:
-            return False
-        if adds_up_rounded_means(scenario, expected):
+        expected = known(scenario, claims)
+        if expected is None or adds_up_rounded_means(scenario, expected):
             return False
         return enclosed or expected.exact
 
@@ -190,11 +186,9 @@ def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list
 def _clipping_at_the_norm(scenario: Scenario, places: list[int], claims: Claims) -> Scenario:
     """The scenario with the largest norm of some of its Clip events at the norm that the gradients have there."""
     for place in places:
-        try:
-            norm = interpret(scenario, claims.averaging, claims.unused or "untouched").norms[place]
-        except Inexact:
+        if (expected := known(scenario, claims)) is None:
             return scenario
-        event = scenario.program[place]
+        norm, event = expected.norms[place], scenario.program[place]
         assert isinstance(event, Clip)
         most = float(norm.low if isinstance(norm, Inside) else norm)  # type: ignore[arg-type]  # there is one
         if 2.0**-126 <= most < programs.INF:

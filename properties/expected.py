@@ -1,0 +1,19 @@
+"""What the oracle tells of a scenario, with the choices that an implementation claims."""
+
+from oracle.interpreter import Expectation, interpret
+from oracle.lattice import Inexact
+from oracle.program import Scenario
+from properties.claims import Claims
+
+
+def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
+    """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
+    return interpret(scenario, claims.averaging, claims.unused or "untouched", optimizers)
+
+
+def known(scenario: Scenario, claims: Claims) -> Expectation | None:
+    """What every rank must hold; None where the oracle knows neither every bit nor an interval."""
+    try:
+        return expect(scenario, claims)
+    except Inexact:
+        return None
