@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from impls.faults import kernels as faults
+from impls.faults import kernels_in_ptx as faults
 from impls.kernels import norm, pack, scale, step, table
 
 F4, B2, H2 = torch.float32, torch.bfloat16, torch.float16
