@@ -37,9 +37,9 @@ _RANKS = st.lists(
     min_size=2,
     max_size=MOST_RANKS,
 )
-# As many ranks as were drawn; or 3 and 7 for 4 and 8, as powers of two hide faults; or one, where many a shortcut is
-# wrong.
-_CROWD = st.sampled_from(("any",) * 3 + ("no power of two",) * 4 + ("one",))
+# As many ranks as were drawn; or so many fewer of 8, which is drawn most, and one fewer of 4, as powers of two hide
+# faults; or one, where many a shortcut is wrong.
+_CROWD = st.sampled_from((0,) * 4 + (1,) * 3 + (2,) * 4 + (3,) * 2 + (MOST_RANKS - 1,) * 2)
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
 _PLACES = st.integers(0, MOST_PHASES)  # among phases, however many: one that is left out moves no other
@@ -167,10 +167,10 @@ def scenarios(
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 
-def _crowd(ranks: list[tuple[int, int]], kind: str) -> list[tuple[int, int]]:
-    if kind == "one":
+def _crowd(ranks: list[tuple[int, int]], fewer: int) -> list[tuple[int, int]]:
+    if fewer == MOST_RANKS - 1:
         return ranks[:1]
-    return ranks[:-1] if kind == "no power of two" and len(ranks) in (4, 8) else ranks
+    return ranks[: len(ranks) - min(fewer, {4: 1, 8: 3}.get(len(ranks), 0))]
 
 
 def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list[Phase]:

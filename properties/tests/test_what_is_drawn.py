@@ -1,5 +1,6 @@
 """How much of what is drawn is of use, that what is asked for is drawn, and what is not claimed is not."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,11 @@ def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come
 
     known = [is_known(scenario) for scenario in sample(scenarios(replace(ALL, averaging=averaging)), 200)]
     assert sum(known) * 5 >= len(known) * 4
+
+
+def test_world_sizes_that_find_more_are_drawn_more() -> None:
+    sizes = Counter(scenario.world_size for scenario in sample(scenarios(ALL), 1000))
+    assert min(sizes[size] for size in (1, 3, 5, 6, 7)) > max(sizes[size] for size in (4, 8)) > 0
 
 
 def unclaimed(name: str) -> Claims:
