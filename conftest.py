@@ -221,13 +221,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         config.stash[_CAUSES] = tell_once(terminal.stats.get("failed", []), in_full=config.option.verbose > 0)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The verdict of every law, for every implementation and world; kept as well where a record is."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> Generator[None, object, None]:
+    """The verdict of every law, for every implementation and world, after all that pytest tells; kept as well where a
+    record is.
+    """
+    yield
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     filed = verdicts(reports, config.stash[_BENCH].left_out)
     if lines := matrix(filed):
         terminalreporter.section("verdicts")
         lines += ["", totals(filed), *config.stash[_CAUSES]]
+        most = config.getoption("maxfail")
+        if exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminalreporter.stats.get("failed", [])):
+            lines.append("The run was stopped: laws that are not listed here had not come to their end.")
         if config.getoption("--impl"):
             bench = config.stash[_BENCH]
             lines += filter(None, [profiles.told_if_few(bench.where.worlds[0], len(bench.names))])

@@ -279,7 +279,8 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
 
 
 def _words(error: RankError) -> str:
-    return " ".join(("raised" if error.kind == "raised" else "", error.message, *error.notes)).strip()
+    message = error.message.rstrip().removesuffix(".") if error.notes else error.message
+    return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()
 
 
 def _sentence(words: str) -> str:

@@ -15,19 +15,22 @@ _RUNNERS = ("torch", "numpy", "hypothesis", "pytest", "_pytest", "pluggy", "xdis
 
 
 def whereabouts(outcome: Outcome) -> list[str]:
-    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish"."""
+    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish".
+
+    Of ranks that waited in vain for one that failed nothing is told.
+    """
+    errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
     found: dict[str, list[int]] = {}
-    for rank, report in enumerate(outcome):
-        if report.error is not None:
-            frames = [match.groupdict() for match in _FRAME.finditer(report.error.details)]
-            if "most recent call first" not in report.error.details:
-                frames.reverse()
-            # A line of what is installed is told only where there is none of their own.
-            theirs = [frame for frame in frames if _theirs(frame["file"])]
-            theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
-            if theirs:
-                place = f"{_short(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
-                found.setdefault(place, []).append(rank)
+    for rank, error in ({r: e for r, e in errors.items() if e.kind != "abandoned"} or errors).items():
+        frames = [match.groupdict() for match in _FRAME.finditer(error.details)]
+        if "most recent call first" not in error.details:
+            frames.reverse()
+        # A line of what is installed is told only where there is none of their own.
+        theirs = [frame for frame in frames if _theirs(frame["file"])]
+        theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
+        if theirs:
+            place = f"{_short(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
+            found.setdefault(place, []).append(rank)
     return [f"rank {', '.join(map(str, ranks))} at {place}" for place, ranks in found.items()]
 
 
