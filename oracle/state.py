@@ -174,8 +174,10 @@ def drop_gradients(state: State, to_none: bool = True) -> None:
 
 
 def initial_buffers(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float32]]:
-    """Small integers, other ones on every rank and element, so that a rank that keeps its own shows."""
-    start_at, values = 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in scenario.buffers), []
+    """Integers, other ones on every rank and element, so that a rank that keeps its own shows; the first needs 13 bits,
+    so that what passes through 16-bit formats shows too.
+    """
+    start_at, values = 2**12 + 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in scenario.buffers), []
     for buffer in scenario.buffers:
         count = int(np.prod(buffer.shape))
         values.append(np.arange(start_at, start_at + count, dtype=np.float32).reshape(buffer.shape))

@@ -119,6 +119,19 @@ class OnlyTheFirstBufferBroadcast(StaticBuckets):
             buffer.copy_(own)
 
 
+class BuffersThroughSixteenBits(StaticBuckets):
+    """Sends buffers as it sends what may be rounded: in half of the bytes."""
+
+    known_fault = "buffers are broadcast in bfloat16"
+    source = "recipe: narrow wire"
+    killed_by = (BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for buffer in module.buffers():
+            buffer.copy_(buffer.to(torch.bfloat16))
+
+
 class SwitchTurnsOffTheStart(StaticBuckets):
     """``broadcast_buffers=False`` keeps buffers from being broadcast at every forward, and at the start too."""
 
