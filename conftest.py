@@ -222,7 +222,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> Generator[None, object, None]:
+def pytest_terminal_summary(
+    terminalreporter: Any, exitstatus: int, config: pytest.Config
+) -> Generator[None, object, None]:
     """The verdict of every law, for every implementation and world, after all that pytest tells; kept as well where a
     record is.
     """
@@ -232,7 +234,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if lines := matrix(filed):
         terminalreporter.section("verdicts")
         lines += ["", totals(filed), *config.stash[_CAUSES]]
-        most = config.getoption("maxfail")
+        most = config.getoption("maxfail") or 0
         if exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminalreporter.stats.get("failed", [])):
             lines.append("The run was stopped: laws that are not listed here had not come to their end.")
         if config.getoption("--impl"):

@@ -4,7 +4,7 @@ import sys
 import textwrap
 import zlib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from oracle.program import Finish, Scenario
 from properties import judge
 from properties.adapter import FINISH_NAMES
 from properties.calls import Call
-from properties.claims import EQUAL_FROM
+from properties.claims import EQUAL_FROM, Claims
 from properties.core import core
 from properties.decode import decode, explain
 from properties.guess import guess
@@ -102,7 +102,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-    return words
+    return words + _claimed_for_it(trial, scenario)
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
@@ -139,6 +139,18 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
         return []
     words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
     return ["", *_entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+
+
+def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
+    """What is claimed for code that declares nothing, and without which this program would not be drawn."""
+    of, claims = trial.implementation, trial.claims
+    given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
+    needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
+    if of.declares or not needed:
+        return []
+    without = " or ".join(f'{{"{name}": False}}' for name in needed)
+    words = f"{of.short} declares nothing, so this is claimed for it. If it is not promised, say so: with claims ="
+    return ["", *_entry("Note", f"{words} {without} no such program is drawn.")]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:

@@ -26,3 +26,22 @@ def test_the_summary_tells_it() -> None:
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Few examples: 4 implementations share them in this profile, 7 a law for each on sim" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["in one process", "with a worker"])
+def test_a_run_that_is_stopped_says_that_laws_are_missing(workers: tuple[str, ...], tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "pytest", f"{ROOT}/properties/test_mean.py", "-qx", "-k", "equal_the_mean", *workers]
+    asked = [
+        *run,
+        "--world",
+        "sim",
+        "-p",
+        "no:cacheprovider",
+        "--impl",
+        f"{ROOT}/impls/hook_order_buckets.py:HookOrderBuckets",
+    ]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    last = done.stdout[done.stdout.index("= verdicts =") :]
+    assert "silently wrong" in last, done.stdout + done.stderr
+    assert "The run was stopped: laws that are not listed here had not come to their end." in last
+    assert "FAILED" not in last

@@ -120,3 +120,14 @@ def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(si
         "nothing is called to finish the synchronization, as Similar has no finish_gradient_synchronization()" in words
     )
     assert "If finish_grad_sync() is to be called" in words
+
+
+def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
+    keeps = "properties.tests.user_code:KeepsMainGradients"
+    under_test = Trial(described(keeps, adapter.describe(keeps)), sim)
+    failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
+    told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
+    assert "KeepsMainGradients declares nothing, so this is claimed for it." in told
+    assert '{"drops": False} no such program is drawn.' in told
+    declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
+    assert "no such program is drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
