@@ -1,9 +1,11 @@
 """What a scenario can be like beside its features: nobody asks for these by name."""
 
 from collections.abc import Callable
+from math import inf
 
 from oracle.formats import FORMATS
-from oracle.program import Parameter, Scenario
+from oracle.program import Parameter, Scenario, Step
+from properties.strategies.within import hook_orders_differ
 
 
 def nbytes(parameter: Parameter) -> int:
@@ -46,3 +48,27 @@ def cap_beyond_a_parameter(elements: int) -> Callable[[Scenario], bool]:
         return scenario.bucket_cap in sizes
 
     return holds
+
+
+def _buckets(least: int, most: float = inf) -> Callable[[Scenario], bool]:
+    return lambda scenario: scenario.bucket_cap is not None and least <= len(buckets(scenario)) <= most
+
+
+def _steps(least: int, most: float = inf) -> Callable[[Scenario], bool]:
+    return lambda scenario: least <= scenario.program.count(Step()) <= most
+
+
+TRAITS: dict[str, Callable[[Scenario], bool]] = {
+    "cap, 1 bucket": _buckets(1, 1),
+    "cap, 2 buckets": _buckets(2, 2),
+    "cap, 3 buckets or more": _buckets(3),
+    "cap, the last bucket ragged": lambda scenario: scenario.bucket_cap is not None and is_ragged(scenario),
+    "cap as large as a parameter": cap_beyond_a_parameter(0),
+    "cap 1 element smaller": cap_beyond_a_parameter(-1),
+    "cap 1 element larger": cap_beyond_a_parameter(1),
+    "no step": _steps(0, 0),
+    "1 step": _steps(1, 1),
+    "2 steps": _steps(2, 2),
+    "3 steps or more": _steps(3),
+    "hook orders differ": hook_orders_differ,
+}
