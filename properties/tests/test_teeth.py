@@ -62,6 +62,12 @@ def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None
     assert of_a_peers_test or re.search(known, every_fault()[fault].source)
 
 
+@pytest.mark.parametrize("law", LAWS, ids=short)
+def test_a_law_says_who_broke_it(law: str) -> None:
+    """By an address, or it says that there is none."""
+    assert re.search(r"[\w.-]+/[\w.-]+#\d|No report of it is known\.", " ".join(LAWS[law].says.split()))
+
+
 @pytest.mark.parametrize(("twin", "law"), HELD, ids=short)
 def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twin: str, law: str) -> None:
     """Not vacuously. On few examples, as there are so many pairs."""
