@@ -164,7 +164,7 @@ def _raise(gradient: torch.Tensor) -> None:
 
 
 def another_wrapper_does_not_raise(wrap: Wrap, rank: int, world_size: int) -> bool:
-    """A model is wrapped and trained, and after it another; nothing is asserted (read)."""
+    """A model is wrapped and trained, and after it another, here in the same group; nothing is asserted (read)."""
     return all(it_does_not_raise(wrap, rank, world_size) for _ in range(2))
 
 
