@@ -71,7 +71,7 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
     """A micro-batch inside `no_sync` stays local where a second `no_sync` was entered and left before its forward.
 
     Why: whoever calls it cannot know who has called it before. Broken by restoring True instead of what was:
-    huggingface/picotron's `no_sync`.
+    huggingface/picotron's `no_sync`. No report of it is known.
     """
     judge.by_the_oracle(trial, scenario, "After a nested no_sync, micro-batches do not count once each.")
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync, after a nested one has ended.")
@@ -82,7 +82,7 @@ def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: T
     """An error in `no_sync`, forward, backward or a hook, on one rank or all, leaves nothing behind once it is caught.
 
     Why: a batch that runs out of memory or holds NaN is skipped, and the next one must be right. Broken by `no_sync`
-    without try and finally: huggingface/picotron's.
+    without try and finally: huggingface/picotron's. No report of it is known.
     """
     judge.by_the_oracle(trial, scenario, "Training does not go on rightly after the caller's own error.")
 
@@ -107,7 +107,7 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
 
     Why: that is how a window with a bad micro-batch, such as one of NaN, is given up. Broken where what accumulates
     lies elsewhere than in the gradients that are zeroed: torch's FSDP2, and FSDP1 on top of an average
-    (properties/FINDINGS.md).
+    (properties/FINDINGS.md). No report of it is known.
     """
     judge.by_the_oracle(trial, scenario, "A window that was dropped halfway leaves a trace.")
 

@@ -178,7 +178,8 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
     more than after the third.
 
     Why: what grows with every step ends the run in the end; but whoever takes turns with two buffers may hold more in
-    one than in the other. A recipe: buckets, handles or losses in a list that is never emptied.
+    one than in the other. A recipe: buckets, handles or losses in a list that is never emptied. No report of it is
+    known.
     """
     run = trial.run(scenario, function=WEIGHING)
     ends = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]

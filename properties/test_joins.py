@@ -28,7 +28,9 @@ def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
     of those that remain, as the caller chooses; in the end every rank has the parameters of the last.
 
     Why: divided by all, every sample weighs the same; divided by those that remain, a step is that of a smaller world.
-    Nothing of a rank that is gone is due. pytorch/pytorch#38174 says how both are meant.
+    Nothing of a rank that is gone is due. pytorch/pytorch#38174 says how both are meant. Broken by memory that nobody
+    has written, taken for what a rank that is gone has used: torch's DDP (properties/FINDINGS.md). No report of it is
+    known.
     """
     judge.by_the_oracle(trial, scenario, "Where ranks ran out of micro-batches, values are not what the others' make.")
 

@@ -51,7 +51,9 @@ def test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch(tr
     """The same samples, all on one rank, give the same gradients and parameters.
 
     Why: distributed data parallelism is equivalent to local training on the whole batch (Li et al., VLDB 2020, 3.1).
-    Holds without an oracle: the implementation is compared with itself on a world of one.
+    Holds without an oracle: the implementation is compared with itself on a world of one. Broken by averaging twice,
+    and by averaging over micro-batches on several ranks where one rank adds them up: pytorch/torchtitan#2323,
+    KellerJordan/modded-nanogpt#146.
     """
     whole = on_one_rank(scenario)
     judge.runs_equal(trial.run(scenario), trial.run(whole), "N ranks are not one rank with the whole batch.")

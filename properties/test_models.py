@@ -47,7 +47,9 @@ def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once
 def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: ModelScenario) -> None:
     """After construction and every step all ranks hold one set of parameters, whatever random numbers each has drawn.
 
-    Why: nothing brings replicas together again. Ranks drop different activations, as they must.
+    Why: nothing brings replicas together again. Ranks drop different activations, as they must. Broken where reduction
+    ends and nothing is said: with a static graph and `no_sync`, or in the bucket of a parameter that nobody has used:
+    pytorch/pytorch#187732, pytorch/pytorch#128949.
     """
     found = run(trial, scenario)
     judge.begins_alike(found, "Replicas of a real model do not begin alike.", False)

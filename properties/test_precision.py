@@ -215,7 +215,8 @@ def test_sixteen_bit_gradients_are_exact_where_their_sums_are(trial: Trial, scen
     """bfloat16 and float16 gradients whose partial sums all fit are the mean, bit for bit.
 
     Why: then no order of reduction rounds, so a difference is a wrong factor, a wrong format or a lost term, and not
-    round-off. Broken by formats taken for one another and by reciprocals rounded to 16 bits.
+    round-off. Broken by the dtype of the first parameter taken for that of all: facebookresearch/fairscale#583.
+    Recipes: formats taken for one another, reciprocals rounded to 16 bits.
     """
     judge.by_the_oracle(trial, scenario, "16-bit gradients are not the mean.", about="gradient")
 
@@ -230,7 +231,7 @@ def test_no_sum_overflows_where_the_mean_is_representable(trial: Trial, scenario
     """What divides before it sums gives finite means of float16 gradients whose sum is larger than 65504.
 
     Why: that is what dividing first is for; a loss scale is chosen so that gradients are as large as they may be.
-    Broken by sums that come first after all, and by infinities that are cut off to look sound.
+    Recipes: sums that come first after all, and infinities that are cut off to look sound. No report of it is known.
     """
     trial.witnessed["the sum over ranks would have overflowed"] += known(scenario, summing_first(trial.claims)) is None
     judge.by_the_oracle(trial, scenario, "A mean that is representable is wrong.", about="gradient")
@@ -251,7 +252,8 @@ def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: 
     """The norm that is reported, and that decides, is that of gradients divided by the loss scale, once.
 
     Why: a largest norm is chosen for the loss, not for its multiple, which changes by powers of two as training goes
-    on. Broken by unscaling that is put off until the step, or done twice.
+    on. Recipes: unscaling that is put off until the step, or done twice. A report of the first tells no cause:
+    Lightning-AI/pytorch-lightning#19536.
     """
     run = trial.run(scenario)
     expected = trial.expected(scenario)

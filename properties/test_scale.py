@@ -74,7 +74,8 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
     """A loss 2^k times as large, or -2^k times, gives gradients 2^k times as large, or -2^k times, bit for bit.
 
     Why: the mean is linear, and multiplying by a power of two rounds nothing; so no constant, clamp or threshold may be
-    part of it. Holds without an oracle.
+    part of it. Holds without an oracle. Broken by gradients that are clipped in every micro-batch:
+    tenstorrent/tt-metal#17568.
     """
     one, other = (trial.run(scenario) for scenario in pair)
     assert pair[1].loss_scale

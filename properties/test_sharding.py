@@ -86,7 +86,8 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
     """Where nobody asks for gradients, parameters or state before the last step, all are then what they must be.
 
     Why: training asks for none of them. To put together what is held in pieces may take communication, wait for what is
-    under way, or refresh what is out of date; if a test is all that does, it hides what it is to find. A recipe.
+    under way, or refresh what is out of date; if a test is all that does, it hides what it is to find. A recipe. No
+    report of it is known.
     """
     last = max(place for place, event in enumerate(scenario.program) if isinstance(event, Step))
     run = trial.run(scenario, part=Part(looks=last))
@@ -141,8 +142,8 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     """Between events all ranks together hold one copy of what the stage shards, and no more than padding beside it.
 
     Why: that is what sharding is for: (2 + 2 + k/N) bytes per parameter, (2 + (2 + k)/N) or (2 + 2 + k)/N. Every
-    storage that lives counts, seen from outside. Broken by shards that are views of the whole, by gathered layers that
-    are never freed, by gradients that outlive their reduction.
+    storage that lives counts, seen from outside. Recipes: shards that are views of the whole, gathered layers that are
+    never freed, gradients that outlive their reduction. No report of it is known.
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
@@ -170,8 +171,8 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
     """After every event each rank holds what `oracle.zero` counts for it, of the slices that are claimed, and no more.
 
     Why: a rank that holds more runs out of memory first, and what others spare does not help it. No padding is allowed
-    for, so that small tensors hide nothing. While gradients are on their way nothing is said. Broken by dealing out
-    whole parameters, by padding that is kept, by a second copy on one rank.
+    for, so that small tensors hide nothing. While gradients are on their way nothing is said. Recipes: whole parameters
+    dealt out, padding that is kept, a second copy on one rank. No report of it is known.
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
@@ -207,7 +208,7 @@ def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
 
     Why: the most that is held at any time decides which model fits; between events it cannot be seen. At stage 2 the
     gradients of a bucket go with its last member, at stage 3 parameters and gradients of a unit when backward leaves
-    it. Broken by gathering all units at once, by freeing them with the last.
+    it. Recipes: all units gathered at once, or freed with the last. No report of it is known.
     """
     expected, run = trial.expected(scenario), trial.run(scenario, function=WEIGHING)
     stage, slices = trial.claims.stage or 0, trial.claims.slices or ""

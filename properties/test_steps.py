@@ -154,8 +154,9 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
     """A forward without autograd reads the parameters of the last step, bit for bit, on every rank.
 
     Why: by its result models are chosen and runs are stopped, and training that goes on rightly says nothing of it.
-    Holds without an oracle. Broken where what was gathered, cast or copied for an earlier evaluation is used again, or
-    where only a forward that trains waits for what a step has sent.
+    Holds without an oracle. Broken where what was gathered for an earlier evaluation is used again, as by FSDP1 and
+    FSDP2 (properties/FINDINGS.md). Recipes: a copy or cast used again, and a wait for what a step has sent in forwards
+    that train alone. No report of it is known.
     """
     run = trial.run(scenario)
     evaluated = run.observations[0]["evaluated"].values()

@@ -3,14 +3,20 @@
 The checks are told in `properties/tests/peers_checks.py`, in own words, with which were read and which measured.
 """
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
 from impls.naive import NaiveAccumulation
+from impls.sharded_optimizer import ShardedOptimizer
+from impls.zero1 import Zero1
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 ACCUMULATION = "test_no_sync_accumulates_and_then_counts_once"
 REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
+STEPS = "test_every_step_leaves_the_parameters_and_state_of_one_process"
+SHARDED_STEPS = "test_steps_of_shards_are_steps_of_the_whole"
 REAL_MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 REAL_REPLICAS = "test_replicas_of_a_real_model_stay_bitwise_equal"
 
@@ -152,6 +158,24 @@ class Zeroes(_Afterwards):
     def spoil(self, gradient: torch.Tensor) -> None:
         """Zeros."""
         gradient.zero_()
+
+
+class NeverSteps(Zero1):
+    """Gradients are averaged, and that is all."""
+
+    known_fault = "no step changes anything"
+    source = "DeepSpeed v1/compile/util.py compare_loss: five steps move less than its tolerance"
+    killed_by = (REAL_MEAN, STEPS, SHARDED_STEPS)
+
+    def make_optimizer(self, *arguments: Any, **named: Any) -> ShardedOptimizer:
+        """One whose step does nothing."""
+        optimizer = super().make_optimizer(*arguments, **named)
+        optimizer.step = _nothing
+        return optimizer
+
+
+def _nothing() -> None:
+    """In the place of a step."""
 
 
 class RandomGradient(_Afterwards):

@@ -1,17 +1,25 @@
-"""Prints how often what is drawn has each feature: ``python -m properties.strategies --examples 1000``."""
+"""Prints how often what is drawn is like what: ``python -m properties.strategies --examples 1000``."""
 
 import argparse
-from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
-from oracle.program import DIVISORS
-from properties.claims import Claims
+from oracle.program import DIVISORS, Scenario
+from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
+from properties.calls import Call, calls
+from properties.claims import COLLECTIVES, Claims
 from properties.expected import known
 from properties.independent import sample
+from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
+from properties.models.draws import provable_scenarios
+from properties.models.scenario import MODELS, ModelScenario
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
+from properties.strategies.traits import TRAITS
 
+T = TypeVar("T")
 _NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no program is drawn for
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
@@ -19,33 +27,63 @@ _PROMISES: dict[str, Any] = {
 EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant="any", joins=DIVISORS)
 
 
-def shares(examples: int, claims: Claims = EVERYTHING) -> Counter[str]:
-    """How many of so many scenarios have each feature, each number of ranks, and each kind of expectation."""
-    counts: Counter[str] = Counter()
-    for scenario in sample(scenarios(claims), examples):
-        expected = known(scenario, claims)
-        if expected is None:
-            counts["neither, so left out"] += 1
-        else:
-            counts["every bit known" if expected.exact else "some values enclosed"] += 1
-        counts[f"world size {scenario.world_size}"] += 1
-        counts.update(name for name, feature in FEATURES.items() if feature.occurs(scenario))
-        counts["drawn"] += 1
-    return counts
+@cache
+def _expectation(scenario: Scenario) -> str:
+    expected = known(scenario, EVERYTHING)
+    if expected is None:
+        return "neither, so left out"
+    return "every bit known" if expected.exact else "some values enclosed"
+
+
+def _is(read: Callable[[T], Any], value: Any) -> Callable[[T], bool]:
+    return lambda each: bool(read(each) == value)
+
+
+def _ranks(most: int) -> dict[str, Callable[[Any], bool]]:
+    return {f"world size {ranks}": _is(lambda each: each.world_size, ranks) for ranks in range(1, most + 1)}
+
+
+PROGRAMS: dict[str, Callable[[Scenario], bool]] = {
+    **{kind: _is(_expectation, kind) for kind in ("every bit known", "some values enclosed", "neither, so left out")},
+    **_ranks(MOST_RANKS),
+    **{name: feature.occurs for name, feature in FEATURES.items()},
+    **TRAITS,
+}
+REAL_MODELS: dict[str, Callable[[ModelScenario], bool]] = {
+    **{model: _is(lambda run: run.model, model) for model in MODELS},
+    **_ranks(MOST_RANKS_OF_A_MODEL),
+}
+CALLS: dict[str, Callable[[Call], bool]] = {
+    **{operation: _is(lambda call: call.operation, operation) for operation in COLLECTIVES},
+    **_ranks(MOST_RANKS_OF_A_CALL),
+}
+
+
+def shares(drawn: Sequence[T], told: Mapping[str, Callable[[T], Any]]) -> dict[str, float]:
+    """How many of what was drawn are like that, in percent."""
+    return {name: 100 * sum(bool(holds(each)) for each in drawn) / len(drawn) for name, holds in told.items()}
+
+
+def table(examples: int) -> dict[str, dict[str, float]]:
+    """What is told of so many programs, runs of real models, and calls of collectives, where everything is claimed."""
+    return {
+        "programs": shares(sample(scenarios(EVERYTHING), examples), PROGRAMS),
+        "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),
+        "calls of a collective": shares(sample(calls(Claims(collectives=COLLECTIVES)), examples), CALLS),
+    }
 
 
 def main() -> None:
     """Prints the shares in percent, where everything is claimed."""
     parser = argparse.ArgumentParser(prog="python -m properties.strategies", description=main.__doc__)
-    parser.add_argument("--examples", type=int, default=1000, help="how many are drawn (default: %(default)s)")
+    parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
     asked = parser.parse_args()
     if asked.examples < 1:
         parser.error(f"--examples {asked.examples}: at least 1")
-    counts = shares(asked.examples)
-    names = ["every bit known", "some values enclosed", "neither, so left out"]
-    names += [f"world size {ranks}" for ranks in range(1, MOST_RANKS + 1)]
-    for name in (*names, *FEATURES):
-        print(f"{name:24}{100 * counts[name] / counts['drawn']:6.1f} %")
+    for of, rows in table(asked.examples).items():
+        print(f"Of {asked.examples} {of}")
+        for name, percent in rows.items():
+            print(f"  {name:28}{percent:6.1f} %")
 
 
 if __name__ == "__main__":

@@ -57,11 +57,16 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "something else than a forward right after construction"
     if claims.equal_from != EQUAL_FROM[0] and not scenario.broadcast_buffers and _saves_buffers(scenario):
         return "buffers of each rank's own that are saved, where the first forward may make them rank 0's"
-    if not claims.hook_order and any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches))):
+    if not claims.hook_order and hook_orders_differ(scenario):
         return "different hook orders"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
     return "training what was frozen when it was wrapped" if _trains_what_was_frozen(scenario) else ""
+
+
+def hook_orders_differ(scenario: Scenario) -> bool:
+    """Whether in some micro-batch two ranks reach two parameters that both of them use in different orders."""
+    return any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches)))
 
 
 def _reached_apart(scenario: Scenario, batch: int) -> bool:

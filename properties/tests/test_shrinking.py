@@ -30,8 +30,17 @@ from oracle.program import (
 from properties.claims import Claims
 from properties.strategies import exact_scenarios
 from properties.strategies.features import FEATURES
+from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
 from properties.test_accumulation import after_two_forwards
-from properties.tests.test_strategies import ALL, PLAIN
+from properties.tests.test_strategies import (
+    ALL,
+    PLAIN,
+    in_order,
+    sets_betas_after_a_step,
+    skips_a_step_in_the_middle,
+    tied_across_units,
+    used_only_earlier,
+)
 
 Holds = Callable[[Scenario], bool]
 
@@ -40,6 +49,7 @@ TWO = (ONE, ONE)
 SYNCHRONIZED = (Backward(((0,), (0,))), Finish())
 BOTH = (Backward(((0, 1), (0, 1))), Finish())
 WINDOW = (Join(), Backward(((0,), ()), gone=(1,)), Finish(), EndJoin())
+SKIPPED = (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad())
 SMALLEST = Scenario(2, (ONE,), SYNCHRONIZED)
 
 
@@ -83,7 +93,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "clipped overflow": Scenario(
         2,
         (ONE,),
-        (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad()),
+        SKIPPED,
         loss_scale=LossScale(2.0),
     ),
     "momentum": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), hyperparameters=Hyperparameters(momentum=0.5)),
@@ -141,6 +151,78 @@ SHRUNK: dict[str, tuple[Holds, Scenario]] = {
     "a freeze": (FEATURES["freeze"].occurs, SMALLEST_WITH["freeze"]),
     "a layout": (FEATURES["layout"].occurs, SMALLEST_WITH["layout"]),
 }
+
+
+CAPPED = Claims(accumulation=False, bucket_cap=True, float64=False)
+STEPPED = (*SYNCHRONIZED, Step())
+ONE_AND_TWO = (ONE, Parameter((2,)))
+RARE: dict[str, tuple[Holds, Claims, tuple[str, ...], Scenario]] = {
+    "three buckets, the last ragged": (
+        lambda s: len(buckets(s)) > 2 and is_ragged(s),
+        CAPPED,
+        ("cap",),
+        Scenario(2, (*ONE_AND_TWO, Parameter((2,))), (Backward(((0, 1, 2), (0, 1, 2))), Finish()), bucket_cap=4),
+    ),
+    "a cap one element smaller than a parameter": (
+        cap_beyond_a_parameter(-1),
+        CAPPED,
+        ("cap",),
+        Scenario(2, ONE_AND_TWO, BOTH, bucket_cap=4),
+    ),
+    "a cap one element larger than a parameter": (
+        cap_beyond_a_parameter(1),
+        CAPPED,
+        ("cap",),
+        Scenario(2, ONE_AND_TWO, BOTH, bucket_cap=8),
+    ),
+    "a parameter used only earlier in the window": (
+        used_only_earlier,
+        ALL,
+        ("accumulation", "unused"),
+        Scenario(2, TWO, (Backward(((0, 1), (0, 1)), False), Backward(((1,), (1,))), Finish())),
+    ),
+    "a tie across two units": (
+        tied_across_units,
+        ALL,
+        ("tied", "units"),
+        Scenario(2, (ONE, Parameter((1,), tied=0)), BOTH, units=((0,), (1,))),
+    ),
+    "a step skipped between two that are not": (
+        skips_a_step_in_the_middle,
+        ALL,
+        ("clipped overflow",),
+        Scenario(
+            2,
+            (ONE,),
+            (*STEPPED, *SKIPPED, *STEPPED),
+            loss_scale=LossScale(2.0),
+        ),
+    ),
+    "a step after an error": (
+        in_order(Raise, Backward, Step),
+        ALL,
+        ("raise",),
+        Scenario(2, (ONE,), (Raise("forward"), *STEPPED)),
+    ),
+    "betas set between two steps": (
+        sets_betas_after_a_step,
+        ALL,
+        ("adam", "set hyperparameters"),
+        Scenario(
+            2,
+            (ONE,),
+            (*STEPPED, SetHyperparameters(Hyperparameters(betas=(0.5, 0.75))), Step()),
+            optimizer="Adam",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RARE)
+def test_shrinks_to_the_smallest_scenario_that_has_what_is_rare(what: str) -> None:
+    """Found among those that have the features that it takes."""
+    holds, claims, features, smallest = RARE[what]
+    assert minimal(holds, claims, has=features) == smallest
 
 
 @pytest.mark.parametrize("what", SHRUNK)

@@ -2,11 +2,10 @@
 
 import itertools
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.program import (
     DIVISORS,
@@ -18,7 +17,6 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
-    Parameter,
     Raise,
     Replace,
     SaveAndLoad,
@@ -31,6 +29,7 @@ from oracle.state import Inside
 from properties.claims import Claims
 from properties.independent import sample
 from properties.strategies import MOST_PARAMETERS, exact_scenarios, permutation
+from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, nbytes, sent
 
 ALL = Claims(
     bucket_cap=True,
@@ -54,10 +53,6 @@ PLAIN = Claims(accumulation=False)
 Holds = Callable[[Scenario], Any]
 
 
-def nbytes(parameter: Parameter) -> int:
-    return parameter.count * FORMATS[parameter.dtype].bytes
-
-
 def synchronizing(scenario: Scenario) -> list[Backward]:
     return [batch for batch in scenario.microbatches if batch.synchronize]
 
@@ -76,22 +71,17 @@ def drawn(claims: Claims, count: int = 1500, has: tuple[str, ...] = ()) -> list[
     return sample(exact_scenarios(claims, has=has), count)
 
 
-def can_produce(holds: Holds, claims: Claims = ALL) -> Callable[[], None]:
-    """A test that some scenario of those claims is like that."""
+def can_produce(holds: Holds, claims: Claims = ALL, has: tuple[str, ...] = ()) -> Callable[[], None]:
+    """A test that some scenario of those claims is like that; of those that have some features, if it takes them."""
 
     def test() -> None:
-        assert any(map(holds, drawn(claims)))
+        assert any(map(holds, drawn(claims, 300, has) if has else drawn(claims)))
 
     return test
 
 
-def can_produce_where_ranks_run_out(holds: Holds, what: str = "joins") -> Callable[[], None]:
-    """The same of scenarios in which ranks run out of micro-batches, once or twice."""
-
-    def test() -> None:
-        assert any(map(holds, drawn(ALL, 300, has=(what,))))
-
-    return test
+can_produce_where_ranks_run_out = partial(can_produce, has=("joins",))
+can_produce_where_ranks_run_out_twice = partial(can_produce, has=("joins twice",))
 
 
 def windows(scenario: Scenario) -> list[list[Backward]]:
@@ -141,9 +131,58 @@ def used_twice(scenario: Scenario) -> bool:
     return any(call.count(unit) > 1 for call in calls for unit in call if unit is not None)
 
 
-def several_buckets(scenario: Scenario) -> bool:
-    trained = [nbytes(parameter) for parameter in scenario.parameters if parameter.trainable]
-    return scenario.bucket_cap is not None and len(trained) > 2 and max(trained) <= scenario.bucket_cap < sum(trained)
+def of_one_dtype(scenario: Scenario) -> bool:
+    return len({parameter.dtype for parameter in scenario.parameters}) == 1
+
+
+def shares_a_bucket(scenario: Scenario) -> bool:
+    """Whether some bucket has several tensors."""
+    return len(buckets(scenario)) < len(sent(scenario))
+
+
+def used_only_earlier(scenario: Scenario) -> bool:
+    """Whether no rank uses a tensor in the last micro-batch of a window, and some rank does in an earlier one."""
+    earlier: set[int] = set()
+    for event in scenario.program:
+        if isinstance(event, Backward):
+            used = {scenario.tensor(parameter) for order in event.orders for parameter in order}
+            if event.synchronize and earlier - used:
+                return True
+            earlier = set() if event.synchronize else earlier | used
+        elif not isinstance(event, Evaluate):
+            earlier = set()
+    return False
+
+
+def tied_across_units(scenario: Scenario) -> bool:
+    pairs = ((scenario.unit(index), scenario.unit(scenario.tensor(index))) for index in range(len(scenario.parameters)))
+    return any(one != other and None not in (one, other) for one, other in pairs)
+
+
+def skips_a_step_in_the_middle(scenario: Scenario) -> bool:
+    """Whether of three steps in a row the second alone is skipped."""
+    steps = [place for place, event in enumerate(scenario.program) if isinstance(event, Step)]
+    skipped = [bool(scenario.overflowed(place)) for place in steps]
+    return any(three == (False, True, False) for three in zip(skipped, skipped[1:], skipped[2:], strict=False))
+
+
+def in_order(*kinds: type[Event]) -> Holds:
+    """Whether events of these kinds come in this order, whatever is between them."""
+
+    def holds(scenario: Scenario) -> bool:
+        left = iter(map(type, scenario.program))
+        return all(kind in left for kind in kinds)
+
+    return holds
+
+
+def sets_betas_after_a_step(scenario: Scenario) -> bool:
+    changes = (
+        place
+        for place, event in enumerate(scenario.program)
+        if isinstance(event, SetHyperparameters) and event.values.betas
+    )
+    return any(Step() in scenario.program[:place] and Step() in scenario.program[place:] for place in changes)
 
 
 test_can_produce_1_rank = can_produce(lambda s: s.world_size == 1)
@@ -154,10 +193,18 @@ test_can_produce_5_ranks = can_produce(lambda s: s.world_size == 5)
 test_can_produce_6_ranks = can_produce(lambda s: s.world_size == 6)
 test_can_produce_7_ranks = can_produce(lambda s: s.world_size == 7)
 test_can_produce_8_ranks = can_produce(lambda s: s.world_size == 8)
-test_can_produce_several_buckets_of_several_parameters = can_produce(several_buckets)
+test_can_produce_several_buckets_one_of_several_parameters = can_produce(
+    lambda s: len(buckets(s)) > 1 and shares_a_bucket(s)
+)
+test_can_produce_three_buckets_or_more_the_last_ragged = can_produce(lambda s: len(buckets(s)) > 2 and is_ragged(s))
+test_can_produce_three_buckets_of_one_dtype_the_last_ragged = can_produce(
+    lambda s: len(buckets(s)) > 2 and is_ragged(s) and of_one_dtype(s), has=("cap",)
+)
 test_can_produce_a_cap_as_large_as_a_parameter = can_produce(cap_off_by(0))
 test_can_produce_a_cap_one_byte_smaller_than_a_parameter = can_produce(cap_off_by(-1))
 test_can_produce_a_cap_one_byte_larger_than_a_parameter = can_produce(cap_off_by(1))
+test_can_produce_a_cap_one_element_smaller_than_a_parameter = can_produce(cap_beyond_a_parameter(-1))
+test_can_produce_a_cap_one_element_larger_than_a_parameter = can_produce(cap_beyond_a_parameter(1))
 test_can_produce_no_cap = can_produce(lambda s: s.bucket_cap is None)
 test_can_produce_a_frozen_parameter = can_produce(lambda s: not all(p.trainable for p in s.parameters))
 test_can_produce_a_frozen_first_parameter = can_produce(lambda s: not s.parameters[0].trainable)
@@ -182,6 +229,7 @@ test_can_produce_other_orders_on_other_ranks = can_produce(
     lambda s: any(len(set(b.orders)) > 1 for b in s.microbatches), PLAIN
 )
 test_can_produce_other_orders_in_other_steps = can_produce(lambda s: len({b.orders for b in s.microbatches}) > 2, PLAIN)
+test_can_produce_a_parameter_used_only_in_an_earlier_micro_batch_of_the_window = can_produce(used_only_earlier)
 test_can_produce_a_micro_batch_under_no_sync = can_produce(lambda s: not all(b.synchronize for b in s.microbatches))
 test_can_produce_two_micro_batches_under_no_sync = can_produce(
     lambda s: sum(not b.synchronize for b in s.microbatches) == 2
@@ -234,11 +282,7 @@ test_can_produce_negative_contributions_alone = can_produce(lambda s: s.signs ==
 test_can_produce_sparse_runs = can_produce(lambda s: s.sparse[1] > 1)
 
 
-def test_can_produce_masters() -> None:
-    """Of parameters of 16 bits, which few scenarios have."""
-    assert any(s.masters and Step() in s.program for s in drawn(ALL, 300, has=("16 bits",)))
-
-
+test_can_produce_masters = can_produce(lambda s: s.masters and Step() in s.program, has=("16 bits",))
 test_can_produce_a_transposed_parameter = can_produce(lambda s: any(p.layout == "transposed" for p in s.parameters))
 test_can_produce_channels_last = can_produce(lambda s: any(p.layout == "channels last" for p in s.parameters))
 test_can_produce_two_names_of_one_tensor = can_produce(lambda s: any(p.tied is not None for p in s.parameters))
@@ -248,6 +292,7 @@ test_can_produce_one_tensor_under_two_names_in_two_places_of_an_order = can_prod
         and any({len(s.parameters) - 1, s.parameters[-1].tied} <= set(o) for b in s.microbatches for o in b.orders)
     )
 )
+test_can_produce_one_tensor_under_two_names_in_two_submodules = can_produce(tied_across_units)
 test_can_produce_several_submodules = can_produce(lambda s: len(s.units) > 1)
 test_can_produce_a_submodule_that_is_used_twice = can_produce(used_twice)
 test_can_produce_a_parameter_of_the_root_beside_submodules = can_produce(
@@ -286,6 +331,9 @@ test_can_produce_clipping_after_an_overflow_and_another_step = can_produce(
 test_can_produce_a_step_that_is_skipped_and_one_that_is_not = can_produce(
     lambda s: len({*interpret(s, unused="untouched").loss_scales.values()}) > 1
 )
+test_can_produce_a_step_skipped_between_two_that_are_not = can_produce(
+    skips_a_step_in_the_middle, has=("clipped overflow", "several steps")
+)
 test_can_produce_momentum = can_produce(lambda s: bool(s.hyperparameters.momentum))
 test_can_produce_nesterov = can_produce(lambda s: bool(s.hyperparameters.nesterov))
 test_can_produce_weight_decay = can_produce(lambda s: bool(s.hyperparameters.weight_decay))
@@ -297,6 +345,9 @@ test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
         isinstance(event, SetHyperparameters) and Step() in s.program[:place] and Step() in s.program[place:]
         for place, event in enumerate(s.program)
     )
+)
+test_can_produce_betas_changed_between_two_steps = can_produce(
+    sets_betas_after_a_step, has=("adam", "set hyperparameters")
 )
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
@@ -316,6 +367,7 @@ test_can_produce_an_error_on_one_rank = can_produce(lambda s: has(Raise, rank=s.
 test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
     lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
 )
+test_can_produce_an_error_and_a_step_after_it = can_produce(in_order(Raise, Backward, Step))
 test_can_produce_four_steps = can_produce(lambda s: s.program.count(Step()) == 4)
 
 test_can_produce_a_rank_without_any_micro_batch = can_produce_where_ranks_run_out(
@@ -346,15 +398,14 @@ test_can_produce_a_step_without_all_ranks = can_produce_where_ranks_run_out(
 test_can_produce_a_micro_batch_of_all_after_ranks_ran_out = can_produce_where_ranks_run_out(
     lambda s: bool(s.microbatches) and isinstance(s.program[-2], Backward) and not s.microbatches[-1].gone
 )
-test_can_produce_other_ranks_that_run_out_first_in_a_second_window = can_produce_where_ranks_run_out(
-    lambda s: len({first_gone(window) for window in windows(s)} - {()}) > 1, "joins twice"
+test_can_produce_other_ranks_that_run_out_first_in_a_second_window = can_produce_where_ranks_run_out_twice(
+    lambda s: len({first_gone(window) for window in windows(s)} - {()}) > 1
 )
-test_can_produce_two_windows_that_divide_otherwise = can_produce_where_ranks_run_out(
-    lambda s: {event.divide_by for event in s.program if isinstance(event, Join)} == set(DIVISORS), "joins twice"
+test_can_produce_two_windows_that_divide_otherwise = can_produce_where_ranks_run_out_twice(
+    lambda s: {event.divide_by for event in s.program if isinstance(event, Join)} == set(DIVISORS)
 )
-test_can_produce_a_second_window_right_after_the_first = can_produce_where_ranks_run_out(
-    lambda s: any((type(one), type(other)) == (EndJoin, Join) for one, other in pairwise(s.program)),
-    "joins twice",
+test_can_produce_a_second_window_right_after_the_first = can_produce_where_ranks_run_out_twice(
+    lambda s: any((type(one), type(other)) == (EndJoin, Join) for one, other in pairwise(s.program))
 )
 
 

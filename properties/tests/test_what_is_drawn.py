@@ -26,13 +26,15 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import Claims
+from properties.claims import COLLECTIVES, Claims
 from properties.implementations import look_up
 from properties.independent import sample
+from properties.models.scenario import MODELS
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
 from properties.strategies.scenarios import adds_up_rounded_means
+from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.within import beyond, on_averages, reads_stepped_gradients
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
@@ -159,15 +161,47 @@ def test_no_gradients_count_on_after_a_step_that_may_have_changed_them() -> None
     assert not reads_stepped_gradients(replace(twice, hyperparameters=Hyperparameters(momentum=0.5)))
 
 
-def test_the_table_of_what_is_drawn_has_a_row_for_every_feature(
+def test_the_table_of_what_is_drawn_has_a_row_for_everything_and_counts_each_thing_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["strategies", "--examples", "100"])
     table.main()
-    rows = [line.rsplit(maxsplit=2)[:2] for line in capsys.readouterr().out.splitlines()]
-    shown = {name.strip(): float(percent) for name, percent in rows}
-    assert set(FEATURES) <= set(shown)
-    assert shown["world size 2"] > shown["world size 4"] > 0
+    shown: dict[str, dict[str, float]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("Of 100 "):
+            rows = shown.setdefault(line.removeprefix("Of 100 "), {})
+        else:
+            name, percent = line.removesuffix(" %").rsplit(maxsplit=1)
+            rows[name.strip()] = float(percent)
+    programs, runs, calls = shown["programs"], shown["real models"], shown["calls of a collective"]
+    assert set(FEATURES) | set(TRAITS) <= set(programs)
+    assert programs["world size 2"] > programs["world size 4"] > 0
+    ranks = {rows: sum(shown[rows][name] for name in shown[rows] if name.startswith("world size")) for rows in shown}
+    assert set(ranks.values()) == {100}
+    assert sum(programs[name] for name in ("no step", "1 step", "2 steps", "3 steps or more")) == 100
+    assert sum(programs[name] for name in programs if "bucket" in name and "ragged" not in name) <= programs["cap"]
+    assert sum(runs[model] for model in MODELS) == 100
+    assert sum(calls[operation] for operation in COLLECTIVES) == 100
+    assert min(runs.values()) > 0 < min(calls.values())
+
+
+def test_buckets_are_filled_from_the_last_tensor_to_the_first() -> None:
+    one, two, frozen = Parameter((1,)), Parameter((2,)), Parameter((2,), trainable=False)
+    both = (Backward(((0, 1, 2), (2, 0, 1))), Finish())
+    uncapped = Scenario(2, (one, two, two, frozen), both)
+    assert buckets(uncapped) == [20]
+    ragged = replace(uncapped, bucket_cap=8)
+    assert buckets(ragged) == [8, 8, 4]
+    assert buckets(replace(ragged, bucket_cap=7)) == [8, 8, 4]
+    assert buckets(replace(ragged, bucket_cap=12)) == [8, 12]
+    assert buckets(replace(ragged, parameters=(one, two, Parameter((1,), "float64")))) == [8, 8, 4]
+    assert buckets(replace(ragged, parameters=(one, two, Parameter((2,), tied=1)))) == [8, 4]
+    told = {name for name, holds in TRAITS.items() if holds(ragged)}
+    many = ("cap, 3 buckets or more", "cap, the last bucket ragged")
+    sizes = ("cap as large as a parameter", "cap 1 element larger")  # than the second, and than the first
+    assert told == {*many, *sizes, "no step", "hook orders differ"}
+    assert TRAITS["cap 1 element smaller"](replace(ragged, bucket_cap=4))
+    assert not TRAITS["cap, the last bucket ragged"](uncapped)
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)

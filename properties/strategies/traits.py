@@ -1,0 +1,74 @@
+"""What a scenario can be like beside its features: nobody asks for these by name."""
+
+from collections.abc import Callable
+from math import inf
+
+from oracle.formats import FORMATS
+from oracle.program import Parameter, Scenario, Step
+from properties.strategies.within import hook_orders_differ
+
+
+def nbytes(parameter: Parameter) -> int:
+    """Of its elements."""
+    return parameter.count * FORMATS[parameter.dtype].bytes
+
+
+def sent(scenario: Scenario) -> list[Parameter]:
+    """The tensors whose gradients travel: trained ones that have elements."""
+    return [each for each in scenario.parameters if each.trainable and each.tied is None and each.count]
+
+
+def buckets(scenario: Scenario) -> list[int]:
+    """The bytes in each bucket, where they are filled greedily: from the last trained tensor to the first, each dtype
+    apart, with at most the cap, or with one tensor that is larger. Without a cap each dtype has one bucket.
+    """
+    filled: list[int] = []
+    last: dict[str, int] = {}  # the bucket being filled, by dtype
+    for parameter in reversed(sent(scenario)):
+        size, cap = nbytes(parameter), scenario.bucket_cap
+        place = last.get(parameter.dtype)
+        if place is None or (cap is not None and filled[place] + size > cap):
+            place = last[parameter.dtype] = len(filled)
+            filled.append(0)
+        filled[place] += size
+    return filled
+
+
+def is_ragged(scenario: Scenario) -> bool:
+    """Whether the last bucket holds less than each of the others."""
+    *others, last = buckets(scenario)
+    return bool(others) and last < min(others)
+
+
+def cap_beyond_a_parameter(elements: int) -> Callable[[Scenario], bool]:
+    """Whether the cap has so many elements more than some parameter."""
+
+    def holds(scenario: Scenario) -> bool:
+        sizes = {nbytes(each) + elements * FORMATS[each.dtype].bytes for each in scenario.parameters}
+        return scenario.bucket_cap in sizes
+
+    return holds
+
+
+def _buckets(least: int, most: float = inf) -> Callable[[Scenario], bool]:
+    return lambda scenario: scenario.bucket_cap is not None and least <= len(buckets(scenario)) <= most
+
+
+def _steps(least: int, most: float = inf) -> Callable[[Scenario], bool]:
+    return lambda scenario: least <= scenario.program.count(Step()) <= most
+
+
+TRAITS: dict[str, Callable[[Scenario], bool]] = {
+    "cap, 1 bucket": _buckets(1, 1),
+    "cap, 2 buckets": _buckets(2, 2),
+    "cap, 3 buckets or more": _buckets(3),
+    "cap, the last bucket ragged": lambda scenario: scenario.bucket_cap is not None and is_ragged(scenario),
+    "cap as large as a parameter": cap_beyond_a_parameter(0),
+    "cap 1 element smaller": cap_beyond_a_parameter(-1),
+    "cap 1 element larger": cap_beyond_a_parameter(1),
+    "no step": _steps(0, 0),
+    "1 step": _steps(1, 1),
+    "2 steps": _steps(2, 2),
+    "3 steps or more": _steps(3),
+    "hook orders differ": hook_orders_differ,
+}
