@@ -125,9 +125,13 @@ def buffers(options: Options) -> tuple[Buffer, ...]:
 
 @lru_cache
 def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st.SearchStrategy[int | None]:
-    """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries."""
+    """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries, to the
+    byte and to the element.
+    """
     sizes = sorted({parameter.count * FORMATS[parameter.dtype].bytes for parameter in parameters})
-    around = [size + shift for shift in (0, 1, -1) for size in (*sizes, sum(sizes)) if size + shift > 0]
+    element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
+    shifts = (0, 1, -1, element, -element)
+    around = [size + shift for shift in shifts for size in (*sizes, sum(sizes)) if size + shift > 0]
     caps = st.sampled_from(list(dict.fromkeys(around)) or [1])
     return caps if required else st.none() | caps
 

@@ -106,7 +106,10 @@ SHRUNK: dict[str, tuple[Callable[[Call], bool], Call]] = {
     "reduce_scatter": (lambda c: c.operation == "reduce_scatter", replace(SMALLEST, operation="reduce_scatter")),
     "all_gather": (lambda c: c.operation == "all_gather", replace(SMALLEST, operation="all_gather")),
     "broadcast": (lambda c: c.operation == "broadcast", replace(SMALLEST, operation="broadcast")),
-    "another root": (lambda c: c.root > 0, replace(SMALLEST, operation="broadcast", root=1)),
+    "another root": (
+        lambda c: c.operation == "broadcast" and c.root > c.group[0],
+        replace(SMALLEST, operation="broadcast", root=1),
+    ),
     "no rank 0": (leaves_out_rank_0, replace(SMALLEST, world_size=3, group=(1, 2))),
     "a gap": (has_gaps, replace(SMALLEST, world_size=3, group=(0, 2))),
     "columns": (lambda c: c.layout == "columns", replace(SMALLEST, layout="columns")),
