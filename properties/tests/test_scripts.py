@@ -136,7 +136,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     ],
     ids=str,
 )
-def test_a_script_goes_around_and_moves_as_the_run_has(sim: World, fault: str, how: dict[str, tuple[int, ...]]) -> None:
+def test_a_script_goes_around_and_moves_as_the_run_has(sim: World, fault: str, how: dict[str, Any]) -> None:
     """And what is right without that shows nothing wrong without it."""
     window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
     scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2)
