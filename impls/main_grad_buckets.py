@@ -69,6 +69,8 @@ class MainGradBuckets(DataParallel):
         "accumulation": True,
         "unused": "untouched",
         "wire": "float32",
+        "around": True,
+        "relocates": True,
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:

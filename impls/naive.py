@@ -8,7 +8,7 @@ from impls.wrapper import ROBUST, DataParallel, add_over_ranks
 class NaiveDataParallel(DataParallel):
     """Averages every gradient after each backward. Every rank must have a gradient for the same parameters."""
 
-    claims = {**ROBUST, "accumulation": False, "reentrant": "any"}
+    claims = {**ROBUST, "accumulation": False, "reentrant": "any", "around": True, "relocates": True}
 
     def finish_gradient_synchronization(self) -> None:
         """Sums over ranks, then divides by their number."""
@@ -21,7 +21,7 @@ class NaiveDataParallel(DataParallel):
 class NaiveAccumulation(NaiveDataParallel):
     """The same, where the first k - 1 of k micro-batches stay local under `no_sync`: a step communicates once."""
 
-    claims = {**ROBUST, "accumulation": True, "reentrant": "any"}
+    claims = {**NaiveDataParallel.claims, "accumulation": True}
 
     def finish_gradient_synchronization(self) -> None:
         """Averages what has accumulated, unless inside `no_sync`."""

@@ -103,7 +103,12 @@ class StaticBuckets(DataParallel):
                 parameter.register_post_accumulate_grad_hook(self._on_gradient)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward; one that synchronizes starts afresh, also after a backward cut short.
+        """The wrapped module's forward."""
+        self.prepare()
+        return super().forward(*inputs, **named)
+
+    def prepare(self) -> None:
+        """Before a forward: one that synchronizes starts afresh, also after a backward cut short.
 
         Where other parameters are trained than before, frozen since or replaced, on every rank alike, buckets follow.
         """
@@ -119,7 +124,6 @@ class StaticBuckets(DataParallel):
             for bucket in self._buckets:
                 bucket.waiting_for = set(bucket.views)
             self._begun = True
-        return super().forward(*inputs, **named)
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         bucket = self._bucket_of[parameter]

@@ -25,6 +25,7 @@ class Zero1(ShardedDataParallel):
         "unused": "zero",
         "stage": 1,
         "masters": True,
+        "relocates": True,
         "lean": True,
         "same_bits": True,
         "slices": "buckets",

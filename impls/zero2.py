@@ -24,6 +24,7 @@ class Zero2(ShardedDataParallel):
         "unused": "zero",
         "stage": 2,
         "masters": True,
+        "relocates": True,
         "lean": True,
         "same_bits": True,
         "slices": "buckets",

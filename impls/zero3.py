@@ -44,6 +44,7 @@ class Zero3(ShardedDataParallel):
         "masters": True,
         "layouts": True,
         "replicas": True,
+        "around": True,
     }
 
     def __init__(self, module: nn.Module, replicas: int = 1, kernels: bool | None = None) -> None:

@@ -75,10 +75,10 @@ after each construction on, which then comes before anything else. With ``broadc
 again at the beginning of the first Backward and of each that follows a synchronizing one (as torch's DDP does). Some
 broadcast them before each forward that follows a synchronizing one: where that differs, a program is not well-formed.
 
-Three things on which practice differs are named choices that an implementation claims, never silent preferences:
-how the mean is taken (``AVERAGINGS``), what a parameter gets that no rank used (``UNUSED``: its gradient stays
-"untouched", or becomes "zero"), and what its bucket cap counts (bytes here, over the gradients put into one bucket).
-None, zero and -0.0 are told apart.
+Two things on which practice differs are named choices that an implementation claims, never silent preferences: how the
+mean is taken (``AVERAGINGS``), and what a parameter gets that no rank used (``UNUSED``: its gradient stays "untouched",
+or becomes "zero"). A bucket cap counts bytes here, over the gradients put into one bucket; in which unit an
+implementation takes it, the name of its constructor's argument says. None, zero and -0.0 are told apart.
 """
 
 import json

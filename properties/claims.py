@@ -68,6 +68,8 @@ class Claims:
     empty: bool = False  # parameters without elements
     scalars: bool = True  # parameters of no dimensions
     replaces: bool = False  # the caller assigns new parameters after wrapping
+    around: bool = False  # outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper
+    relocates: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` moves them
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer

@@ -49,7 +49,8 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Runs a program, or a ``part`` of it (`properties.part.Part`). ``payload``: the implementation's name and the
     scenario. ``roles`` may give each rank the part of another one: its samples, errors and overflows, but not the
     values that it begins with. ``registered`` may give another order in which the model registers its parameters,
-    ``overflows`` how a micro-batch does, ``equal_from`` when ranks are claimed to be equal.
+    ``overflows`` how a micro-batch does, ``equal_from`` when ranks are claimed to be equal, ``around`` the events whose
+    forwards call the model itself instead of what wraps it, ``moved`` those before which the model's tensors move.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, but for a
     Clip after an overflow, and ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no
@@ -66,7 +67,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
-    ranks_program.looks = part.looks
+    ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
     place = -1
     try:
         ranks_program.construct()
@@ -74,6 +75,8 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         for place in range(part.begin, part.stop(scenario) + 1):
             if place in part.saves:
                 ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
+            if place in otherwise.get("moved", ()):
+                ranks_program.move()
             if place < part.stop(scenario):
                 ranks_program.run(place)
     except Exception as error:

@@ -39,6 +39,9 @@ OVERFLOWS = {
     "-inf": "; what overflows is -inf",
     "one": "; of what overflows one element alone is inf",
 }
+# What is said of an event that is run otherwise than its words say (`properties.rank.run_program`).
+MOVES = "the model's parameters, gradients and buffers move to new memory"
+GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
@@ -87,8 +90,10 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     expected = _expected(trial, scenario)
     for place in range(len(scenario.program)):
+        words += [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
         first, *rest = event_words(scenario, place, expected)
         words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
+        words += [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
     words += _not_finished(trial, scenario) + _equal_later(trial, broken)
     words += ["", "What went over the wire:"]
     words += [
@@ -210,7 +215,8 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
     name = script_name(law, trial, broken.verdict)
-    how = {"looks": broken.choices.get("part", {}).get("looks", 0), "overflows": broken.choices.get("overflows", "inf")}
+    how = {name: broken.choices[name] for name in ("overflows", "around", "moved") if name in broken.choices}
+    how["looks"] = broken.choices.get("part", {}).get("looks", 0)
     try:
         path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
     except OSError as error:

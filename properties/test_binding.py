@@ -5,13 +5,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.interpreter import is_exact
-from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
 from properties import judge
 from properties.claims import Claims
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.within import trained_parameters
-from properties.trial import Trial
+from properties.trial import SENT, Trial
+
+ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 
 
 def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -76,6 +78,53 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     NVIDIA/Megatron-LM#6164.
     """
     judge.by_the_oracle(trial, scenario, "A tensor of two names is not treated as one.")
+
+
+def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario without `no_sync` and errors, and those of its micro-batches, some or all, that go around."""
+
+    def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
+        places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+        return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
+
+    plain = exact_scenarios(replace(claims, accumulation=False, raises=False))
+    return st.builds(chosen, plain, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
+
+
+@law("P15", going_around, needs=lambda claims: claims.around, witnesses={SENT: (ONE_BATCH, (0,))})
+def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """Where the caller calls the module instead of what wraps it, on all ranks, its gradients are synchronized too.
+
+    Why: the module has the same parameters, and a method of it, or a helper, calls it as a matter of course. Broken
+    where the wrapper's forward makes ready what backward needs: Lightning-AI/pytorch-lightning#9237.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, around=places)
+    judge.values_equal(run, trial.expected(scenario), "Forwards around the wrapper do not count like those through it.")
+
+
+def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario, and the events before which the model moves: the first, and maybe the one after the first step."""
+    stepping = exact_scenarios(claims, has=("several steps",))
+    return exact_scenarios(claims).map(lambda scenario: (scenario, (0,))) | stepping.map(
+        lambda scenario: (scenario, (0, 1 + list(map(type, scenario.program)).index(Step)))
+    )
+
+
+@law("P15", moving, needs=lambda claims: claims.relocates, witnesses={SENT: (ONE_BATCH, (0,))})
+def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """Where the model's parameters, gradients and buffers have new memory after wrapping, nothing else changes.
+
+    Why: `.to(device)` keeps the parameters and moves their values, and what is wrapped is the parameters. Broken by
+    views, buffers and addresses of the memory in which they were: pytorch/pytorch#104336.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, moved=places)
+    judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
 
 
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -21,13 +21,15 @@ class Wrapped:
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
     parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
-    claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``fails``: where the micro-batch that runs
-    now is to raise.
+    claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
+    ``fails``: where its micro-batch is to raise. ``around``: the events whose forwards are the model's own.
     """
 
     equal_from = EQUAL_FROM[0]
     looks = 0
+    place = -1
     fails = ""
+    around: Sequence[int] = ()
 
     def __init__(
         self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
@@ -81,7 +83,8 @@ class Wrapped:
         first, self.called = not self.called, True
         begin = _recorded()
         frozen = tuple(i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen)
-        loss: torch.Tensor = self.wrapped(inputs, order, frozen, increment, fails)
+        called = self.probe if self.place in self.around else self.wrapped
+        loss: torch.Tensor = called(inputs, order, frozen, increment, fails)
         if first and self.equal_from != EQUAL_FROM[0]:
             self.seen["built"].append((begin, _recorded()))
             self.begin()
@@ -137,6 +140,10 @@ class Wrapped:
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
+
+    def move(self) -> None:
+        """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
+        self.probe._apply(torch.clone)
 
     def save(self) -> tuple[Any, Any]:
         """The weights, and the rest."""

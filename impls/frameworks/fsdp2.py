@@ -39,6 +39,7 @@ class FSDP2(nn.Module):
         "moves": "gather once",
         "cost": True,
         "evaluates": False,
+        "around": True,
     }
     options: dict[str, Any] = {}
 

@@ -6,6 +6,7 @@ events      the program, event by event, with what must then be seen
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,24 @@ def write_script(
 
 
 def script(
-    implementation: Implementation, scenario: Scenario, headline: str, file: str, looks: int = 0, overflows: str = "inf"
+    implementation: Implementation,
+    scenario: Scenario,
+    headline: str,
+    file: str,
+    looks: int = 0,
+    overflows: str = "inf",
+    around: Sequence[int] = (),
+    moved: Sequence[int] = (),
 ) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
 
-    ``looks``: the event from which on it looks at values; ``overflows``: how a micro-batch does, as in
-    `properties.rank.Rank`.
+    ``looks``: the event from which on it looks at values; the others as in `properties.rank.run_program`.
     """
     expected = known(scenario, implementation.claims)
     if expected is not None and overflows != "inf":  # what becomes of such gradients has not been told
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
         expected = replace(expected, gradients=told)
-    body = Writer(implementation, scenario, expected, looks, overflows).lines()
+    body = Writer(implementation, scenario, expected, looks, overflows, around, moved).lines()
     return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
 
 

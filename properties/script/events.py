@@ -50,9 +50,12 @@ class Writer:
         expected: Expectation | None,
         looks: int,
         overflows: str,
+        around: Sequence[int],
+        moved: Sequence[int],
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
-        self.looks, self.overflows = looks, overflows
+        self.looks, self.overflows, self.around, self.moved = looks, overflows, around, moved
+        self.calls = "wrapped"  # by what name a forward is called
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
         self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
@@ -73,7 +76,9 @@ class Writer:
         lines += self.equal() if at_once else []
         lines += self.loss_scale() if self.scaled else []
         for number, event in enumerate(self.scenario.program):
+            lines += ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * (number in self.moved)
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
+            self.calls = "model" if number in self.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
@@ -251,7 +256,7 @@ class Writer:
         frozen = [i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen]
         given["frozen"] = repr([parameter_name(i) for i in frozen if self.scenario.unit(i) is None])
         rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
-        return f"wrapped({', '.join([coefficients, order, *rest])})"
+        return f"{self.calls}({', '.join([coefficients, order, *rest])})"
 
     def read(self, number: int) -> list[str]:
         """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the

@@ -9,7 +9,7 @@ from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import adapter
 from properties import test_mean as mean
 from properties import test_precision as precision
-from properties.catalogue import every_law
+from properties.catalogue import every_fault, every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
 from properties.report import report, script_name
@@ -64,6 +64,35 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
     assert f"\n   2  {skipped}\n" in report(law, trial, failure)
     (script,) = tmp_path.glob("*.py")
     assert f"\n# {skipped}\n" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "written"),
+    [
+        (
+            "impls.faults.around:PreparesInItsForward",
+            "\n   0  backward: every rank reaches a"
+            "\n                of a forward of the model itself, around what wraps it\n   1  ",
+            "\nmodel(coefficients[rank], orders[rank]).backward()\n",
+        ),
+        (
+            "impls.faults.relocated:KnowsParametersByAddress",
+            ".\n      the model's parameters, gradients and buffers move to new memory\n   0  backward: ",
+            "\nmodel._apply(torch.clone)  # to new memory, as .to(device) does\n\n# backward: ",
+        ),
+    ],
+)
+def test_a_report_and_its_script_say_what_is_run_otherwise(
+    sim: World, name: str, said: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    trial = Trial(described(name, adapter.describe(name)), sim)
+    law = every_law()[every_fault()[name].killed_by[0]]
+    (failure, *_) = search(law, trial, 100, seed_value=0).failures
+    text = report(law, trial, failure)
+    assert said in text
+    (script,) = tmp_path.glob("*.py")
+    assert written in script.read_text()
 
 
 def test_a_missing_gradient_without_elements_is_reported(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,10 +47,10 @@ HALF = Parameter((1,), "bfloat16")
 LINES = "properties.tests.scripts:run_script"
 
 
-def lines(world: World, name: str, scenario: Scenario, looks: int = 0) -> list[str]:
+def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: Any) -> list[str]:
     """What the script for an implementation prints, on all ranks."""
     (implementation,) = look_up([name], world)
-    text = script(implementation, scenario, "A headline.", "script.py", looks)
+    text = script(implementation, scenario, "A headline.", "script.py", looks, **how)
     outcome = world.run(Job(LINES, text, scenario.world_size))
     assert [report.error for report in outcome] == [None] * scenario.world_size
     return [line for report in outcome if report.result is not None for line in report.result["lines"]]
@@ -123,6 +124,26 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     assert {line.rpartition(": ")[2] for line in lines(sim, fault, scenario)} == {"right"}
     late = lines(sim, fault, scenario, looks=5)
     assert [line for line in late if "WRONG" in line], late
+
+
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [
+        ("around:PreparesInItsForward", {"around": (0,)}),
+        ("around:PreparesInItsForward", {"around": (4,)}),
+        ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
+        ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
+    ],
+    ids=str,
+)
+def test_a_script_goes_around_and_moves_as_the_run_has(sim: World, fault: str, how: dict[str, Any]) -> None:
+    """And what is right without that shows nothing wrong without it."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2)
+    assert {line.rpartition(": ")[2] for line in lines(sim, f"impls.faults.{fault}", scenario)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, f"impls.faults.{fault}", scenario, **how))
+    correct = "impls.naive:NaiveAccumulation"
+    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 
 @pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])

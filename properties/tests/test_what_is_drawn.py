@@ -37,6 +37,7 @@ from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.within import beyond, on_averages, reads_stepped_gradients
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
+from properties.test_binding import going_around, moving
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
@@ -224,6 +225,29 @@ def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and
     assert {beyond(claims, scenario) for scenario in found} == {""}
     less = replace(claims, forwards=False)
     assert {beyond(less, scenario) for scenario in found} == {"several forwards before a backward"}
+
+
+def test_some_forwards_or_all_go_around_the_wrapper_and_none_inside_no_sync() -> None:
+    found = sample(going_around(ALL), 100)
+    shares = []
+    for scenario, places in found:
+        batches = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+        assert {*places} <= {*batches}
+        assert all(batch.synchronize for batch in scenario.microbatches)
+        shares.append(len(places) / len(batches))
+    assert min(shares) > 0
+    assert any(share < 1 for share in shares)
+    assert any(share == 1 and len(places) > 1 for share, (_, places) in zip(shares, found, strict=True))
+
+
+def test_a_model_moves_before_everything_and_after_the_first_step_with_gradients_and_without() -> None:
+    """Those that are there move too; and there are synchronizations after that."""
+    found = sample(moving(ALL), 100)
+    assert {len(places) for _, places in found} == {1, 2}
+    assert all(places[0] == 0 for _, places in found)
+    later = [(scenario.program, places[1]) for scenario, places in found if len(places) > 1]
+    assert all(Step in map(type, program[:place]) and Finish in map(type, program[place:]) for program, place in later)
+    assert {isinstance(program[place], ZeroGrad) for program, place in later} == {True, False}
 
 
 def test_what_a_law_makes_of_a_scenario_may_go_beyond_what_is_claimed() -> None:

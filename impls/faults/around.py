@@ -1,0 +1,65 @@
+"""Synchronizers that a forward of the wrapped module itself, around them, takes by surprise (P15)."""
+
+from typing import Any
+
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+
+AROUND = "test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper"
+
+
+class PreparesInItsForward(NaiveAccumulation):
+    """Notes in its forward that there will be gradients to average."""
+
+    known_fault = "the gradients of a forward around the wrapper stay local"
+    source = "L03 V https://github.com/Lightning-AI/pytorch-lightning/issues/9237"
+    killed_by = (AROUND,)
+
+    _prepared = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        self._prepared = True
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages where that was noted."""
+        if self._prepared:
+            super().finish_gradient_synchronization()
+        self._prepared = False
+
+
+class LooksAroundWhenItIsCalled(NaiveAccumulation):
+    """Asks for the parameters no sooner than its first forward."""
+
+    known_fault = "until the wrapper itself is called for the first time, it knows no parameters"
+    source = "L03 V https://github.com/Lightning-AI/pytorch-lightning/pull/4976"
+    killed_by = (AROUND,)
+
+    _called = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        self._called = True
+        return super().forward(*inputs, **named)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """None at first."""
+        return super().trained if self._called else []
+
+
+class SendsByTheLastForward(StaticBuckets):
+    """Lists in its forward whom buckets wait for, and sends them whether there was a forward or not."""
+
+    known_fault = "after a forward around the wrapper buckets wait for nobody: the first hook sends all of them"
+    source = "recipe: the wrapper's forward bypassed, with what the last one has left"
+    claims = {**StaticBuckets.claims, "around": True}
+    killed_by = (AROUND,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Sends what was not sent, waits and averages."""
+        self._begun = True
+        super().finish_gradient_synchronization()
