@@ -10,7 +10,7 @@ from impls.wrapper import DataParallel
 class AsyncHookDataParallel(DataParallel):
     """One asynchronous all-reduce per parameter, from its hook; `finish_gradient_synchronization` waits and divides."""
 
-    claims = {"accumulation": True}
+    claims = {"accumulation": True, "overlaps": True}
     known_fault = "hooks that fire in different orders on different ranks pair up different parameters"
     source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
     killed_by: tuple[str, ...] = (

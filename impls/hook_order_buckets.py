@@ -14,7 +14,7 @@ from impls.wrapper import DataParallel
 class HookOrderBuckets(DataParallel):
     """Gradients join the current bucket as their hooks fire; a full bucket is all-reduced asynchronously."""
 
-    claims = {"accumulation": True}
+    claims = {"accumulation": True, "overlaps": True}
     known_fault = "hooks that fire in different orders on different ranks fill the buckets with different parameters"
     source = "D01 V https://github.com/NVIDIA/Megatron-LM/pull/2218"
     killed_by: tuple[str, ...] = (

@@ -80,7 +80,7 @@ def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.P
 class StaticBuckets(DataParallel):
     """Fixed buckets, sent in one order. ``kernels``: see `impls.average`."""
 
-    claims = {**ROBUST, "accumulation": True, "unused": "untouched", "reentrant": "each once"}
+    claims = {**ROBUST, "accumulation": True, "unused": "untouched", "reentrant": "each once", "overlaps": True}
 
     bucket_class = Bucket
 

@@ -1,13 +1,24 @@
-"""Compares what a run cost with what was promised: bytes that ranks hold, and silence inside `no_sync`."""
+"""Compares what a run cost with what was promised: bytes that ranks hold, silence inside `no_sync`, and overlap."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
 
 from properties.gathered import Moment
 from properties.naming import parameter_name
+from properties.traffic import REDUCTIONS, elements
 from properties.trial import Run
 from properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from worlds.contract import Collective
+from worlds.contract import MESSAGES, Collective, Passage, RankReport
 
+# A collective, and how many its rank has launched before it.
+Launch: TypeAlias = tuple[int, Passage]
+
+NOTING = "properties.launched:note_program"
+# Where it can be told what ranks wait for, and why nowhere else.
+NOTED = {
+    "sim": "what ranks wait for is noted on the simulated world alone. The script runs this program, and notes nothing."
+}
 WEIGHING = "properties.held_bytes:weigh_program"
 # Where bytes can be told, and why nowhere else.
 WEIGHED = {
@@ -80,3 +91,52 @@ def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
 
 def _reduces(call: Collective) -> bool:
     return bool(call.reduction)
+
+
+def overlapping(run: Run, place: int, least: int, several: bool, headline: str) -> bool:
+    """Of a Backward's reductions of so many elements at least, the first is launched before the last hook fires, and
+    none is waited for before another that is launched by then; to look whether it is done is no wait.
+
+    ``several``: there must be several of them; else what goes out in one has nothing to overlap with. Where no hook
+    tells when gradients are final, as of parameters that an implementation has put in the place of the model's, nothing
+    is known.
+
+    Returns whether every rank has launched two before its last hook fired.
+    """
+    overlap = True
+    for rank, (report, seen) in enumerate(zip(run.outcome, run.observations, strict=True)):
+        (_, begin), *hooks = seen["launched"][place]
+        sent = [launch for launch in _reduced(report, least) if launch[0] >= begin]
+        if len(hooks) < len(run.scenario.parameters) or not sent:
+            overlap = False
+            continue
+        last, end = hooks[-1]
+        early = [launch for launch in sent if launch[0] < end]
+        words = f"{headline} In event {place} rank {rank} launches"
+        if not early and (several or len(sent) > 1):
+            words += f" its first reduction, {sent[0][1].collective}, only when"
+            words += f" {parameter_name(last)}.grad, the last of {len(hooks)} gradients, is final."
+            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+        for one, other in pairwise(early):
+            if one[1].waited is not None and not one[1].polled and one[1].waited < other[1].launched:
+                words += f" {one[1].collective} {_once(hooks, one)}, and waits for it before it launches"
+                words += f" {other[1].collective} {_once(hooks, other)}; backward still runs then."
+                raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+        overlap = overlap and len(early) > 1
+    return overlap
+
+
+def _reduced(report: RankReport, least: int) -> list[Launch]:
+    """What adds up so many elements or more; nothing where the world gives no timeline."""
+    places = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
+    return [
+        (place, passage)
+        for place, passage in zip(places, report.timeline, strict=False)
+        if passage.collective.operation in REDUCTIONS and elements(passage.collective) >= least
+    ]
+
+
+def _once(hooks: Sequence[tuple[int, int]], launch: Launch) -> str:
+    """After which hook something was launched, in words."""
+    final = [index for index, launched in hooks if launched <= launch[0]]
+    return f"once {parameter_name(final[-1])}.grad is final" if final else "before any gradient is final"

@@ -45,12 +45,13 @@ def read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
     return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
 
 
-def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Runs a program, or a ``part`` of it (`properties.part.Part`). ``payload``: the implementation's name and the
-    scenario. ``roles`` may give each rank the part of another one: its samples, errors and overflows, but not the
-    values that it begins with. ``registered`` may give another order in which the model registers its parameters,
-    ``overflows`` how a micro-batch does, ``equal_from`` when ranks are claimed to be equal, ``around`` the events whose
-    forwards call the model itself instead of what wraps it, ``moved`` those before which the model's tensors move.
+def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | None" = None) -> Mapping[str, Any]:
+    """Runs a program, or a ``part`` of it (`properties.part.Part`), as a `Rank`, or a ``kind`` of it that notes more.
+    ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of another one: its
+    samples, errors and overflows, but not the values that it begins with. ``registered`` may give another order in
+    which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
+    claimed to be equal, ``around`` the events whose forwards call the model itself instead of what wraps it, ``moved``
+    those before which the model's tensors move.
 
     Returns, keyed by the event's place in the program, ``gradients`` after each Finish, Unscale and Clip, but for a
     Clip after an overflow, and ``parameters`` after each Step, SaveAndLoad and EndJoin, as lists of arrays (None: no
@@ -64,7 +65,7 @@ def run_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """
     name, scenario, otherwise = read(payload)
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
-    ranks_program = Rank(name, scenario, rank, roles[rank], otherwise.get("registered"))
+    ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"))
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())

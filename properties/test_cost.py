@@ -1,4 +1,4 @@
-"""P18: how often is sent, and how much, is as promised."""
+"""P18: how often is sent, how much, and when, is as promised."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from oracle.cost import moved
 from oracle.formats import FORMATS
 from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
-from properties.judge_cost import WEIGHED, WEIGHING, silent_inside_no_sync
+from properties.judge_cost import NOTED, NOTING, WEIGHED, WEIGHING, overlapping, silent_inside_no_sync
 from properties.law import law
 from properties.test_accumulation import without_local
 from properties.traffic import cost_of, elements, passed, reductions
@@ -23,6 +23,9 @@ PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 
 LEARNS = 2  # steps after which buckets are what they will be
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 FOR_SEVERAL_BUCKETS = st.lists(st.sampled_from((3, 7, 16)), min_size=3, max_size=8)
+_ORDERS = ((4, 3, 2, 1, 0),) * 2
+SEVERAL = Scenario(2, (Parameter((64,)),) * 5, (Backward(_ORDERS), *_WINDOW[2:]) * (LEARNS + 1), bucket_cap=256)
+WIDER = 64  # times, so that there are fewer flags than elements in any parameter
 
 
 @st.composite
@@ -49,6 +52,35 @@ def larger(scenario: Scenario) -> Scenario:
     """Every parameter has more elements: so many for each rank that padding stays as it is."""
     more = (replace(each, shape=(each.count + PADDING * scenario.world_size,)) for each in scenario.parameters)
     return replace(scenario, parameters=tuple(more))
+
+
+def wider(scenario: Scenario, cap: int | None) -> Scenario:
+    """Parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if there is one."""
+    wide = tuple(Parameter((each.count * WIDER,)) for each in scenario.parameters)
+    return replace(scenario, parameters=wide, bucket_cap=cap and cap * WIDER * FORMATS["float32"].bytes)
+
+
+def backwards(scenario: Scenario) -> Scenario:
+    """Backward comes from the end, as in most models: it reaches first what was registered last."""
+    order = tuple(range(len(scenario.parameters)))[::-1]
+    orders = (order,) * scenario.world_size
+    program = (replace(each, orders=orders) if isinstance(each, Backward) else each for each in scenario.program)
+    return replace(scenario, program=tuple(program))
+
+
+def most_for_three_buckets(sizes: list[int]) -> int:
+    """The largest cap that makes three buckets at least, though each may exceed it by a parameter."""
+    return (sum(sizes) - 2 * max(sizes) - 1) // 2
+
+
+@st.composite
+def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
+    """Steps until buckets are what they will be, and one more. There are three at least; in stage 3 as many units."""
+    sizes = draw(FOR_SEVERAL_BUCKETS.filter(lambda sizes: most_for_three_buckets(sizes) > 0))
+    scenario = backwards(draw(windows(claims, most_local=1, steps=LEARNS + 1, of_sizes=st.just(sizes))))
+    cap = draw(st.integers(1, most_for_three_buckets(sizes))) if claims.bucket_cap else None
+    units = tuple((index,) for index in range(len(sizes))) if claims.stage == 3 else ()
+    return replace(wider(scenario, cap), units=units)
 
 
 @law(
@@ -147,11 +179,9 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     bucket while it learns the order: so the step after those counts. Broken by the first bucket: pytorch/pytorch#48880.
     """
     scenario, cap = drawn
-    size = FORMATS["float32"].bytes
-    wide = (Parameter((each.count * 64,)) for each in scenario.parameters)
-    scenario = replace(scenario, parameters=tuple(wide), bucket_cap=cap * 64 * size)
+    scenario = wider(scenario, cap)
     most = (
-        cap * 64
+        cap * WIDER
         + max(each.count for each in scenario.parameters)
         + len(scenario.parameters)
         + PADDING * scenario.world_size
@@ -161,9 +191,32 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     for rank, (calls, earlier) in enumerate(zip(run.collectives, before.collectives, strict=True)):
         if (longest := max(map(elements, reductions(calls[len(earlier) :])), default=0)) > most:
             words = (
-                f"A bucket cap of {cap * 64} elements: in step {LEARNS + 1} rank {rank} sends a message of {longest}"
+                f"A bucket cap of {cap * WIDER} elements: in step {LEARNS + 1} rank {rank} sends a message of {longest}"
             )
             raise Wasteful(f"{words}, which is more than the cap and a parameter.", scenario, run.outcome)
+
+
+@law(
+    "P18",
+    in_three_buckets,
+    needs=lambda claims: claims.overlaps and claims.most_ranks > 1,
+    witnesses={"two reductions were launched while backward still ran": SEVERAL},
+    only_on=NOTED,
+)
+def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> None:
+    """Of several buckets, or parameters, the first goes out before backward has reached the last, and whatever else is
+    launched by then has not waited for the one before.
+
+    Why: what is on its way while backward computes costs no time of its own. Backward comes from the end here, and the
+    step counts that follows those in which an order is learned. To look whether a reduction is done is no wait. Broken
+    by a fix for a race, for which backward waits for each reduction: deepspeedai/DeepSpeed#8364.
+    """
+    run = trial.run(scenario, timeline=True, function=NOTING)
+    place = max(place for place, event in enumerate(scenario.program) if isinstance(event, Backward))
+    least = min(each.count for each in scenario.parameters)  # what is smaller carries flags, or counts
+    headline = "Reductions do not overlap with backward."
+    shown = overlapping(run, place, least, trial.claims.bucket_cap, headline)
+    trial.witnessed["two reductions were launched while backward still ran"] += shown
 
 
 @law(

@@ -192,7 +192,7 @@ def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
     """What a world is handed. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
-    own = {name: value for name, value in (choices or {}).items() if name in ("asynchrony", "order")}
+    own = {name: value for name, value in (choices or {}).items() if name in ("asynchrony", "order", "timeline")}
     ranks = {name: value for name, value in (choices or {}).items() if name not in own}
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
     return Job(FUNCTION, payload, scenario.world_size, contents, **own)

@@ -144,7 +144,8 @@ class Passage:
     """A collective's way through one rank. Times count what took place in the run, on any rank, from 1.
 
     ``completed``: when the last member had launched it; ``waited``: when this rank first knew that it was done. None:
-    never. ``bytes`` is what this rank puts in; ``sent`` and ``messages`` what it would send on a ring.
+    never. ``polled``: it knew it from a look, before any wait. ``bytes`` is what this rank puts in; ``sent`` and
+    ``messages`` what it would send on a ring.
     """
 
     collective: Collective
@@ -155,6 +156,7 @@ class Passage:
     waited: int | None
     sent: int
     messages: int
+    polled: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ MARGIN = "test_an_element_more_costs_what_the_stage_promises"
 TOGETHER = "test_what_fits_into_one_bucket_goes_out_at_once"
 GROWS = "test_what_is_held_does_not_grow_from_step_to_step"
 CAP = "test_no_bucket_exceeds_its_cap_by_more_than_a_parameter"
+OVERLAP = "test_reductions_overlap_with_backward"
 
 
 class ReducesInsideNoSync(StaticBuckets):
@@ -117,7 +118,7 @@ class IgnoresTheCap(StaticBuckets):
 
     known_fault = "the bucket cap is not honored"
     source = "F23 V https://github.com/pytorch/pytorch/issues/48880"
-    killed_by = (CAP,)
+    killed_by = (CAP, OVERLAP)
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, max(bucket_cap_mb, float("inf")))
@@ -148,6 +149,30 @@ class CountsParametersNotBytes(StaticBuckets):
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         largest = max((parameter.nbytes for parameter in module.parameters()), default=0)
         super().__init__(module, bucket_cap_mb * max(largest, 1))
+
+
+class WaitsForTheLastBucket(StaticBuckets):
+    """Lets nothing be written to a bucket while another is on its way."""
+
+    known_fault = "backward waits for each reduction before it goes on, so that none overlaps with another"
+    source = "E17 V https://github.com/deepspeedai/DeepSpeed/issues/8364"
+    killed_by = (OVERLAP,)
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        if self._in_flight:
+            self._in_flight[-1].wait()
+        super()._on_gradient(parameter)
+
+
+class LaunchesWhenBackwardIsOver(StaticBuckets):
+    """Sees to all buckets in one place."""
+
+    known_fault = "no bucket is launched before backward is over, where overlap is claimed"
+    source = "recipe: hooks that only fill buckets"
+    killed_by = (OVERLAP,)
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._bucket_of[parameter].adopt(parameter)
 
 
 class GathersOnceMore(Zero3):

@@ -25,6 +25,7 @@ IN_EVERY_FORM = {
     "empty": True,
     "layouts": True,
     "cost": True,
+    "overlaps": True,
     "averaging": "multiply by reciprocal then sum",
 }
 _CLAIMS = {**IN_EVERY_FORM, "buffers": "each", "joins": ("world size",)}

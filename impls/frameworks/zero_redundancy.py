@@ -25,6 +25,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "same_bits": True,
         "moves": "all-reduce",
         "cost": True,
+        "overlaps": True,
     }
     options: dict[str, Any] = {}
 

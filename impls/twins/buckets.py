@@ -10,6 +10,7 @@ class RegistrationOrder(StaticBuckets):
     """Fills buckets in registration order, though backward mostly comes from the other end."""
 
     odd = "buckets in registration order, so that the first to be ready waits for the last"
+    claims = {**StaticBuckets.claims, "overlaps": False}
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -21,6 +22,7 @@ class NothingSentBeforeTheEnd(StaticBuckets):
     """Sends no bucket during backward: all of them in `finish_gradient_synchronization`."""
 
     odd = "no bucket goes out before backward is over"
+    claims = {**StaticBuckets.claims, "overlaps": False}
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         """Nothing is said to be ready."""
@@ -57,6 +59,7 @@ class SmallestFirst(StaticBuckets):
     """Fills buckets with the smallest parameters first, wherever they are registered."""
 
     odd = "buckets in the order of size"
+    claims = {**StaticBuckets.claims, "overlaps": False}
 
     @property
     def trained(self) -> list[nn.Parameter]:

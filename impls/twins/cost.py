@@ -1,5 +1,7 @@
 """As cheap as promised, in an unusual way."""
 
+from itertools import takewhile
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,6 +13,7 @@ class SendsAtTheEnd(StaticBuckets):
     """No bucket goes out before backward is over; then all do."""
 
     odd = "nothing is sent before backward is over, and a barrier comes first"
+    claims = {**StaticBuckets.claims, "overlaps": False}
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self._bucket_of[parameter].adopt(parameter)
@@ -20,6 +23,33 @@ class SendsAtTheEnd(StaticBuckets):
         if self._begun:
             dist.barrier()
         super().finish_gradient_synchronization()
+
+
+class OneBucketBehind(StaticBuckets):
+    """A bucket goes out when the next is full, and the last but one has come: no more than two are on their way."""
+
+    odd = "a full bucket stays until the next is full, and at most two are on their way while backward runs"
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        bucket = self._bucket_of[parameter]
+        bucket.adopt(parameter)
+        if self.synchronize:
+            bucket.waiting_for.discard(parameter)
+            full = list(takewhile(lambda each: not each.waiting_for, self._buckets))
+            for each in full[len(self._in_flight) : -1]:
+                for work in self._in_flight[-2:-1]:
+                    work.wait()
+                self._in_flight.append(each.all_reduce())
+
+
+class LooksWhatIsDone(StaticBuckets):
+    """Looks with each gradient how many reductions are done, for a log."""
+
+    odd = "asks of every bucket on its way whether it has come, and waits for none"
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self.done = sum(work.is_completed() for work in self._in_flight)
+        super()._on_gradient(parameter)
 
 
 class RemembersTheLast(StaticBuckets):

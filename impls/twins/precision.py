@@ -50,7 +50,7 @@ class ExchangesInFloat32(StaticBuckets):
     What gradient compression does, which has sums that no backend knows.
     """
 
-    claims = {**StaticBuckets.claims, "wire": "float32"}
+    claims = {**StaticBuckets.claims, "wire": "float32", "overlaps": False}
     odd = "gradients are gathered in float32 and added up by every rank"
     bucket_class = _Exchanged
 

@@ -20,6 +20,7 @@ class Entry:
     meeting: Meeting
     launched: int
     waited: int | None = None
+    polled: bool = False
 
     def passage(self) -> Passage:
         """The entry as it is reported."""
@@ -28,7 +29,7 @@ class Entry:
         root = self.members.index(call.root) if call.root >= 0 else -1
         sent, messages = on_a_ring(replace(call, root=root), self.rank, len(self.members), size)
         times = (self.launched, self.meeting.completed, self.waited)
-        return Passage(call, self.members, call.count * size, *times, sent, messages)
+        return Passage(call, self.members, call.count * size, *times, sent, messages, self.polled)
 
     def with_contents(self) -> Collective:
         """The collective with what this rank put in, and what it got, if it has waited for it."""

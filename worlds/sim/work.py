@@ -42,7 +42,7 @@ class SimWork(dist.Work):
         if not self._meeting.over:
             self._group.run.poll(self._group.global_rank, self)
         if self._meeting.over:
-            self._finish()
+            self._finish(polled=True)
         return self._finished
 
     def wait(self, timeout: Any = None) -> bool:
@@ -56,7 +56,7 @@ class SimWork(dist.Work):
         self._finish()
         return True
 
-    def _finish(self) -> None:
+    def _finish(self, polled: bool = False) -> None:
         """This rank learns that the collective is over."""
         if self._meeting.mismatch:
             raise Mismatch(self._meeting.mismatch)
@@ -64,7 +64,7 @@ class SimWork(dist.Work):
             self._finished = True
             self._deliver()
             if self.entry is not None:
-                self.entry.waited = self._group.run.now()
+                self.entry.waited, self.entry.polled = self._group.run.now(), polled
 
     def _deliver(self) -> None:
         results = self._meeting.results

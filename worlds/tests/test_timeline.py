@@ -5,7 +5,7 @@ from worlds.tests.outcomes import call, program, results, run_calls
 
 
 def test_times_say_who_launched_waited_and_completed_first(sim: World) -> None:
-    """Rank 0 launches four collectives and waits in a barrier; rank 1 completes them all; waits come in reverse."""
+    """Rank 0 launches four collectives and waits in a barrier; rank 1 completes them all; looks come first."""
     zero, one = program(sim, "reading_early", 2, timeline=True)
     for report in (zero, one):
         assert [passage.collective for passage in report.timeline] == list(report.collectives)
@@ -15,6 +15,7 @@ def test_times_say_who_launched_waited_and_completed_first(sim: World) -> None:
             assert passage.completed is not None
             assert passage.waited is not None
             assert passage.launched < passage.completed < passage.waited
+        assert [passage.polled for passage in report.timeline] == [True, True, True, False, False]
     assert [passage.completed for passage in zero.timeline] == [passage.completed for passage in one.timeline]
     times = [passage.launched for report in (zero, one) for passage in report.timeline]
     assert len(set(times)) == 10
