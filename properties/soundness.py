@@ -1,8 +1,9 @@
 """Is the world itself right? Looked at before anything is judged on it, so that nobody is blamed for its faults.
 
-Every collective with every reduction and format, on data that nothing rounds, against `oracle.collectives`. Then the
-order in which all-reduce adds is revealed: it must be a tree over all ranks, the predicted one where one is predicted,
-and evaluated on random floats it must give the backend's bits. `python -m properties.soundness` prints these orders.
+Every collective with every reduction and format, on data that nothing rounds, against `oracle.collectives`; then whole
+numbers, what only moves, asynchronous collectives and those of a group without rank 0. Then the order in which
+all-reduce adds is revealed: it must be a tree over all ranks, the predicted one where one is predicted, and evaluated
+on random floats it must give the backend's bits. `python -m properties.soundness` prints these orders.
 """
 
 import argparse
@@ -35,8 +36,10 @@ from worlds.contract import Job, World
 FUNCTION = "properties.collective_rank:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
 ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
+WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}  # beyond which a float of that width skips numbers
 
 Call = dict[str, Any]
+Meaning = tuple[Call, list[list[Array]]]  # and what each rank must get
 
 
 class Unsound(Exception):
@@ -45,11 +48,13 @@ class Unsound(Exception):
 
 def check(world: World, sizes: Sequence[int] = range(1, 9)) -> None:
     """Raises Unsound where a collective is not what it means on some number of ranks."""
+    looked_at_closely = {min(3, max(sizes)), max(sizes)}
     for size in sizes:
-        asked, wanted = zip(*_meanings(size, world.name in PREDICTED), strict=True)
+        meanings = [*_meanings(size, world), *(_without_rank_0(size) if size in looked_at_closely else ())]
+        asked, wanted = zip(*meanings, strict=True)
         for call, right, got in zip(asked, wanted, run(world, size, asked), strict=True):
             _compare(world, size, call, right, got)
-    for size in {min(3, max(sizes)), max(sizes)}:
+    for size in looked_at_closely:
         for dtype in FORMATS:
             _check_order(world, size, dtype)
 
@@ -67,18 +72,29 @@ def run(world: World, size: int, calls: Iterable[Call]) -> list[list[list[Array]
 
 def order_of(world: World, size: int, dtype: str, elements: int = ELEMENTS) -> Order:
     """The order in which the world's all-reduce adds. Raises Unsound where it is not a sum of every rank, once each."""
+    order, _ = _reveal(world, size, dtype, elements, [])
+    return order
+
+
+def _reveal(
+    world: World, size: int, dtype: str, elements: int, more: Sequence[Call]
+) -> tuple[Order, list[list[list[Array]]]]:
+    """`order_of`, and what more calls gave on each rank, in one job: on real processes a job's group takes its time."""
+    calls = [_call("all_reduce", dtype, _listed(arrays)) for arrays in masks(elements, size, dtype)]
+    results = run(world, size, [*calls, *more])
     try:
-        calls = [
-            _call("all_reduce", dtype, [array.tolist() for array in arrays]) for arrays in masks(elements, size, dtype)
-        ]
-        return from_sums([by_rank[0][0] for by_rank in run(world, size, calls)], elements, size, dtype)
+        sums = [by_rank[0][0] for by_rank in results[: len(calls)]]
+        return from_sums(sums, elements, size, dtype), results[len(calls) :]
     except ValueError as error:
         raise Unsound(f"all_reduce of {dtype} on {size} ranks: {error}") from error
 
 
 def _check_order(world: World, size: int, dtype: str) -> None:
     """The revealed order is the predicted one, and gives the bits of random numbers."""
-    order = order_of(world, size, dtype)
+    random = np.random.default_rng(size)
+    arrays = [random.standard_normal(ELEMENTS).astype(FORMATS[dtype].numpy) for _ in range(size)]
+    call = _call("all_reduce", dtype, _listed(arrays))
+    order, (by_rank,) = _reveal(world, size, dtype, ELEMENTS, [call])
     check_order(order, ELEMENTS, size)
     if world.name in PREDICTED:
         predicted = reduction_order(PREDICTED[world.name], ELEMENTS, FORMATS[dtype].bytes, size)
@@ -87,10 +103,6 @@ def _check_order(world: World, size: int, dtype: str) -> None:
                 f"all_reduce of {dtype} on {size} ranks adds in the order {show(order)} and not, as predicted, "
                 f"{show(canonical_order(predicted))}"
             )
-    random = np.random.default_rng(size)
-    arrays = [random.standard_normal(ELEMENTS).astype(FORMATS[dtype].numpy) for _ in range(size)]
-    call = _call("all_reduce", dtype, [array.tolist() for array in arrays])
-    (by_rank,) = run(world, size, [call])
     # A 16-bit sum may be rounded at every hop or, as hardware that adds in float32 does, once at the end.
     candidates = [evaluate_order(order, arrays), evaluate_order(order, arrays, accumulator="float32")]
     for right in candidates[:1] if FORMATS[dtype].bytes > 2 else candidates:
@@ -99,31 +111,140 @@ def _check_order(world: World, size: int, dtype: str) -> None:
     _compare(world, size, call, [[candidates[0]]] * size, by_rank)
 
 
-def _call(operation: str, dtype: str, arrays: Sequence[Any], reduction: str = "sum", root: int = 0) -> Call:
-    return {"operation": operation, "dtype": dtype, "arrays": arrays, "reduction": reduction, "root": root}
+def _call(
+    operation: str,
+    dtype: str,
+    arrays: Sequence[Any],
+    reduction: str = "sum",
+    root: int = 0,
+    group: Sequence[int] | None = None,
+    asynchronous: bool = False,
+) -> Call:
+    return {
+        **{"operation": operation, "dtype": dtype, "arrays": arrays, "reduction": reduction, "root": root},
+        **{"group": group, "asynchronous": asynchronous},
+    }
 
 
-def _meanings(size: int, predicted: bool) -> Iterator[tuple[Call, list[list[Array]]]]:
+def _meanings(size: int, world: World) -> Iterator[Meaning]:
     """Calls on so many ranks, and what each rank must get."""
-    for name, form in FORMATS.items():
-        arrays, factors = _terms(size, form), _factors(size, form)
-        listed = [array.tolist() for array in arrays]
-        # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
-        safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
-        for reduction in (each for each in OPERATIONS if safe or each != "average"):
-            mine = factors if reduction == "product" else arrays
-            reduced, numbers_ = collectives.all_reduce(mine, reduction), [array.tolist() for array in mine]
-            yield _call("all_reduce", name, numbers_, reduction), [[array] for array in reduced]
-            root = OPERATIONS.index(reduction) % size
-            at_root = [[array] if rank == root else [] for rank, array in enumerate(reduced)]
-            yield _call("reduce", name, numbers_, reduction, root), at_root
-            scattered = [[array] for array in collectives.reduce_scatter_tensor(mine, reduction)]
-            yield _call("reduce_scatter_tensor", name, numbers_, reduction), scattered
-            yield _call("reduce_scatter", name, numbers_, reduction), scattered
-        for root in {0, size - 1}:
-            yield _call("broadcast", name, listed, root=root), [[arrays[root]]] * size
-        yield _call("all_gather", name, listed), collectives.all_gather(arrays)
-        yield _call("all_gather_into_tensor", name, listed), [[each] for each in collectives.all_gather_tensor(arrays)]
+    for form in FORMATS.values():
+        yield from _floats(size, form, world.name in PREDICTED)
+    for dtype in WHOLE:
+        yield from _whole_numbers(size, dtype)
+    yield from _moves(size)
+    if world.device == "cpu" or world.name == "nccl":  # gloo has no messages of CUDA tensors, nor coalesced forms
+        yield from _messages(size)
+    yield from _asynchronous(size)
+
+
+def _floats(size: int, form: Format, predicted: bool) -> Iterator[Meaning]:
+    """Every reduction, and what is used most."""
+    name, arrays, factors = form.name, _terms(size, form), _factors(size, form)
+    # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
+    safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
+    for reduction in (each for each in OPERATIONS if safe or each != "average"):
+        mine = factors if reduction == "product" else arrays
+        reduced, given = collectives.all_reduce(mine, reduction), _listed(mine)
+        yield _call("all_reduce", name, given, reduction), [[array] for array in reduced]
+        root = OPERATIONS.index(reduction) % size
+        at_root = [[array] if rank == root else [] for rank, array in enumerate(reduced)]
+        yield _call("reduce", name, given, reduction, root), at_root
+        scattered = [[array] for array in collectives.reduce_scatter_tensor(mine, reduction)]
+        yield _call("reduce_scatter_tensor", name, given, reduction), scattered
+        yield _call("reduce_scatter", name, given, reduction), scattered
+    for root in {0, size - 1}:
+        yield _call("broadcast", name, _listed(arrays), root=root), [[arrays[root]]] * size
+    yield _call("all_gather", name, _listed(arrays)), collectives.all_gather(arrays)
+    yield (
+        _call("all_gather_into_tensor", name, _listed(arrays)),
+        [[each] for each in collectives.all_gather_tensor(arrays)],
+    )
+
+
+def _whole_numbers(size: int, dtype: str) -> Iterator[Meaning]:
+    """Flags, counters, buffers, and DDP's map of the parameters that were used."""
+    arrays = _whole(size, dtype)
+    given = _listed(arrays)
+    for reduction in ("max",) if dtype == "bool" else ("sum", "min", "max"):
+        yield (
+            _call("all_reduce", dtype, given, reduction),
+            [[each] for each in collectives.all_reduce(arrays, reduction)],
+        )
+    yield _call("broadcast", dtype, given, root=size - 1), [[arrays[-1]]] * size
+    yield _call("all_gather", dtype, given), collectives.all_gather(arrays)
+
+
+def _moves(size: int) -> Iterator[Meaning]:
+    """What adds nothing up, in one format; objects as pickles of uneven lengths."""
+    arrays, root = _terms(size, FORMATS["float32"]), size - 1
+    given, pieces = _listed(arrays), [np.split(array, size) for array in arrays]
+    yield _call("gather", "float32", given, root=root), [each or [] for each in collectives.gather(arrays, root)]
+    yield _call("scatter", "float32", given, root=root), [[each] for each in collectives.scatter(pieces, root)]
+    exchanged = [[np.concatenate(each)] for each in collectives.all_to_all(pieces)]
+    yield _call("all_to_all_single", "float32", given), exchanged
+    objects = [np.arange(rank + 1) + 10 * rank for rank in range(size)]
+    yield _call("all_gather_object", "int64", _listed(objects)), collectives.all_gather(objects)
+    yield _call("broadcast_object_list", "int64", _listed(objects), root=root), [[objects[root]]] * size
+
+
+def _messages(size: int) -> Iterator[Meaning]:
+    """Messages, lists of pieces, and several tensors at once."""
+    arrays, root = _terms(size, FORMATS["float32"]), size - 1
+    given = _listed(arrays)
+    yield _call("all_to_all", "float32", given), collectives.all_to_all([np.split(array, size) for array in arrays])
+    yield _call("all_reduce, coalesced", "float32", given), [[each] for each in collectives.all_reduce(arrays)]
+    yield _call("broadcast, coalesced", "float32", given, root=root), [[arrays[root]]] * size
+    for asynchronous in (False, True) if size > 1 else ():
+        before = [[arrays[rank - 1]] for rank in range(size)]
+        yield _call("send and recv", "float32", given, asynchronous=asynchronous), before
+
+
+def _asynchronous(size: int) -> Iterator[Meaning]:
+    """All in flight at once."""
+    arrays = _terms(size, FORMATS["float32"])
+    results = {
+        "all_reduce": collectives.all_reduce(arrays),
+        "broadcast": collectives.broadcast(arrays, 0),
+        "reduce_scatter_tensor": collectives.reduce_scatter_tensor(arrays),
+        "all_gather_into_tensor": collectives.all_gather_tensor(arrays),
+    }
+    for operation, right in results.items():
+        yield _call(operation, "float32", _listed(arrays), asynchronous=True), [[each] for each in right]
+
+
+def _without_rank_0(size: int) -> Iterator[Meaning]:
+    """The group of all other ranks, where a rank's place is not its number."""
+    if size == 1:
+        return
+    group = list(range(1, size))
+    arrays = [array[: 2 * len(group)] for array in _terms(size, FORMATS["float32"])]
+    members = arrays[1:]
+    results = {
+        "all_reduce": collectives.all_reduce(members),
+        "broadcast": collectives.broadcast(members, len(group) - 1),
+        "reduce_scatter_tensor": collectives.reduce_scatter_tensor(members),
+        "all_gather_into_tensor": collectives.all_gather_tensor(members),
+    }
+    for operation, right in results.items():
+        for asynchronous in (False, True) if operation == "all_reduce" else (False,):
+            call = _call(operation, "float32", _listed(arrays), "sum", group[-1], group, asynchronous)
+            yield call, [[], *([each] for each in right)]
+
+
+def _listed(arrays: Sequence[Array]) -> list[Any]:
+    return [array.tolist() for array in arrays]
+
+
+def _whole(size: int, dtype: str) -> list[Array]:
+    """Integers, other ones on each rank, that no float of their width holds exactly; the sums of 8 ranks fit uint8.
+
+    Of bool: each rank alone is true somewhere, and somewhere nobody is.
+    """
+    places = np.arange(2 * size)
+    if dtype == "bool":
+        return [places == rank for rank in range(size)]
+    return [(WHOLE[dtype] + 1 + (rank + 3 * places) % 31).astype(dtype) for rank in range(size)]
 
 
 def _terms(size: int, form: Format) -> list[Array]:
@@ -150,7 +271,8 @@ def _factors(size: int, form: Format) -> list[Array]:
 def _compare(world: World, size: int, call: Call, right: list[list[Array]], got: list[list[Array]]) -> None:
     for rank, (wanted, seen) in enumerate(zip(right, got, strict=True)):
         if len(wanted) != len(seen) or not all(map(same_bits, seen, wanted)):
-            how = f"{call['operation']}({call['reduction']}, {call['dtype']})"
+            how = f"{'asynchronous ' * call['asynchronous']}{call['operation']}({call['reduction']}, {call['dtype']})"
+            how += f" in the group {call['group']}" if call["group"] else ""
             arrays = "; ".join(f"rank {each} gives {values}" for each, values in enumerate(call["arrays"]))
             told = [[array.tolist() for array in arrays_] for arrays_ in (seen, wanted)]
             raise Unsound(

@@ -21,6 +21,8 @@ IMPLEMENTATIONS = (
     "impls.frameworks.torch_ddp:TorchDDP",
     "impls.async_hook:AsyncHookDataParallel",
     "impls.hook_order_buckets:HookOrderBuckets",
+    "impls.zero3:Zero3",
+    "impls.frameworks.fsdp2:FSDP2",
     "impls.twins.reductions:RingOfMessages",
     "impls.faults.asynchrony:SendsFromOneBuffer",
 )

@@ -1,7 +1,7 @@
 """A world is looked at before anything is judged on it: sound ones pass, and each way to be wrong is named."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -40,11 +40,19 @@ class Spoiled:
         """The sound world is not ours to close."""
 
 
-def on(operation: str, change: Callable[[dict[str, Any], list[list[Any]]], None], reduction: str = "sum") -> Spoil:
+def on(
+    operation: str,
+    change: Callable[[dict[str, Any], list[list[Any]]], None],
+    reduction: str = "sum",
+    dtypes: Iterable[str] = FORMATS,
+    group: list[int] | None = None,
+    asynchronous: bool = False,
+) -> Spoil:
     """Changes the results of one collective on three ranks."""
 
     def spoil(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
-        if (call["operation"], call["reduction"], len(by_rank)) == (operation, reduction, 3):
+        asked = (call["operation"], call["reduction"], call["group"], call["asynchronous"], len(by_rank))
+        if asked == (operation, reduction, group, asynchronous, 3) and call["dtype"] in dtypes:
             change(call, by_rank)
 
     return spoil
@@ -65,12 +73,39 @@ def without_rank_1(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
 
 
 def of_the_wrong_root(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
-    for got in by_rank:
+    for got in filter(None, by_rank):
         got[0] = np.array(call["arrays"][1]).astype(got[0].dtype)
 
 
 def swapped(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
     by_rank[0][:], by_rank[1][:] = by_rank[1][:], by_rank[0][:]
+
+
+def rounded_to_a_float(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    for got in by_rank:
+        width = {"int64": np.float64, "int32": np.float32}[call["dtype"]]
+        got[0] = got[0].astype(width).astype(call["dtype"])
+
+
+def unheard(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    """What rank 1 alone has is lost."""
+    for got in by_rank:
+        got[0][1] = 0
+
+
+def the_world_s(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    """What ranks outside of the group have is added as well."""
+    for got in by_rank[1:]:
+        got[0] = got[0] + np.array(call["arrays"][0], got[0].dtype)
+
+
+def not_yet_there(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    """A rank still has its own."""
+    by_rank[1][0] = np.array(call["arrays"][1], by_rank[1][0].dtype)
+
+
+def swapped_places(_: dict[str, Any], by_rank: list[list[Any]]) -> None:
+    by_rank[-1][0], by_rank[-1][1] = by_rank[-1][1], by_rank[-1][0]
 
 
 def added_from_the_last_rank(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
@@ -88,6 +123,62 @@ SPOILED = {
     "a sum that leaves a rank out": (on("all_reduce", without_rank_1), r"all_reduce\(sum, float64\) on 3 ranks"),
     "shards given to the wrong ranks": (on("reduce_scatter_tensor", swapped), r"reduce_scatter_tensor\(sum"),
     "a broadcast of another root": (on("broadcast", of_the_wrong_root), r"broadcast\(sum, float64\) on 3 ranks"),
+    "a sum of integers that goes through floats": (
+        on("all_reduce", rounded_to_a_float, dtypes=["int64"]),
+        r"^all_reduce\(sum, int64\) on 3 ranks of the sim world: rank 0 gets",
+    ),
+    "a sum of 32-bit integers that goes through floats": (
+        on("all_reduce", rounded_to_a_float, dtypes=["int32"]),
+        r"^all_reduce\(sum, int32\) on 3 ranks",
+    ),
+    "a byte that is not counted": (
+        on("all_reduce", without_rank_1, dtypes=["uint8"]),
+        r"^all_reduce\(sum, uint8\) on 3 ranks",
+    ),
+    "a flag that does not arrive": (
+        on("all_reduce", unheard, "max", dtypes=["bool"]),
+        r"^all_reduce\(max, bool\) on 3 ranks",
+    ),
+    "a buffer of integers from another root": (
+        on("broadcast", of_the_wrong_root, dtypes=["int64"]),
+        r"^broadcast\(sum, int64\) on 3 ranks",
+    ),
+    "objects of the wrong ranks": (
+        on("all_gather_object", swapped_places, dtypes=["int64"]),
+        r"^all_gather_object\(sum, int64\)",
+    ),
+    "an object of another root": (
+        on("broadcast_object_list", of_the_wrong_root, dtypes=["int64"]),
+        r"^broadcast_object_list\(sum, int64",
+    ),
+    "a group that adds up all ranks": (
+        on("all_reduce", the_world_s, group=[1, 2]),
+        r"^all_reduce\(sum, float32\) in the group \[1, 2\] on 3 ranks of the sim world: rank 1 gets",
+    ),
+    "a group that takes a place for a rank": (
+        on("broadcast", of_the_wrong_root, group=[1, 2]),
+        r"^broadcast\(sum, float32\) in the group \[1, 2\]",
+    ),
+    "a handle whose wait does not wait": (
+        on("all_reduce", not_yet_there, asynchronous=True),
+        r"^asynchronous all_reduce\(sum, float32\) on 3 ranks of the sim world: rank 1 gets",
+    ),
+    "a handle of a group whose wait does not wait": (
+        on("all_reduce", not_yet_there, group=[1, 2], asynchronous=True),
+        r"^asynchronous all_reduce\(sum, float32\) in the group \[1, 2\] on 3 ranks of the sim world: rank 1 gets",
+    ),
+    **{
+        f"{operation} to the wrong ranks": (on(operation, swapped), rf"^{operation}\(sum, float32\) on 3 ranks")
+        for operation in ("scatter", "all_to_all", "all_to_all_single", "send and recv")
+    },
+    "a gather in the wrong order": (on("gather", swapped_places), r"^gather\(sum, float32\) on 3 ranks"),
+    **{
+        f"{operation} of which only a part arrives": (
+            on(operation, not_yet_there),
+            rf"^{operation}\(sum, float32\) on 3 ranks",
+        )
+        for operation in ("all_reduce, coalesced", "broadcast, coalesced")
+    },
     "an order that is not the predicted one": (
         on("all_reduce", added_from_the_last_rank),
         r"adds in the order \[0,13\) \(\(r1\+r2\)\+r0\) and not, as predicted, \[0,13\) \(\(r0\+r1\)\+r2\)",

@@ -13,6 +13,10 @@ from worlds.tests.outcomes import kinds, messages, plain, program, results
 
 HOOKS_THAT_RUN = ("allreduce", "fp16", "fp16 around allreduce", "PowerSGD", "noop")
 FSDP1 = [(strategy, kept) for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD") for kept in (True, False)]
+FSDP1_OPTIONS = {
+    **{"HYBRID_SHARD": 4, "_HYBRID_SHARD_ZERO2": 4, "BACKWARD_POST": 2, "without backward_prefetch": 2},
+    **{"forward_prefetch": 2, "without limit_all_gathers": 2, "MixedPrecision": 2},
+}  # and on how many ranks
 
 # Row: module, function, payload, ranks.
 RUNS: dict[str, tuple[str, str, Any, int]] = {
@@ -27,6 +31,7 @@ RUNS: dict[str, tuple[str, str, Any, int]] = {
         *("wrappers", "ddp"),
         *({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, 2),
     ),
+    "DDP, device_mesh": ("wrappers", "ddp_mesh", None, 4),
     "DDP, no_sync": ("wrappers", "ddp_no_sync", None, 2),
     "DDP, join": ("wrappers", "ddp_join", None, 2),
     "DDP and ZeroRedundancyOptimizer, Join": ("wrappers", "ddp_and_zero_join", None, 2),
@@ -47,6 +52,7 @@ RUNS: dict[str, tuple[str, str, Any, int]] = {
         )
         for strategy, kept in FSDP1
     },
+    **{f"FSDP1, {name}": ("wrappers", "fsdp1_option", name, ranks) for name, ranks in FSDP1_OPTIONS.items()},
     "FSDP2": ("wrappers", "fsdp2", [[2], {}], 2),
     "FSDP2, without reshard_after_forward": ("wrappers", "fsdp2", [[2], {"reshard_after_forward": False}], 2),
     "FSDP2, MixedPrecisionPolicy": ("wrappers", "fsdp2", [[2], {"low precision": True}], 2),
@@ -70,7 +76,12 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
     "DDP, bf16 hook": ("wrappers", "ddp_hook", "bf16", 2, "BF16 all reduce communication hook required"),
     "DDP, quantization hook": ("wrappers", "ddp_hook", "quantization per tensor", 2, "IndexError"),
     "DDP, batched PowerSGD hook": ("wrappers", "ddp_hook", "batched PowerSGD", 2, "AssertionError"),
+    "DDP, mixed_precision": ("wrappers", "ddp_mixed_precision", None, 2, "cpu backend doesn't support events."),
     "DDP, SyncBatchNorm": ("wrappers", "ddp_sync_batch_norm", None, 2, "SyncBatchNorm layers only work with GPU"),
+    "FSDP1, CPUOffload": (
+        *("wrappers", "fsdp1_option"),
+        *("CPUOffload", 2, "Cannot access accelerator device when none is available."),
+    ),
     "ZeroRedundancyOptimizer, overlap_with_ddp": ("wrappers", "zero_overlapped", None, 2, "Gloo backend"),
 }
 

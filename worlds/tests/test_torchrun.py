@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -73,6 +74,48 @@ def test_laws_hold_on_the_ranks_of_a_job(tmp_path: Path) -> None:
         assert "gradients equal the mean over ranks" in output
         assert "holds on torchrun" in output
         assert gone(marked(f"LOCKSTEP_TEST={tmp_path}"))
+
+
+def two_hosts_missing() -> str:
+    """Why this machine cannot play two hosts; empty if it can."""
+    tool = shutil.which("ip")
+    if os.geteuid() or tool is None:
+        return "two hosts are played by network namespaces, which take root and `ip`"
+    name = f"lockstep-try-{os.getpid()}"
+    made = subprocess.run([tool, "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode == 0:
+        subprocess.run([tool, "netns", "del", name], check=True)
+        return ""
+    return f"no network namespace can be made here: {made.stderr.strip()}"
+
+
+def on_two_hosts(folder: Path, starter: str, *job: str) -> subprocess.CompletedProcess[str]:
+    """A job of one rank on each, begun by a shell command with torchrun's arguments; skips the test where this machine
+    cannot play them."""
+    if missing := two_hosts_missing():
+        pytest.skip(missing)
+    (folder / "torchrun").write_text(f"#!/bin/sh\n{starter}\n")
+    (folder / "torchrun").chmod(0o755)
+    own = {"TORCHRUN": str(folder / "torchrun"), "LIMIT": "240", "PYTHONPATH": str(ROOT)}
+    command = ["bash", str(ROOT / "worlds/tests/two_hosts.sh"), *job]
+    environment = {**os.environ, **own}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_laws_hold_on_two_hosts(tmp_path: Path) -> None:
+    law = ["pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py"), "--world", "torchrun"]
+    law += ["-k", "gradients_equal", "--impl", "impls.naive:NaiveDataParallel", "--hypothesis-profile", "dev"]
+    run = on_two_hosts(tmp_path, f'exec {sys.executable} -m torch.distributed.run "$@"', *law)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "holds on torchrun" in run.stdout
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_job_that_fails_on_either_host_fails(tmp_path: Path, host: int) -> None:
+    run = on_two_hosts(tmp_path, f'case "$*" in *--node-rank={host}*) exit 3;; esac', "any.program")
+    assert run.returncode == 3, run.stderr
 
 
 def test_an_example_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:

@@ -29,5 +29,6 @@ run() { # namespace, link, number of the node, arguments
         --master-addr=10.213.0.1 --master-port=29400 -m "$@"
 }
 run "$other" "lsb$$" 1 "$@" &
+second=$!
 run "$one" "lsa$$" 0 "$@"
-wait
+wait "$second"

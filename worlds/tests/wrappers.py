@@ -21,11 +21,20 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 from torch.distributed.algorithms.join import Join
 from torch.distributed.algorithms.model_averaging import averagers
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _MixedPrecision
 
 Result = Mapping[str, Any]
 STEPS, LR = 3, 0.125
@@ -95,6 +104,20 @@ HOOKS: dict[str, Callable[[], tuple[Any, Any]]] = {
 def ddp(payload: str, rank: int, world_size: int) -> Result:
     """Payload: options of DDP."""
     wrapped = DistributedDataParallel(model(), **json.loads(payload))
+    train(wrapped, rank)
+    return state(wrapped)
+
+
+def ddp_mesh(payload: str, rank: int, world_size: int) -> Result:
+    """Over the columns of a mesh: the other rank of a row has other data and trains another model."""
+    mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicas", "models"))
+    wrapped = DistributedDataParallel(model(), device_mesh=mesh["replicas"])
+    train(wrapped, rank)
+    return state(wrapped)
+
+
+def ddp_mixed_precision(payload: str, rank: int, world_size: int) -> Result:
+    wrapped = DistributedDataParallel(model(), mixed_precision=_MixedPrecision(param_dtype=torch.bfloat16))
     train(wrapped, rank)
     return state(wrapped)
 
@@ -204,26 +227,48 @@ def zero_overlapped(payload: str, rank: int, world_size: int) -> Result:
     return state(wrapped)
 
 
+# Options of FSDP1. HYBRID_SHARD takes replicas of shards, so a square of ranks.
+FSDP1_OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "HYBRID_SHARD": lambda: {"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "device_mesh": _square()},
+    "_HYBRID_SHARD_ZERO2": lambda: {
+        "sharding_strategy": ShardingStrategy._HYBRID_SHARD_ZERO2,
+        "device_mesh": _square(),
+    },
+    "BACKWARD_POST": lambda: {"backward_prefetch": BackwardPrefetch.BACKWARD_POST},
+    "without backward_prefetch": lambda: {"backward_prefetch": None},
+    "forward_prefetch": lambda: {"forward_prefetch": True},
+    "without limit_all_gathers": lambda: {"limit_all_gathers": False},
+    "MixedPrecision": lambda: {
+        "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    },
+    "CPUOffload": lambda: {"cpu_offload": CPUOffload(offload_params=True)},
+}
+
+
+def _square() -> DeviceMesh:
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+
+
 def fsdp1(payload: str, rank: int, world_size: int) -> Result:
     """Payload: the sharding strategy, and whether torch's own parameters are kept."""
     strategy, original = json.loads(payload)
-    wrapped = model()
+    return _fsdp1(rank, sharding_strategy=ShardingStrategy[strategy], use_orig_params=original)
+
+
+def fsdp1_option(payload: str, rank: int, world_size: int) -> Result:
+    """Payload: one of FSDP1_OPTIONS."""
+    return _fsdp1(rank, use_orig_params=True, **FSDP1_OPTIONS[json.loads(payload)]())
+
+
+def _fsdp1(rank: int, **options: Any) -> Result:
+    wrapped: Any = model()
     for number in (0, 2):
-        wrapped[number] = _fsdp1(wrapped[number], strategy, original)
-    wrapped = _fsdp1(wrapped, strategy, original)
+        wrapped[number] = FullyShardedDataParallel(wrapped[number], device_id=torch.device("cpu"), **options)
+    wrapped = FullyShardedDataParallel(wrapped, device_id=torch.device("cpu"), **options)
     train(wrapped, rank)
     wrapped.clip_grad_norm_(0.5)
     with FullyShardedDataParallel.summon_full_params(wrapped):
         return {name: each.detach().double().numpy().copy() for name, each in wrapped.named_parameters()}
-
-
-def _fsdp1(module: nn.Module, strategy: str, original: bool) -> FullyShardedDataParallel:
-    return FullyShardedDataParallel(
-        module,
-        sharding_strategy=getattr(ShardingStrategy, strategy),
-        use_orig_params=original,
-        device_id=torch.device("cpu"),
-    )
 
 
 def fsdp2(payload: str, rank: int, world_size: int) -> Result:
