@@ -20,9 +20,9 @@ class Wrapped:
     """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
-    parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
-    claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``fails``: where the micro-batch that runs
-    now is to raise.
+    parameters, if not the scenario's. ``group``: that of the ranks, see `properties.members.enter`. ``seen``: what
+    `properties.rank.run_program` returns. ``equal_from``: what is claimed of when ranks are equal. ``looks``: see
+    `properties.part.Part`. ``fails``: where the micro-batch that runs now is to raise.
     """
 
     equal_from = EQUAL_FROM[0]
@@ -30,9 +30,16 @@ class Wrapped:
     fails = ""
 
     def __init__(
-        self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
+        self,
+        name: str,
+        scenario: Scenario,
+        rank: int,
+        role: int,
+        registered: Sequence[int] | None = None,
+        group: Any = None,
     ) -> None:
         self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
+        self.group = group
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers", "evaluated")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds}
         self.seen |= {"hooks": [], "looks": [], "built": [], "local": []}
@@ -54,7 +61,7 @@ class Wrapped:
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
         begin = _recorded()
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
         if self.scenario.mode == "eval":
             self.switch("eval")
