@@ -65,7 +65,8 @@ def _in_a_larger_world(scenario: Scenario) -> str:
     if not outside:
         return ""
     inside, others = (_in_a_row(each) for each in (range(outside, size), range(outside)))
-    return f", the group of {inside} of {size}, and counted in it ({others} take{'s' * (outside == 1)} no part)"
+    take = "takes" if outside == 1 else "take"
+    return f", a group: {inside} of a world of {size}, whose {others} {take} no part (ranks here are the group's)"
 
 
 def _in_a_row(ranks: range) -> str:
