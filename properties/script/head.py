@@ -93,11 +93,11 @@ rank = dist.get_rank()
 '''
 
 _GROUP = """
-group = dist.new_group({members})
+process_group = dist.new_group({members})
 if rank < {outside}:  # takes no part
     dist.destroy_process_group()
     sys.exit()
-rank = dist.get_rank(group)
+rank = dist.get_rank(process_group)
 """
 
 
