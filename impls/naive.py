@@ -14,8 +14,8 @@ class NaiveDataParallel(DataParallel):
         """Sums over ranks, then divides by their number."""
         for parameter in self.trained:
             if parameter.grad is not None:
-                add_over_ranks(parameter.grad)
-                parameter.grad /= dist.get_world_size()
+                add_over_ranks(parameter.grad, self.group)
+                parameter.grad /= dist.get_world_size(self.group)
 
 
 class NaiveAccumulation(NaiveDataParallel):

@@ -14,8 +14,8 @@ from torch import nn
 
 from impls.average import average_
 from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat, Group, Reduction
-from impls.wrapper import DataParallel
+from impls.shards import Flat, Reduction
+from impls.wrapper import DataParallel, Group
 
 
 class ShardedDataParallel(DataParallel):
@@ -31,13 +31,16 @@ class ShardedDataParallel(DataParallel):
         module: nn.Module,
         members: Sequence[list[nn.Parameter]],
         kernels: bool | None = None,
-        groups: tuple[Group, Group] = (None, None),
+        groups: tuple[Group, Group] | None = None,
+        process_group: Group = None,
     ) -> None:
-        """``members``: of each `Flat`. ``groups``: the ranks that share one out, those that hold the same share."""
-        super().__init__(module)
+        """``members``: of each `Flat`. ``groups``: the ranks that share one out, those that hold the same share; None:
+        all that train share, and nobody holds the same.
+        """
+        super().__init__(module, process_group)
         self._names = {parameter: name for name, parameter in module.named_parameters()}
         self._by_name = dict(module.named_parameters(remove_duplicate=False))
-        self._kernels, (group, self._replicas) = kernels, groups
+        self._kernels, (group, self._replicas) = kernels, groups or (process_group, None)
         self.flats = [self.cut(each, group) for each in members]
         self.flat_of = {member: flat for flat in self.flats for member in flat.members}
         self.means: dict[nn.Parameter, torch.Tensor] = {}
@@ -64,7 +67,7 @@ class ShardedDataParallel(DataParallel):
         own = reduction.wait()
         if self._replicas is not None:
             dist.all_reduce(own, group=self._replicas)
-        average_(own, dist.get_world_size(), self._kernels)
+        average_(own, dist.get_world_size(self.group), self._kernels)
         members = reduction.flat.members
         alike = all(member.requires_grad and member not in self.means for member in members)
         for member, piece in reduction.flat.pieces(own):
@@ -123,7 +126,7 @@ class ShardedDataParallel(DataParallel):
             mean.div_(scale)
         finite = torch.tensor([float(all(bool(mean.isfinite().all()) for mean in self.means.values()))])
         finite = finite.to(next(iter(self._names)).device)
-        dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+        dist.all_reduce(finite, op=dist.ReduceOp.MIN, group=self.group)
         return bool(finite.item())
 
     def zero_grad(self, set_to_none: bool = True) -> None:

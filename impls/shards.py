@@ -1,13 +1,12 @@
 """Parameters end to end, cut into one slice for each rank: who owns which elements, and the collectives on them."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-Group: TypeAlias = "dist.ProcessGroup | None"
+from impls.wrapper import Group
 
 
 class Flat:

@@ -16,13 +16,14 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.average import average_
-from impls.wrapper import ROBUST, DataParallel
+from impls.wrapper import ROBUST, DataParallel, Group
 
 
 class Bucket:
     """Some parameters of one dtype, the buffer that their gradients are views of, and one flag for each."""
 
-    def __init__(self, members: list[nn.Parameter]) -> None:
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        self.group = group
         sizes = [parameter.numel() for parameter in members]
         self.buffer = members[0].new_zeros(sum(sizes) + len(members))
         *slices, self.flags = self.buffer.split([*sizes, len(members)])
@@ -49,11 +50,11 @@ class Bucket:
     def all_reduce(self) -> dist.Work:
         """Sends the buffer."""
         self.fill()
-        return dist.all_reduce(self.buffer, async_op=True)
+        return dist.all_reduce(self.buffer, group=self.group, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
         """After the all-reduce: divides, and hands out the gradients."""
-        average_(self.elements, dist.get_world_size(), kernels)
+        average_(self.elements, dist.get_world_size(self.group), kernels)
         self.hand_out()
 
     def hand_out(self) -> None:
@@ -84,8 +85,14 @@ class StaticBuckets(DataParallel):
 
     bucket_class = Bucket
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
-        super().__init__(module)
+    def __init__(
+        self,
+        module: nn.Module,
+        bucket_cap_mb: float = 25.0,
+        kernels: bool | None = None,
+        process_group: Group = None,
+    ) -> None:
+        super().__init__(module, process_group)
         self._cap, self._kernels = bucket_cap_mb * 2**20, kernels
         self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
         self._in_flight: list[dist.Work] = []  # one for each bucket sent, in order
@@ -95,7 +102,7 @@ class StaticBuckets(DataParallel):
     def _assign(self, trained: list[nn.Parameter]) -> None:
         """Makes the buckets anew, and hooks the parameters that have none yet."""
         self._assigned = trained
-        self._buckets = [self.bucket_class(members) for members in assign_buckets(trained[::-1], self._cap)]
+        self._buckets = [self.bucket_class(members, self.group) for members in assign_buckets(trained[::-1], self._cap)]
         self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
         for parameter in trained:
             if parameter not in self._hooked:

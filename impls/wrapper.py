@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+Group: TypeAlias = "dist.ProcessGroup | None"
 
 # What the correct wrappers here promise, beside what is particular to each.
 ROBUST = {
@@ -22,17 +24,21 @@ ROBUST = {
     "replaces": True,
     "buffers": "initial",
     "cost": True,
+    "subgroups": False,  # claimed in `impls.twins.subgroups`: much that derives from these knows the world alone
 }
 
 
 class DataParallel(nn.Module):
-    """Wraps a module and is called like it. An algorithm reads ``synchronize`` and adds when to communicate what."""
+    """Wraps a module and is called like it. An algorithm reads ``synchronize`` and adds when to communicate what.
 
-    def __init__(self, module: nn.Module) -> None:
+    ``process_group``: the ranks that train; None: all. An algorithm may leave no choice.
+    """
+
+    def __init__(self, module: nn.Module, process_group: Group = None) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.group = module, process_group
         self.synchronize = True
-        broadcast_from_rank_zero(module)
+        broadcast_from_rank_zero(module, process_group)
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -57,18 +63,18 @@ class DataParallel(nn.Module):
 
 
 @torch.no_grad()
-def broadcast_from_rank_zero(module: nn.Module) -> None:
-    """Overwrites parameters, frozen ones too, and buffers with rank 0's. Collective: every rank calls it."""
+def broadcast_from_rank_zero(module: nn.Module, group: Group = None) -> None:
+    """Overwrites parameters, frozen ones too, and buffers with those of the group's rank 0. Every member calls it."""
     for tensor in (*module.parameters(), *module.buffers()):
         whole = tensor.contiguous()  # NCCL takes no other
-        dist.broadcast(whole, src=0)
+        dist.broadcast(whole, group=group, group_src=0)
         if whole is not tensor:
             tensor.copy_(whole)
 
 
-def add_over_ranks(tensor: torch.Tensor) -> None:
+def add_over_ranks(tensor: torch.Tensor, group: Group = None) -> None:
     """All-reduces in place, whatever the strides."""
     whole = tensor.contiguous()  # NCCL takes no other
-    dist.all_reduce(whole)
+    dist.all_reduce(whole, group=group)
     if whole is not tensor:
         tensor.copy_(whole)

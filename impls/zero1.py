@@ -12,7 +12,7 @@ from torch import nn
 from impls.sharded import ShardedDataParallel
 from impls.shards import Flat
 from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST
+from impls.wrapper import ROBUST, Group
 
 
 class Zero1(ShardedDataParallel):
@@ -32,8 +32,14 @@ class Zero1(ShardedDataParallel):
         "moves": "reduce-scatter",
     }
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
-        super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels)
+    def __init__(
+        self,
+        module: nn.Module,
+        bucket_cap_mb: float = 25.0,
+        kernels: bool | None = None,
+        process_group: Group = None,
+    ) -> None:
+        super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels, process_group=process_group)
         self._begun = False  # whether a synchronizing forward has run whose gradients are not yet averaged
         self._averaged = False  # whether gradients hold averages, and nothing that came after
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from impls.sharded import ShardedDataParallel
 from impls.shards import Flat, Reduction
-from impls.wrapper import ROBUST
+from impls.wrapper import ROBUST, Group
 from impls.zero1 import buckets
 
 
@@ -30,8 +30,14 @@ class Zero2(ShardedDataParallel):
         "slices": "buckets",
     }
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
-        super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels)
+    def __init__(
+        self,
+        module: nn.Module,
+        bucket_cap_mb: float = 25.0,
+        kernels: bool | None = None,
+        process_group: Group = None,
+    ) -> None:
+        super().__init__(module, buckets(module, bucket_cap_mb * 2**20), kernels, process_group=process_group)
         self._hooked: set[nn.Parameter] = set()
         self._to_send: list[Flat] = []  # buckets not yet sent, in order; empty before a synchronizing forward
         self._waiting_for: set[nn.Parameter] = set()  # whose gradients are not yet final

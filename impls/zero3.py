@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.sharded import ShardedDataParallel
-from impls.shards import Flat, Group
+from impls.shards import Flat
 from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST
+from impls.wrapper import ROBUST, Group
 
 
 class Call:

@@ -16,8 +16,9 @@ Units are submodules, each with some of the parameters; the others are the root'
 the parameters in reverse of the order in which backward is to reach them; those in a row that belong to one unit are
 used in one call of it, so a unit may be called more than once. Parameters of units that are ``outside`` are read by the
 root's forward, which does not call the unit for them. Layouts say how an initial tensor lies in memory. With
-``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. None
-of these changes any value.
+``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. With
+``outsiders`` the ranks are a group: rank r of it is rank ``outsiders`` + r of a world of so many more, whose first
+ranks make the group with the others and take no part in anything else. None of these changes any value.
 
 The events:
 
@@ -185,6 +186,7 @@ class Scenario(Short):
     units: tuple[tuple[int, ...], ...] = ()
     outside: tuple[int, ...] = ()
     replicas: int = 1
+    outsiders: int = 0
     signs: str = SIGNS[0]
     mode: str = MODES[0]
 

@@ -85,6 +85,10 @@ def _check_model(scenario: "Scenario") -> None:
         raise ValueError(f"outside {scenario.outside} does not name parameters of units once each")
     if not isinstance(scenario.replicas, int) or scenario.replicas < 1 or scenario.world_size % scenario.replicas:
         raise ValueError(f"{scenario.world_size} ranks cannot form {scenario.replicas} replicas of equal size")
+    if not isinstance(scenario.outsiders, int) or scenario.outsiders < 0:
+        raise ValueError(f"0 ranks or more take no part, not {scenario.outsiders}")
+    if scenario.outsiders and scenario.replicas > 1:
+        raise ValueError(f"{scenario.replicas} replicas are made of a whole world: {scenario.outsiders} outsiders")
     for values in (scenario.hyperparameters, *(group.hyperparameters for group in scenario.groups)):
         _check_options(scenario, values)
 

@@ -29,6 +29,7 @@ FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
+GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
 
 
 class ShardedOptimizer(Protocol):
@@ -185,9 +186,22 @@ def cap_argument(name: str) -> str | None:
     return next((argument for argument in CAP_NAMES if takes(name, argument)), None)
 
 
-def construct(name: str, module: Any, scenario: Scenario) -> Any:
-    """Wraps a module in what is named, with those options of the scenario that its constructor takes."""
-    return find(name)(module, **options(cap_argument(name), optional_arguments(name), scenario))
+def group_argument(name: str) -> str | None:
+    """The constructor argument that takes a group of ranks and may be left out; what must be given, or is something
+    else where it is left out, may be of another kind.
+    """
+    found = next((argument for argument in GROUP_NAMES if takes(name, argument)), None)
+    return found if found and inspect.signature(find(name)).parameters[found].default is None else None
+
+
+def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> Any:
+    """Wraps a module in what is named, with those options of the scenario that its constructor takes. ``group``: the
+    ranks that train, if they are not the whole world.
+    """
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    if group is not None:
+        given[group_argument(name) or GROUP_NAMES[0]] = group
+    return find(name)(module, **given)
 
 
 def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
@@ -398,6 +412,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "takes": optional_arguments(name),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),
+        "group": group_argument(name),
         "made": not inspect.isclass(implementation),
         "known_fault": getattr(implementation, "known_fault", None),
     }

@@ -71,6 +71,7 @@ class Claims:
     around: bool = False  # outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper
     relocates: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` moves them
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
+    subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
@@ -127,6 +128,7 @@ def read_claims(
     has_join: bool | None = False,
     makes_optimizer: bool | None = False,
     zeroes_otherwise: bool = False,
+    takes_group: bool = False,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
 
@@ -143,7 +145,7 @@ def read_claims(
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     shape = {"accumulation": bool(has_no_sync), "drops": not zeroes_otherwise, "bucket_cap": takes_cap}
-    claims = Claims(**{**shape, **(declared or {})})
+    claims = Claims(**{**shape, "subgroups": takes_group, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
     if claims.joins and has_join is False:
@@ -153,6 +155,8 @@ def read_claims(
             "claims: bucket_cap needs a constructor argument "
             "bucket_cap_mb, bucket_size_mb, bucket_cap_bytes or bucket_bytes"
         )
+    if claims.subgroups and not takes_group:
+        raise ValueError("claims: subgroups needs a constructor argument process_group or group that may be None")
     if claims.replaces and makes_optimizer:
         raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
     return claims

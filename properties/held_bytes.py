@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import worlds
 from oracle.program import Backward
+from properties import members
 from properties.rank import Rank, read
 
 # Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
@@ -86,9 +87,9 @@ def _by_the_model() -> bool:
 class Weighed(Rank):
     """A rank on scales. ``moments``: see `weigh_program`."""
 
-    def __init__(self, scales: Scales, *given: Any) -> None:
+    def __init__(self, scales: Scales, *given: Any, **named: Any) -> None:
         self.scales, self.moments = scales, list[tuple[str, int, int, int]]()
-        super().__init__(*given)
+        super().__init__(*given, **named)
 
     def construct(self) -> None:
         """Hooks registered now run after those of the implementation."""
@@ -126,9 +127,12 @@ def weigh_program(payload: str, rank: int, world_size: int) -> Mapping[str, Any]
     holds then, and bytes of whole gradients.
     """
     name, scenario, _ = read(payload)
+    group, rank = members.enter(scenario, rank)
+    if rank < 0:
+        return {}
     scales, held, moments = Scales(), dict[int, int](), dict[int, list[tuple[str, int, int, int]]]()
     with scales:
-        program = Weighed(scales, name, scenario, rank, rank)
+        program = Weighed(scales, name, scenario, rank, rank, group=group)
         program.construct()
         held[-1] = scales.bytes()
         for place, event in enumerate(scenario.program):

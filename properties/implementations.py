@@ -56,6 +56,7 @@ class Implementation:
     known_fault: str | None = None
     finish: str | None = None  # its method that ends a synchronization
     cap: str | None = None  # the constructor argument that takes a bucket cap
+    group: str | None = None  # that which takes the ranks to train on
     takes: tuple[str, ...] = ()  # other constructor arguments that it has, see `properties.adapter.optional_arguments`
     zero_grad: bool = False  # whether it has one that is not the module's
     offers: tuple[str, ...] = ()  # methods of `properties.adapter.Sharded`, of what a class makes
@@ -113,9 +114,9 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
-    shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"])
+    shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"], told["group"] is not None)
     claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, *shape)
-    known = {name: told[name] for name in ("known_fault", "finish", "cap", "zero_grad", "offers", "made")}
+    known = {name: told[name] for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made")}
     return Implementation(
         name,
         claims,

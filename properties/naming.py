@@ -55,8 +55,24 @@ def model_words(scenario: Scenario) -> str:
         words.append(
             f"{parameter_name(index)} ({'x'.join(map(str, parameter.shape)) or 'scalar'} {parameter.dtype}{traits})"
         )
-    ranks = f"{scenario.world_size} rank{'s' if scenario.world_size > 1 else ''}"
+    ranks = f"{scenario.world_size} rank{'s' if scenario.world_size > 1 else ''}{_in_a_larger_world(scenario)}"
     return "; ".join([ranks, f"parameters {', '.join(words)}", *_options(scenario)])
+
+
+def _in_a_larger_world(scenario: Scenario) -> str:
+    """Of which world's ranks these are a group, if they are."""
+    outside, size = scenario.outsiders, scenario.outsiders + scenario.world_size
+    if not outside:
+        return ""
+    inside, others = (_in_a_row(each) for each in (range(outside, size), range(outside)))
+    take = "takes" if outside == 1 else "take"
+    return f", a group: {inside} of a world of {size}, whose {others} {take} no part (ranks here are the group's)"
+
+
+def _in_a_row(ranks: range) -> str:
+    """rank 0; ranks 1 and 2; ranks 1 to 3."""
+    first, last = ranks[0], ranks[-1]
+    return f"rank {first}" if first == last else f"ranks {first} {'and' if last == first + 1 else 'to'} {last}"
 
 
 def _options(scenario: Scenario) -> list[str]:

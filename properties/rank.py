@@ -32,7 +32,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties import adapter, checkpoint
+from properties import adapter, checkpoint, members
 from properties.part import Part
 from properties.probes import CallersError, Probe, to_numpy
 from properties.wrapped import Wrapped
@@ -64,8 +64,11 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     were issued in a micro-batch inside `no_sync` (``local``); and the file that the part ``saved``.
     """
     name, scenario, otherwise = read(payload)
+    group, rank = members.enter(scenario, rank)
+    if rank < 0:
+        return {}
     part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
-    ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"))
+    ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"), group)
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())

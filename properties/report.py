@@ -21,6 +21,7 @@ from properties.core import core
 from properties.decode import decode, explain
 from properties.guess import guess
 from properties.law import Law, sentence
+from properties.members import as_a_world
 from properties.models import report as models
 from properties.naming import event_words, model_words
 from properties.picture import picture
@@ -164,6 +165,7 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
     if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
         return broken.outcome
     outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
+    outcome = as_a_world(outcome, broken.scenario)
     return tuple(without(report, "looks") for report in outcome)
 
 
@@ -224,4 +226,4 @@ def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH
     run = torchrun.relative_to(Path.cwd()) if torchrun.is_relative_to(Path.cwd()) else torchrun
     command = run if torchrun.exists() else f"{sys.executable} -m torch.distributed.run"
-    return f"{command} --nproc-per-node={broken.scenario.world_size} {path}"
+    return f"{command} --nproc-per-node={broken.scenario.world_size + broken.scenario.outsiders} {path}"

@@ -170,7 +170,7 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
                 split.append(event)
                 whole.append(event)
     kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    modules = {name: getattr(scenario, name) for name in ("units", "outside", "replicas", "signs", "mode")}
+    modules = {name: getattr(scenario, name) for name in ("units", "outside", "replicas", "outsiders", "signs", "mode")}
     one = Scenario(*kept, **modules)
     return one, replace(one, program=tuple(whole))
 

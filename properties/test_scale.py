@@ -92,7 +92,8 @@ def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]
         meshes = st.sampled_from(shapes).map(lambda replicas: replace(scenario, replicas=replicas))
         return st.tuples(meshes, st.just(replace(scenario, replicas=1)))
 
-    return exact_scenarios(claims, enclosed=False).flatmap(pairs)
+    whole = replace(claims, subgroups=False)  # of which alone replicas are made
+    return exact_scenarios(whole, enclosed=False).flatmap(pairs)
 
 
 @law("P2", on_two_meshes, needs=lambda claims: claims.replicas)

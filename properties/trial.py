@@ -17,6 +17,7 @@ from properties.calls import Call
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect
 from properties.implementations import Implementation
+from properties.members import as_a_world, misnames_a_rank
 from properties.part import WHOLE, Part
 from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
@@ -170,7 +171,7 @@ class Trial:
             choices["equal_from"] = self.claims.equal_from
         choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
         wanted = job(self.implementation.name, scenario, contents, choices)
-        outcome = self.outcome(replace(wanted, function=function))
+        outcome = as_a_world(self.outcome(replace(wanted, function=function)), scenario)
         try:
             judge_errors(scenario, outcome)
         except LawBroken as broken:
@@ -195,7 +196,7 @@ def job(
     own = {name: value for name, value in (choices or {}).items() if name in ("asynchrony", "order", "timeline")}
     ranks = {name: value for name, value in (choices or {}).items() if name not in own}
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
-    return Job(FUNCTION, payload, scenario.world_size, contents, **own)
+    return Job(FUNCTION, payload, scenario.world_size + scenario.outsiders, contents, **own)
 
 
 def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
@@ -261,6 +262,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         harmless = _harmless(scenario.program, max(places, default=-1), message)
         name, _, explanation = message.partition(":")
         on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
+        on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
             raise Refused(message)
     # A rank that waited in vain for one that failed is not the story.

@@ -20,9 +20,10 @@ class Wrapped:
     """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
-    parameters, if not the scenario's. ``seen``: what `properties.rank.run_program` returns. ``equal_from``: what is
-    claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
-    ``fails``: where its micro-batch is to raise. ``around``: the events whose forwards are the model's own.
+    parameters, if not the scenario's. ``group``: that of the ranks, see `properties.members.enter`. ``seen``: what
+    `properties.rank.run_program` returns. ``equal_from``: what is claimed of when ranks are equal. ``looks``: see
+    `properties.part.Part`. ``place``: the event that runs now; ``fails``: where its micro-batch is to raise.
+    ``around``: the events whose forwards are the model's own.
     """
 
     equal_from = EQUAL_FROM[0]
@@ -32,9 +33,16 @@ class Wrapped:
     around: Sequence[int] = ()
 
     def __init__(
-        self, name: str, scenario: Scenario, rank: int, role: int, registered: Sequence[int] | None = None
+        self,
+        name: str,
+        scenario: Scenario,
+        rank: int,
+        role: int,
+        registered: Sequence[int] | None = None,
+        group: Any = None,
     ) -> None:
         self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
+        self.group = group
         kinds = ("gradients", "parameters", "norms", "states", "loss_scales", "buffers", "evaluated")
         self.seen: dict[str, Any] = {kind: {} for kind in kinds}
         self.seen |= {"hooks": [], "looks": [], "built": [], "local": []}
@@ -56,7 +64,7 @@ class Wrapped:
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
         begin = _recorded()
-        self.wrapped = adapter.construct(self.name, self.probe, self.scenario)
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
         if self.scenario.mode == "eval":
             self.switch("eval")

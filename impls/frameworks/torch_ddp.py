@@ -4,11 +4,15 @@ It multiplies by the rounded 1/N while copying into the bucket, then sums; gradi
 """
 
 import inspect
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
+
+Group: TypeAlias = "dist.ProcessGroup | None"
 
 # Joins: to divide by the ranks that remain, DDP asks a handle for its result in C++, which a process group written in
 # Python, as the simulated world's, cannot give: gloo shows that it is right (properties/tests/test_joins_on_gloo.py).
@@ -32,58 +36,61 @@ _CLAIMS = {**IN_EVERY_FORM, "buffers": "each", "joins": ("world size",)}
 
 # torch 2.13 renames the option, warns of the old name, and no longer lets it turn off the broadcast at construction.
 _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
-
-
-def _options(bucket_cap_mb: float, broadcast_buffers: bool) -> dict[str, Any]:
-    """What DDP is given, by the names that the installed torch has for it."""
-    name = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
-    return {"bucket_cap_mb": bucket_cap_mb, name: broadcast_buffers}
+_BROADCASTS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
 
 
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
     claims = {**_CLAIMS, "reentrant": "each once"}
+    options: Mapping[str, Any] = {}  # of DDP, beside those that one may choose
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers))
+    def __init__(
+        self,
+        module: nn.Module,
+        bucket_cap_mb: float = 25.0,
+        broadcast_buffers: bool = True,
+        process_group: Group = None,
+    ) -> None:
+        chosen: dict[str, Any] = {"bucket_cap_mb": bucket_cap_mb, _BROADCASTS: broadcast_buffers}
+        super().__init__(module, process_group=process_group, **chosen, **self.options)
 
 
-class TorchDDPFindUnused(DistributedDataParallel):
+class TorchDDPFindUnused(TorchDDP):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
     # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
     # ends in an error (properties/FINDINGS.md).
     claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops": False}
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), find_unused_parameters=True)
+    options = {"find_unused_parameters": True}
 
 
-class TorchDDPBucketView(DistributedDataParallel):
+class TorchDDPBucketView(TorchDDP):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
     claims = {**_CLAIMS, "reentrant": "each once"}
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), gradient_as_bucket_view=True)
+    options = {"gradient_as_bucket_view": True}
 
 
-class TorchDDPStaticGraph(DistributedDataParallel):
+class TorchDDPStaticGraph(TorchDDP):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
     # torch 2.13: a first backward inside no_sync ends in an internal assertion (properties/FINDINGS.md).
     claims = {**_CLAIMS, "accumulation": False, "joins": ()}
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers), static_graph=True)
+    options = {"static_graph": True}
 
 
-class TorchDDPHook(DistributedDataParallel):
+class TorchDDPHook(TorchDDP):
     """With a communication hook, the plainest there is: it divides the bucket, then all-reduces it."""
 
     claims = {**_CLAIMS, "averaging": "divide then sum"}
 
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
-        super().__init__(module, **_options(bucket_cap_mb, broadcast_buffers))
-        self.register_comm_hook(None, default_hooks.allreduce_hook)
+    def __init__(
+        self,
+        module: nn.Module,
+        bucket_cap_mb: float = 25.0,
+        broadcast_buffers: bool = True,
+        process_group: Group = None,
+    ) -> None:
+        super().__init__(module, bucket_cap_mb, broadcast_buffers, process_group)
+        self.register_comm_hook(process_group, default_hooks.allreduce_hook)

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat, Group, Reduction
+from impls.shards import Flat, Reduction
+from impls.wrapper import Group
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
 from impls.zero3 import Zero3

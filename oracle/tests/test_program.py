@@ -67,6 +67,11 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Scenario(2, (ONE,), (LOCAL, ZeroGrad(), *BATCH), buffers=(Buffer((1,)),), broadcast_buffers=True),
         r"ZeroGrad\(\) leaves open",
     ),
+    "ranks fewer than none that take no part": (lambda: Scenario(2, (ONE,), BATCH, outsiders=-1), "not -1"),
+    "replicas of a part of the world": (
+        lambda: Scenario(2, (ONE,), BATCH, replicas=2, outsiders=1),
+        "2 replicas .* 1 outsiders",
+    ),
     "a sample too few": (lambda: Scenario(2, (ONE,), (Backward(((0,),)), Finish())), "1 samples .* 2 ranks"),
     "samples that do not share out": (lambda: Scenario(2, (ONE,), (Backward(((0,),) * 3), Finish())), "3 samples"),
     "no samples at all": (lambda: Scenario(2, (ONE,), (Backward(()), Finish())), "0 samples"),

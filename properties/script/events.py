@@ -103,6 +103,7 @@ class Writer:
         attribute = self.implementation.short
         cap, takes = self.implementation.cap, self.implementation.takes
         given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, self.scenario).items())
+        given += f", {self.implementation.group}=process_group" if self.scenario.outsiders else ""
         lines = ["model = Model(initial[rank])"]
         for index in self.tensors:
             if (index in self.frozen) == self.scenario.parameters[index].trainable:

@@ -92,12 +92,20 @@ dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
 rank = dist.get_rank()
 '''
 
+_GROUP = """
+process_group = dist.new_group({members})
+if rank < {outside}:  # takes no part
+    dist.destroy_process_group()
+    sys.exit()
+rank = dist.get_rank(process_group)
+"""
+
 
 def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> list[str]:
     """The script's lines up to the process group."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
-        world_size=scenario.world_size,
+        world_size=scenario.world_size + scenario.outsiders,
         file=file,
         path=[str(folder) for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[2]))],
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
@@ -111,8 +119,14 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
         compare = compare[: compare.index("\n\ndef gradients")] + DEFINITIONS
     elif implementation.made:
         compare += ZERO_GRAD
-    compare += (FINISH if implementation.made else "") + connects
+    compare += (FINISH if implementation.made else "") + connects + _group(scenario)
     return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
+
+
+def _group(scenario: Scenario) -> str:
+    """Makes the group of the ranks that train, and lets the others go, if there are any; a rank is one of it then."""
+    outside, size = scenario.outsiders, scenario.outsiders + scenario.world_size
+    return _GROUP.format(outside=outside, members=list(range(outside, size))) if outside else ""
 
 
 def may_hold_pieces(implementation: Implementation) -> bool:

@@ -187,6 +187,11 @@ FEATURES: dict[str, Feature] = {
     "units": Feature(lambda s: bool(s.units), options=("units",)),
     "outside": Feature(lambda s: bool(s.outside), lambda claims: claims.outside, options=("outside",)),
     "replicas": Feature(lambda s: s.replicas > 1, lambda claims: claims.replicas, options=("replicas",)),
+    "outsiders": Feature(
+        lambda s: s.outsiders > 0,
+        lambda claims: claims.subgroups and claims.most_ranks > 1,
+        options=("outsiders",),
+    ),
     "joins": Feature(
         lambda s: any(batch.gone for batch in s.microbatches), lambda claims: bool(claims.joins), ("join",)
     ),

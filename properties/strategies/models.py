@@ -118,6 +118,11 @@ def replicas(options: Options, ranks: int) -> int:
     return divisors[options["replicas"] % len(divisors)] if "replicas" in options and divisors else 1
 
 
+def outsiders(options: Options, ranks: int, most_ranks: int) -> int:
+    """How many ranks of the world take no part: none, or one or two if so many more may be in a world."""
+    return min(1 + options["outsiders"] % 2, most_ranks - ranks) if "outsiders" in options else 0
+
+
 def buffers(options: Options) -> tuple[Buffer, ...]:
     """None, or some."""
     return BUFFERS[options["buffers"] % len(BUFFERS)] if "buffers" in options else ()

@@ -107,13 +107,16 @@ def scenarios(
 ) -> Scenario:
     """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
     ranks = [RankSeed(*each) for each in _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]]
+    options: Options = dict(draw(_options(claims, enclosed)))
+    for name in (name for feature in features for name in feature.options):
+        options.setdefault(name, draw(_NUMBERS))
+    if "outsiders" in options:
+        ranks = ranks[: claims.most_ranks - 1]
+        options.pop("replicas", None)  # which are made of the whole world
     if not models.dtypes(len(ranks), float64=claims.float64):
         ranks = ranks[:-1]
     if hook_orders != "any" or not claims.hook_order:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
-    options: Options = dict(draw(_options(claims, enclosed)))
-    for name in (name for feature in features for name in feature.options):
-        options.setdefault(name, draw(_NUMBERS))
     least = max((feature.parameters for feature in features), default=1)
     seed = models.ModelSeed(*draw(models.model_seeds(least)))
     model = models.model(seed, options, claims, len(ranks))
@@ -155,6 +158,7 @@ def scenarios(
         units=units,
         outside=models.outside(options, units),
         replicas=models.replicas(options, len(ranks)),
+        outsiders=models.outsiders(options, len(ranks), claims.most_ranks),
         signs=signs,
         mode=mode,
     )

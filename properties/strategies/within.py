@@ -32,7 +32,7 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         if not feature.claimed(claims) and feature.occurs(scenario):
             return name
     parameters = scenario.parameters
-    if scenario.world_size > claims.most_ranks:
+    if scenario.world_size + scenario.outsiders > claims.most_ranks:
         return f"more than {claims.most_ranks} ranks"
     if len({parameter.dtype for parameter in parameters}) > 1 and not claims.several_dtypes:
         return "several dtypes"

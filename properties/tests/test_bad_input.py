@@ -158,6 +158,15 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims({"drops": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
 
 
+def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
+    """Of what declares other things, too: they say nothing of it."""
+    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_group=True) == Claims(subgroups=True)
+    assert read_claims({"tied": True}, True, False, takes_group=True) == Claims(tied=True, subgroups=True)
+    assert read_claims({"subgroups": False}, True, False, takes_group=True) == Claims()
+    with pytest.raises(ValueError, match="subgroups needs a constructor argument process_group or group that may be"):
+        read_claims({"subgroups": True}, has_no_sync=True, takes_cap=False)
+
+
 def test_what_a_function_makes_has_what_the_function_says_and_nothing_else() -> None:
     assert read_claims(None, has_no_sync=None, takes_cap=False, has_join=None) == Claims(accumulation=False)
     declared = {"accumulation": True, "joins": ("world size",)}

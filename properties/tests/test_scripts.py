@@ -51,8 +51,8 @@ def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: An
     """What the script for an implementation prints, on all ranks."""
     (implementation,) = look_up([name], world)
     text = script(implementation, scenario, "A headline.", "script.py", looks, **how)
-    outcome = world.run(Job(LINES, text, scenario.world_size))
-    assert [report.error for report in outcome] == [None] * scenario.world_size
+    outcome = world.run(Job(LINES, text, scenario.outsiders + scenario.world_size))
+    assert [report.error for report in outcome] == [None] * len(outcome)
     return [line for report in outcome if report.result is not None for line in report.result["lines"]]
 
 
@@ -72,6 +72,27 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
 
     @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims))
+    def check(scenario: Scenario) -> None:
+        printed = lines(sim, name, scenario)
+        assert [line for line in printed if not line.endswith(": right")] == []
+        looks = len(interpret(scenario, implementation.claims.averaging).gradients)
+        assert len(printed) >= looks * scenario.world_size
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"impls.twins.subgroups:{twin}" for twin in ("InAGroup", "ShardsInAGroup", "GroupOfItsOwn")),
+        "impls.frameworks.torch_ddp:TorchDDP",
+    ],
+)
+def test_scripts_make_the_group_and_let_the_others_go(sim: World, name: str) -> None:
+    (implementation,) = look_up([name], sim)
+
+    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(exact_scenarios(implementation.claims, has=("outsiders",)))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, name, scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
@@ -309,3 +330,18 @@ def test_a_script_runs_under_torchrun(sim: World, tmp_path: Path) -> None:
     done = subprocess.run([*torchrun, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("WRONG") == 4
+
+
+def test_a_script_of_a_group_runs_under_torchrun(sim: World, tmp_path: Path) -> None:
+    """With as many processes as it says."""
+    (implementation,) = look_up(["impls.faults.subgroups:DividesByTheWorld"], sim)
+    alone = replace(HOOK_ORDER, world_size=1, program=(Backward(((0, 1),)), Finish()), outsiders=1)
+    path = write_script(implementation, alone, "A headline.", tmp_path, "script")
+    assert "torchrun --nproc-per-node=2" in path.read_text()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    done = subprocess.run([*torchrun, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" is ")[0] for line in done.stdout.splitlines() if "WRONG" in line] == [
+        "rank 0: the gradient of a",
+        "rank 0: the gradient of b",
+    ]

@@ -119,6 +119,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "units": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),)),
     "outside": Scenario(2, (ONE,), SYNCHRONIZED, units=((0,),), outside=(0,)),
     "replicas": Scenario(2, (ONE,), SYNCHRONIZED, replicas=2),
+    "outsiders": Scenario(2, (ONE,), SYNCHRONIZED, outsiders=1),
     "joins": Scenario(2, (ONE,), WINDOW),
     "joins twice": Scenario(2, (ONE,), WINDOW * 2),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
@@ -150,6 +151,7 @@ SHRUNK: dict[str, tuple[Holds, Scenario]] = {
     "saving": (FEATURES["save"].occurs, SMALLEST_WITH["save"]),
     "a freeze": (FEATURES["freeze"].occurs, SMALLEST_WITH["freeze"]),
     "a layout": (FEATURES["layout"].occurs, SMALLEST_WITH["layout"]),
+    "a rank that takes no part": (FEATURES["outsiders"].occurs, SMALLEST_WITH["outsiders"]),
 }
 
 

@@ -28,7 +28,7 @@ from oracle.program import (
 from oracle.state import Inside
 from properties.claims import Claims
 from properties.independent import sample
-from properties.strategies import MOST_PARAMETERS, exact_scenarios, permutation
+from properties.strategies import MOST_PARAMETERS, MOST_RANKS, exact_scenarios, permutation
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, nbytes, sent
 
 ALL = Claims(
@@ -46,6 +46,7 @@ ALL = Claims(
     empty=True,
     replaces=True,
     replicas=True,
+    subgroups=True,
     joins=DIVISORS,
 )
 PLAIN = Claims(accumulation=False)
@@ -307,6 +308,11 @@ test_can_produce_a_submodule_that_is_called_and_read_outside_too = can_produce(
 )
 test_can_produce_replicas_that_are_sharded = can_produce(lambda s: 1 < s.replicas < s.world_size)
 test_can_produce_replicas_of_one_rank = can_produce(lambda s: 1 < s.replicas == s.world_size)
+test_can_produce_a_rank_that_takes_no_part = can_produce(lambda s: s.outsiders == 1)
+test_can_produce_more_ranks_that_take_no_part_than_ranks_that_do = can_produce(lambda s: s.outsiders > s.world_size)
+test_can_produce_a_whole_world_of_which_one_rank_takes_no_part = can_produce(
+    lambda s: s.outsiders > 0 and s.outsiders + s.world_size == MOST_RANKS
+)
 test_can_produce_buffers = can_produce(lambda s: len(s.buffers) > 1)
 test_can_produce_nested_no_sync = can_produce(lambda s: any(b.nested for b in s.microbatches))
 test_can_produce_clipping_below_the_norm = can_produce(norm_at(lambda most, norm: most < norm))

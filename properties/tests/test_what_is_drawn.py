@@ -98,7 +98,8 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "no elements": (unclaimed("empty"), lambda s: any(p.count == 0 for p in s.parameters)),
     "replaced parameters": (unclaimed("replaces"), has(Replace)),
     "replicas": (unclaimed("replicas"), lambda s: s.replicas > 1),
-    "many ranks": (replace(ALL, most_ranks=3), lambda s: s.world_size > 3),
+    "ranks that take no part": (unclaimed("subgroups"), lambda s: s.outsiders > 0),
+    "many ranks": (replace(ALL, most_ranks=3), lambda s: s.world_size + s.outsiders > 3),
     "anything but a forward before ranks are equal": (
         replace(ALL, equal_from="first forward"),
         lambda s: not isinstance(s.program[0], Backward | Evaluate),

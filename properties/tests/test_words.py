@@ -52,3 +52,12 @@ def test_signs_are_told_where_they_are_not_all_positive() -> None:
 def test_a_mode_is_told_where_it_is_not_that_of_training() -> None:
     assert "mode" not in model_words(STEPPED)
     assert "; trained in evaluation mode" in model_words(replace(STEPPED, mode="eval"))
+
+
+def test_ranks_that_take_no_part_are_told() -> None:
+    assert "no part" not in model_words(STEPPED)
+    told = "2 ranks, a group: ranks 1 and 2 of a world of 3, whose rank 0 takes no part (ranks here are the group's); "
+    assert model_words(replace(STEPPED, outsiders=1)).startswith(told)
+    alone = Scenario(1, (ONE,), (), outsiders=2)
+    told = "1 rank, a group: rank 2 of a world of 3, whose ranks 0 and 1 take no part (ranks here are the group's); "
+    assert model_words(alone).startswith(told)

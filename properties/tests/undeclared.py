@@ -209,3 +209,19 @@ class MakesAnOptimizerAlone(Averaging):
         named = dict(self.module.named_parameters())
         made = [{**group, "params": [named[name] for name in group["names"]]} for group in groups]
         return kind([{key: value for key, value in group.items() if key != "names"} for group in made], **defaults)
+
+
+class WholeWorldOnly(Averaging):
+    """Says that it has no use for a group yet."""
+
+    def __init__(self, module: nn.Module, group: Any = None) -> None:
+        if group is not None:
+            raise NotImplementedError("only the whole world can train")
+        super().__init__(module)
+
+
+class NumbersItsGroups(Averaging):
+    """By group it means something else."""
+
+    def __init__(self, module: nn.Module, group: int = 0) -> None:
+        super().__init__(module)
