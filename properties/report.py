@@ -150,9 +150,11 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
 def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
     """What is claimed for code that declares nothing, and without which this program would not be drawn."""
     of, claims = trial.implementation, trial.claims
+    if of.declares:
+        return []
     given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
     needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
-    if of.declares or not needed:
+    if not needed:
         return []
     without = " or ".join(f'{{"{name}": False}}' for name in needed)
     words = f"{of.short} declares nothing, so this is claimed for it. If it is not promised, say so: with claims ="
