@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from oracle.interpreter import interpret
 from properties import judge, test_mean
+from properties.expected import expect, known
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.search import search
@@ -41,8 +41,8 @@ def measure(examples: int = EXAMPLES) -> tuple[int, dict[str, float]]:
         law, trial = law_of(test_mean.test_gradients_equal_the_mean_over_ranks), Trial(implementation, world)
         search(law, trial, examples // 10, seed_value=1)  # warms up
         with (
-            mock.patch("properties.strategies.scenarios.interpret", timed("proof", interpret)),
-            mock.patch("properties.trial.interpret", timed("oracle", interpret)),
+            mock.patch("properties.strategies.scenarios.known", timed("proof", known)),
+            mock.patch("properties.trial.expect", timed("oracle", expect)),
             mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
             mock.patch("properties.judge.values_equal", timed("judging", judge.values_equal)),
         ):

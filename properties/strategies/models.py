@@ -135,7 +135,7 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
     """
     sizes = sorted({parameter.count * FORMATS[parameter.dtype].bytes for parameter in parameters})
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
-    shifts = (0, 1, -1, element, -element)
+    shifts = (0, element, -element, 1, -1)
     around = [size + shift for shift in shifts for size in (*sizes, sum(sizes)) if size + shift > 0]
     caps = st.sampled_from(list(dict.fromkeys(around)) or [1])
     return caps if required else st.none() | caps

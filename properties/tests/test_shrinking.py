@@ -175,7 +175,7 @@ RARE: dict[str, tuple[Holds, Claims, tuple[str, ...], Scenario]] = {
         cap_beyond_a_parameter(1),
         CAPPED,
         ("cap",),
-        Scenario(2, ONE_AND_TWO, BOTH, bucket_cap=8),
+        Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), bucket_cap=8),
     ),
     "a parameter used only earlier in the window": (
         used_only_earlier,
