@@ -81,7 +81,14 @@ def assign_buckets(parameters: list[nn.Parameter], cap: float) -> list[list[nn.P
 class StaticBuckets(DataParallel):
     """Fixed buckets, sent in one order. ``kernels``: see `impls.average`."""
 
-    claims = {**ROBUST, "accumulation": True, "unused": "untouched", "reentrant": "each once", "overlaps": True}
+    claims = {
+        **ROBUST,
+        "accumulation": True,
+        "unused": "untouched",
+        "reentrant": "each once",
+        "cap_from": "first step",
+        "overlaps": True,
+    }
 
     bucket_class = Bucket
 

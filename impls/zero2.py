@@ -21,6 +21,7 @@ class Zero2(ShardedDataParallel):
         **ROBUST,
         "replaces": False,
         "accumulation": True,
+        "cap_from": "first step",
         "unused": "zero",
         "stage": 2,
         "masters": True,

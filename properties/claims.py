@@ -10,6 +10,8 @@ from oracle.program import AVERAGINGS, DIVISORS, UNUSED
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
 EQUAL_FROM = ("construction", "first forward")
+# From when on no bucket exceeds its cap: buckets may be made anew once the order in which gradients come is learned.
+CAP_FROM = ("third step", "first step")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
@@ -26,6 +28,7 @@ WIRES = ("float32", "float64")
 _CHOICES = {
     "averaging": AVERAGINGS,
     "buffers": BUFFERS,
+    "cap_from": CAP_FROM,
     "collectives": COLLECTIVES,
     "equal_from": EQUAL_FROM,
     "joins": DIVISORS,
@@ -50,6 +53,7 @@ class Claims:
     adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
     silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
+    cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
     several_dtypes: bool = False  # parameters of several dtypes in one module
     float64: bool = True  # parameters, or what a collective is given, in float64
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets

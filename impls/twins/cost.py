@@ -42,6 +42,25 @@ class OneBucketBehind(StaticBuckets):
                 self._in_flight.append(each.all_reduce())
 
 
+class RebuildsItsBuckets(StaticBuckets):
+    """One bucket for two steps, as if to learn an order; then as many as the cap says."""
+
+    odd = "in the first two steps there is one bucket, and the cap is honored from the third on"
+    claims = {**StaticBuckets.claims, "cap_from": "third step"}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        self._steps, self._given = 0, bucket_cap_mb
+        super().__init__(module, float("inf"))
+
+    def finish_gradient_synchronization(self) -> None:
+        """And makes the buckets anew, once."""
+        super().finish_gradient_synchronization()
+        self._steps += 1
+        if self._steps == 2:
+            self._cap = self._given * 2**20
+            self._assign(self._assigned)
+
+
 class LooksWhatIsDone(StaticBuckets):
     """Looks with each gradient how many reductions are done, for a log."""
 

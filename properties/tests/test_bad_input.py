@@ -140,6 +140,7 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
         ({"equal_from": "now"}, "equal_from is one of 'construction', 'first forward', not 'now'"),
         ({"equal_from": "first forward", "stage": 1}, "equal_from 'first forward' goes with no stage, not with 1"),
+        ({"cap_from": "step 2"}, "cap_from is one of 'third step', 'first step', not 'step 2'"),
         ({"unused": "x" * 1000}, "not 'xxx"),
     ],
 )
