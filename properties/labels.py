@@ -13,9 +13,12 @@ Labels = Mapping[float, Sequence[str]]
 def labels(scenario: Scenario, rank: int) -> Labels:
     """What a number on the wire may be: a gradient of one micro-batch or accumulated, before or after dividing.
 
-    Times the loss scale, as it is at the start. Of which element: that before dividing first.
+    Times the loss scale, as it is at the start. Of which element: that before dividing first. Gradients of the
+    quadratic probe follow the parameters from step to step, so they have no name.
     """
     found: dict[float, list[str]] = {}
+    if scenario.probe == "quadratic":
+        return found
     scale = 1.0 if scenario.loss_scale is None else scenario.loss_scale.initial
     batches = coefficients(scenario, rank)
     for divisor in (1, scenario.world_size):

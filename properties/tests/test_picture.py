@@ -64,6 +64,15 @@ def test_different_parameters_that_meet_are_marked() -> None:
     assert lines[3].endswith("different parameters meet here")
 
 
+def test_gradients_that_follow_the_parameters_are_not_taken_for_those_of_others() -> None:
+    """What rank 1 sends is the coefficient of another parameter by chance."""
+    program = replace(scenario(1), probe="quadratic")
+    first, second = (coefficients(program, rank)[0] for rank in range(2))
+    lines = picture(program, two_ranks([float(first[0][0])], [float(second[1][0])]))
+    assert [line.count("=") for line in lines] == [0] * len(lines)
+    assert not any("different parameters" in line for line in lines)
+
+
 def test_a_flag_that_is_called_like_a_gradient_is_not_taken_for_one() -> None:
     """Rank 0's a[0] is 1, and so is the flag that it alone sends."""
     program = scenario(1)

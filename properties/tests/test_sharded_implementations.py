@@ -1,6 +1,7 @@
 """ZeRO's stages do what the interpreter says, in programs of every event."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import Raise, Scenario
+from oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, ZeroGrad
+from properties.claims import Claims
+from properties.expected import known
 from properties.fair_share import fair_shares
 from properties.implementations import look_up
 from properties.judge_cost import WEIGHING, bytes_held
 from properties.strategies.scenarios import adds_up_rounded_means
-from properties.test_sharding import OWNS_NOTHING
+from properties.test_sharding import OWNS_NOTHING, only_steps_round, unsharded
 from properties.tests.drawn_programs import programs
 from properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
 from properties.trial import Trial
@@ -42,6 +45,17 @@ def test_a_stage_does_what_the_interpreter_says(sim: World, implementation: str,
     assume(not adds_up_rounded_means(scenario, expected))
     for rank, seen in enumerate(run_on(sim, scenario, implementation)):
         assert disagreements(seen, expected, rank) == []
+
+
+def test_stages_are_compared_with_no_sharding_where_both_ways_to_take_the_mean_are_exact() -> None:
+    """Six ranks' shares add up exactly, and their gradients, which are six times as large, do not."""
+    one = (Backward(((0,),) * 6), Finish())
+    scenario = Scenario(6, (Parameter((3,)),), (*one, Step(), ZeroGrad(), *one), probe="quadratic")
+    first = Claims(stage=1, averaging="multiply by reciprocal then sum")
+    assert known(scenario, first) is not None
+    assert known(scenario, unsharded(first)) is None
+    assert not only_steps_round(scenario, first)
+    assert only_steps_round(replace(scenario, probe="linear"), first)
 
 
 @pytest.mark.parametrize(
