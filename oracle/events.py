@@ -41,7 +41,8 @@ class Backward(Short):
     """One micro-batch. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets there.
 
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``together``: the
-    ``no_sync`` of the micro-batch right before, if that was inside one, has not ended yet. ``overflow``: the ranks on
+    ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one, if an error has just ended an
+    inner one, has not ended yet. ``overflow``: the ranks on
     which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
     ``forwards``: how many come before the one backward. They share the micro-batch's coefficients out, so that the sum
     of their losses has the gradients that one forward alone would give.
@@ -153,17 +154,23 @@ class EndJoin(Short):
 
 @dataclass(frozen=True, repr=False)
 class Raise(Short):
-    """The caller's own error ends a micro-batch on one rank, or, without ``rank``, on all; the caller catches it."""
+    """The caller's own error ends a micro-batch on one rank, or, without ``rank``, on all; the caller catches it.
+
+    ``nested``: it ends a ``no_sync`` inside another, which every rank has entered and in which the caller catches it.
+    """
 
     where: str
     rank: int | None = None
     synchronize: bool = False
+    nested: bool = False
 
     def __post_init__(self) -> None:
         if self.where not in RAISES:
             raise ValueError(f"an error is raised in one of {', '.join(RAISES)}, not in {self.where!r}")
         if self.where == "no_sync" and self.synchronize:
             raise ValueError("an error raised in no_sync is not one in a micro-batch that synchronizes")
+        if self.nested and self.synchronize:
+            raise ValueError("nested=True nests no_sync, and a Raise that synchronizes is not inside any")
         if self.where in ("backward", "hook") and self.synchronize and self.rank is not None:
             raise ValueError(f"a backward that synchronizes cannot end on rank {self.rank} alone: name no rank")
 

@@ -69,7 +69,8 @@ The events:
     Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
                of the caller's: in a ``no_sync`` block before forward; in forward; in backward, before the second
                parameter; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes
-               on; once backward has begun all gradients are dropped, on every rank.
+               on, inside the outer ``no_sync`` if the one that ended is ``nested``; once backward has begun all
+               gradients are dropped, on every rank.
 
 After construction every rank holds rank 0's parameters and buffers; or, where that is claimed, from the first forward
 after each construction on, which then comes before anything else. With ``broadcast_buffers`` buffers become rank 0's
@@ -218,9 +219,9 @@ class Scenario(Short):
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
 
     def stays_in_no_sync(self, place: int) -> bool:
-        """Whether the ``no_sync`` of a Backward at that place goes on for the event after it."""
+        """Whether the ``no_sync`` of a Backward at that place, or the outer one of a Raise, goes on for the event after it."""
         match self.program[place : place + 2] if place >= 0 else ():
-            case (Backward(synchronize=False), Backward(together=True)):
+            case (Backward(synchronize=False) | Raise(nested=True), Backward(together=True)):
                 return True
         return False
 

@@ -116,7 +116,9 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             batch = sum(isinstance(earlier, Backward) for earlier in scenario.program[:place])
             orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
             where = "" if event.synchronize else "inside no_sync, "
-            where = "inside the same no_sync, " if scenario.stays_in_no_sync(place - 1) else where
+            if scenario.stays_in_no_sync(place - 1):
+                before = "outer" if isinstance(scenario.program[place - 1], Raise) else "same"
+                where = f"inside the {before} no_sync, "
             where += "after a nested one has ended, " if event.nested else ""
             where += "" if event.forwards == 1 else f"after {event.forwards} forwards, "
             over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
@@ -159,7 +161,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
         case Raise():
             where = "a hook" if event.where == "hook" else event.where
             who = "every rank" if event.rank is None else f"rank {event.rank}"
-            inside = "" if event.synchronize else ", inside no_sync"
+            inside = ", inside a no_sync that is nested in another" if event.nested else ", inside no_sync"
+            inside = "" if event.synchronize else inside
             return [f"an error of the caller's, raised and caught on {who} in {where}{inside}"]
 
 

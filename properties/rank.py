@@ -243,6 +243,14 @@ class Rank(Wrapped):
 
     def fail(self, event: Raise) -> None:
         """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
+        with contextlib.ExitStack() as no_sync:
+            if event.nested:
+                no_sync.enter_context(self.wrapped.no_sync())
+            self.catch(event)
+            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
+
+    def catch(self, event: Raise) -> None:
+        """The micro-batch, up to the error, and what the caller does about it."""
         parameters = self.probe.in_order()
         if event.rank in (None, self.role):
             inputs = self.filled_with(torch.nan)

@@ -51,6 +51,25 @@ class NoSyncDoesNotNest(StaticBuckets):
             self.synchronize = True
 
 
+class AnErrorEndsEveryNoSync(StaticBuckets):
+    """`no_sync` clears up after an error by switching synchronization on, whatever was before."""
+
+    known_fault = "an error inside an inner no_sync ends the outer one"
+    source = f"B07 S {_PICOTRON}"
+    killed_by = (AFTER_AN_ERROR, IN_STEP)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Restores what was before, or, after an error, True."""
+        before, self.synchronize = self.synchronize, False
+        try:
+            yield
+        except BaseException:
+            self.synchronize = True
+            raise
+        self.synchronize = before
+
+
 class ReducesTheIncomingGradient(NaiveAccumulation):
     """A hook that fires before accumulation averages what comes in; what has accumulated stays local."""
 

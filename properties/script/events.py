@@ -216,7 +216,7 @@ class Writer:
             case EndJoin():
                 return ["window.close()", *self.event(number, ZeroGrad())]
             case Raise():
-                return self.fail(event)
+                return self.fail(number, event)
 
     def backward(self, number: int, event: Backward) -> list[str]:
         """One micro-batch."""
@@ -342,7 +342,7 @@ class Writer:
             lines += ["unscaled = skip = False"] if event.optimizer else self.loss_scale()
         return lines
 
-    def fail(self, event: Raise) -> list[str]:
+    def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
         body = ["saved = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
         body += [f'fails = "{event.where}"', "try:"]
@@ -358,7 +358,10 @@ class Writer:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[name])"]
         if event.rank is not None:
             body = [f"if rank == {event.rank}:", *(f"    {line}" for line in body)]
-        return [*body, *(self.event(0, ZeroGrad()) if event.drops_gradients else [])]
+        body += self.event(number, ZeroGrad()) if event.drops_gradients else []
+        enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"] if event.nested else []
+        ends = event.nested and not self.scenario.stays_in_no_sync(number)
+        return [*enter, *body, *(["local.close()"] if ends else [])]
 
 
 def _named(values: Sequence[Any]) -> dict[str, Any]:

@@ -325,6 +325,9 @@ class Loop:
         # Nor can a rank that gathers parameters run a micro-batch alone.
         alone = not (synchronize and where in ("backward", "hook")) and self.claims.stage != 3
         rank = -(phase.twist // 2) % len(self.ranks) if alone and phase.twist // 2 else None
-        self.events.append(event := Raise(where, rank, synchronize))
+        nested = not synchronize and (phase.shift + phase.twist // 2) % 3 == 2  # with every place and rank
+        self.events.append(event := Raise(where, rank, synchronize, nested))
         if event.drops_gradients:
             self.gradients = self.averages = self.infinite = False
+        if nested:
+            self.backward(phase, False, together=True)

@@ -115,7 +115,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             gradients = False
         elif phase == "raise" and trained:
             where = draw(st.sampled_from(("no_sync", "forward", "backward", "hook")))
-            events.append(Raise(where, draw(st.sampled_from((None, *range(ranks))))))
+            rank = draw(st.sampled_from((None, *range(ranks))))
+            events.append(Raise(where, rank, nested=draw(st.booleans())))
             gradients = gradients and where in ("no_sync", "forward")
     return Scenario(
         ranks,

@@ -222,8 +222,8 @@ EVERYTHING = Scenario(
     2,
     (Parameter((2,)), Parameter((2, 3), layout="transposed"), Parameter((1,), "bfloat16"), Parameter((2,), tied=0)),
     (
-        Raise("hook", 1),
-        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, nested=True, forwards=2),
+        Raise("hook", 1, nested=True),
+        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, nested=True, forwards=2, together=True),
         Backward(((0, 1, 2, 3), (3, 2, 0, 1)), forwards=2),
         Finish(),
         Unscale(),

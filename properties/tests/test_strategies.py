@@ -365,6 +365,11 @@ test_can_produce_an_evaluation = can_produce(has(Evaluate))
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
 test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))
 test_can_produce_an_error_inside_no_sync = can_produce(has(Raise, where="no_sync"))
+test_can_produce_an_error_inside_a_nested_no_sync_of_which_the_outer_goes_on = can_produce(
+    lambda s: any(
+        isinstance(event, Raise) and event.nested and s.stays_in_no_sync(place) for place, event in enumerate(s.program)
+    )
+)
 test_can_produce_an_error_in_forward = can_produce(has(Raise, where="forward", synchronize=True))
 test_can_produce_an_error_in_forward_inside_no_sync = can_produce(has(Raise, where="forward", synchronize=False))
 test_can_produce_an_error_in_backward = can_produce(has(Raise, where="backward"))
