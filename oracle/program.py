@@ -219,7 +219,7 @@ class Scenario(Short):
         return tuple(dict.fromkeys(parameter for order in mine for parameter in order))
 
     def stays_in_no_sync(self, place: int) -> bool:
-        """Whether the ``no_sync`` of a Backward at that place, or the outer one of a Raise, goes on for the event after it."""
+        """Whether the ``no_sync`` of a Backward at that place, or the outer one of a Raise, goes on after it."""
         match self.program[place : place + 2] if place >= 0 else ():
             case (Backward(synchronize=False) | Raise(nested=True), Backward(together=True)):
                 return True
