@@ -39,7 +39,18 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from oracle.state import Inside, State, Told, Values, begin_optimizer, drop_gradients, forget, start, told, told_value
+from oracle.state import (
+    ExpectedValue,
+    Inside,
+    State,
+    Values,
+    begin_optimizer,
+    drop_gradients,
+    forget,
+    start,
+    told,
+    told_value,
+)
 from oracle.stepping import step
 
 __all__ = ["Expectation", "Values", "interpret", "is_exact"]
@@ -61,8 +72,8 @@ class Expectation:
     initial: Values
     gradients: dict[int, Values]
     parameters: dict[int, Values]
-    norms: dict[int, Told] = field(default_factory=dict)
-    states: dict[int, tuple[dict[str, Told], ...]] = field(default_factory=dict)
+    norms: dict[int, ExpectedValue] = field(default_factory=dict)
+    states: dict[int, tuple[dict[str, ExpectedValue], ...]] = field(default_factory=dict)
     loss_scales: dict[int, float] = field(default_factory=dict)
     buffers: dict[int, list[list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
@@ -244,7 +255,7 @@ def _finish(state: State, averaging: str, unused: str) -> None:
     state.infinite[:] = state.infinite.any(axis=0)
 
 
-def _clip(state: State, event: Clip) -> Told:
+def _clip(state: State, event: Clip) -> ExpectedValue:
     """Clips, and returns the norm."""
     tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
     values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
@@ -269,7 +280,7 @@ def _clip_infinite(state: State) -> None:
     state.spoiled = True
 
 
-def _told_norm(norm: Enclosure, form: str) -> Told:
+def _told_norm(norm: Enclosure, form: str) -> ExpectedValue:
     if norm.low == norm.high:
         return np.asarray(float(norm.low)).astype(FORMATS[form].numpy)
     inside = Interval.enclosing([norm.low], [norm.high])
@@ -302,11 +313,11 @@ def _told_buffers(state: State) -> list[list[npt.NDArray[np.float32]]]:
     ]
 
 
-def _told_states(state: State) -> tuple[dict[str, Told], ...]:
+def _told_states(state: State) -> tuple[dict[str, ExpectedValue], ...]:
     """What torch's optimizer holds for each parameter, and its master; empty for one that was never stepped."""
-    all_states: list[dict[str, Told]] = []
+    all_states: list[dict[str, ExpectedValue]] = []
     for index, parameter in enumerate(state.scenario.parameters):
-        held, found = state.optimizer.get(index), dict[str, Told]()
+        held, found = state.optimizer.get(index), dict[str, ExpectedValue]()
         dtype = MASTER if index in state.masters else parameter.dtype
         if isinstance(held, AdamState):
             found["step"] = np.asarray(held.step, dtype=np.float32)

@@ -30,8 +30,8 @@ class Inside(Interval):
     form: str = "float64"
 
 
-Told = npt.NDArray[np.generic] | Inside | None
-Values = tuple[Told, ...]
+ExpectedValue = npt.NDArray[np.generic] | Inside | None
+Values = tuple[ExpectedValue, ...]
 OptimizerState = SGDState[Value] | AdamState[Value]
 
 
@@ -188,7 +188,7 @@ def initial_buffers(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float3
 def told(state: State, flat: Flat, gradients: bool = False) -> Values:
     """One array or interval for each parameter, in its dtype and shape; of gradients rank 0's, None where none is."""
     numbers = lattice.to_float(flat.exact[0] if gradients else flat.exact)
-    values: list[Told] = []
+    values: list[ExpectedValue] = []
     for index, parameter in enumerate(state.scenario.parameters):
         tensor = state.scenario.tensor(index)
         inside = flat.enclosed.get(tensor)
@@ -205,7 +205,7 @@ def told(state: State, flat: Flat, gradients: bool = False) -> Values:
     return tuple(values)
 
 
-def told_value(value: Value, dtype: str, shape: tuple[int, ...]) -> Told:
+def told_value(value: Value, dtype: str, shape: tuple[int, ...]) -> ExpectedValue:
     """One value as an array in a dtype, or as an interval, of the given shape."""
     if isinstance(value, Interval):
         return Inside(value.low.reshape(shape), value.high.reshape(shape), dtype)

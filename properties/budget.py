@@ -43,7 +43,7 @@ class Budget:
         # Passes of another device or of other claims are none of these.
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
         kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
-        told = Told(law, trial, examples, self.say)
+        progress = Progress(law, trial, examples, self.say)
         whole, size = Search(), PORTION if self.seed is not None else examples
         for portion, begin in enumerate(range(0, examples, size)):
             wanted = min(size, examples - begin)
@@ -51,11 +51,11 @@ class Budget:
             if kept.get("wanted") == wanted:
                 trial.witnessed.update(kept["witnessed"])
                 whole.examples += kept["examples"]
-                told.examples += kept["examples"]
+                progress.examples += kept["examples"]
                 continue
             before = Counter(trial.witnessed)
             found = search(
-                told.law,
+                progress.law,
                 trial,
                 wanted,
                 None if self.seed is None else seed_of(self.seed, of, portion),
@@ -84,7 +84,7 @@ class Budget:
         return examples_of_a_law(trial.world.name != "sim", self.implementations, slow=slow)
 
 
-class Told:
+class Progress:
     """Counts how often a law is checked, and says so every half minute."""
 
     def __init__(self, law: Law, trial: Trial, total: int, say: Callable[[str], None]) -> None:

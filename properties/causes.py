@@ -14,7 +14,7 @@ Cause = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Told:
+class FiledFailure:
     """A failure as it was filed: by which test of pytest's, with what law, and what `properties.hold` says of it."""
 
     test: Any
@@ -42,8 +42,8 @@ def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
     all is to be told ``in_full``. Returns the causes, a line each; nothing where each failure has its own.
     """
     by_test = {id(test): list(_failures(test)) for test in tests}
-    failures = sorted((told for several in by_test.values() for told in several), key=Told.detours)
-    first: dict[Cause, Told] = {}
+    failures = sorted((told for several in by_test.values() for told in several), key=FiledFailure.detours)
+    first: dict[Cause, FiledFailure] = {}
     for told in failures:
         first.setdefault(told.cause, told)
     if len(first) == len(failures):
@@ -63,16 +63,16 @@ def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
     return lines
 
 
-def _failures(test: Any) -> Iterable[Told]:
+def _failures(test: Any) -> Iterable[FiledFailure]:
     law = filed_by(test) or {}
-    return (Told(test, law, failure) for failure in law.get("failures", ()))
+    return (FiledFailure(test, law, failure) for failure in law.get("failures", ()))
 
 
-def _tells(mine: list[Told], first: Mapping[Cause, Told]) -> bool:
+def _tells(mine: list[FiledFailure], first: Mapping[Cause, FiledFailure]) -> bool:
     return any(first[told.cause].test is told.test for told in mine)
 
 
-def _shorten(mine: list[Told], first: Mapping[Cause, Told]) -> None:
+def _shorten(mine: list[FiledFailure], first: Mapping[Cause, FiledFailure]) -> None:
     """Writes a test's report anew where other tests tell some of it."""
     own, elsewhere, scripts = [], dict[str, list[str]](), list[str]()
     for told in mine:

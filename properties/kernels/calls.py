@@ -11,7 +11,7 @@ import torch
 FEW = 4  # tensors of a list that are told
 
 
-class Told:
+class NamesItsArguments:
     """A namespace of kernels; what one raises has a note that says which it was, and with which arguments."""
 
     def __init__(self, kernels: Any) -> None:

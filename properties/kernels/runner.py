@@ -13,7 +13,7 @@ import torch
 
 from properties import adapter
 from properties.kernels.arena import Placed
-from properties.kernels.calls import Told
+from properties.kernels.calls import NamesItsArguments
 from properties.kernels.cases import Tensor
 from properties.kernels.values import elements
 
@@ -35,7 +35,7 @@ def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """One call. Returns ``out``, the bytes of each result, and ``spilled``: where else something was written."""
     request = json.loads(payload)
-    kernels = Told(adapter.find(request["implementation"]))
+    kernels = NamesItsArguments(adapter.find(request["implementation"]))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return OPERATIONS[request["operation"]](kernels, request, device)
 

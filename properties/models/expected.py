@@ -16,7 +16,7 @@ from properties.trial import Trial
 from properties.wire import on_the_wire
 from worlds.contract import Job
 
-Told = list[Any]  # by parameter or buffer: an array, an interval, or None
+Values = list[Any]  # by parameter or buffer: an array, an interval, or None
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Expected:
     ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
     """
 
-    gradients: list[Told]
-    parameters: list[Told]
-    buffers: list[list[Told]]
+    gradients: list[Values]
+    parameters: list[Values]
+    buffers: list[list[Values]]
     terms: list[list[Interval]]
 
 
@@ -67,7 +67,7 @@ def _point(value: lattice.Lattice, form: str) -> Inside:
     return Inside(values, values, form)
 
 
-def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> list[Interval]:
+def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str) -> list[Interval]:
     """By rank, what it has of all gradients after some micro-batches; none counts as zero.
 
     A parameter's uses in all of them may be added in any order: whoever recomputes or gathers it for each use adds each
@@ -75,7 +75,7 @@ def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> 
     """
     most = max(len(uses) for uses in batches[0][0])
 
-    def flat(gradients: Told, use: int) -> Interval:
+    def flat(gradients: Values, use: int) -> Interval:
         found = [uses[use] if use < len(uses) else None for uses in gradients]
         pairs = zip(found, like, strict=True)
         return Interval.point(np.concatenate([(np.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]))
@@ -86,11 +86,11 @@ def _contributions(batches: Sequence[Sequence[Told]], like: Told, form: str) -> 
     return [of(rank) for rank in range(len(batches[0]))]
 
 
-def _means(terms: list[Interval], batches: Sequence[Sequence[Told]], like: Told, trial: Trial, form: str) -> list[Any]:
+def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Values, trial: Trial, form: str) -> Values:
     wire, place = on_the_wire(form, trial.claims.wire or form), 0
     ways = [terms] if wire == form else [terms, _contributions(batches, like, wire)]  # accumulated in either
     mean = hull(*(enclosures.mean(way, trial.claims.averaging, wire).round(form) for way in ways))
-    found: Told = []
+    found: Values = []
     for index, parameter in enumerate(like):
         mine = slice(place, place := place + parameter.size)
         shape: Any = parameter.shape

@@ -8,7 +8,7 @@ import numpy as np
 from oracle.interpreter import Expectation
 from oracle.intervals import Interval
 from oracle.program import Clip, EndJoin, Finish, SaveAndLoad, Scenario, Step, Unscale
-from oracle.state import Told
+from oracle.state import ExpectedValue
 from properties.naming import parameter_name
 
 
@@ -49,7 +49,7 @@ def seen(
     return lines
 
 
-def _states(states: Sequence[dict[str, Told]], state: Callable[[int, str], str]) -> list[str]:
+def _states(states: Sequence[dict[str, ExpectedValue]], state: Callable[[int, str], str]) -> list[str]:
     """The optimizer's state and masters; but for the number of steps, which shows in what they do."""
     lines: list[str] = []
     for name in dict.fromkeys(name for state in states for name in state if name != "step"):
@@ -59,17 +59,17 @@ def _states(states: Sequence[dict[str, Told]], state: Callable[[int, str], str])
     return lines
 
 
-def compare(what: str, values: str, wanted: dict[str, Told]) -> list[str]:
+def compare(what: str, values: str, wanted: dict[str, ExpectedValue]) -> list[str]:
     """A line that compares values by name with what must be."""
     return [f'compare("{what}", {values}, { {name: _numbers(value) for name, value in wanted.items()} })']
 
 
-def by_name(values: Sequence[Told]) -> dict[str, Told]:
+def by_name(values: Sequence[ExpectedValue]) -> dict[str, ExpectedValue]:
     """What parameters must be, by their names."""
     return {parameter_name(index): value for index, value in enumerate(values)}
 
 
-def _numbers(value: Told) -> Any:
+def _numbers(value: ExpectedValue) -> Any:
     if value is None:
         return None
     if isinstance(value, Interval):
