@@ -10,14 +10,15 @@ eight times their count for each element. A scenario therefore needs no drawn da
 
 Sums must stay exact in the parameter's format (`oracle.lattice`). Where those numbers are too large for it, as in eight
 or eleven significand bits they soon are, a parameter takes smaller ones, distinct only among those that are added up in
-one element; and where even these do not fit, the scenario is run several times, with a part of the contributions in
-each (``Scenario.sparse``; `runs_needed` says how many). In float64 there is room to spare: numbers are larger by 100
-million, which in float32 are multiples of eight, so that a gradient that passes through a narrower dtype shows.
+one element, which take turns from another start or by another stride in each element of the model; and where even these
+do not fit, the scenario is run several times, with a part of the contributions in each (``Scenario.sparse``;
+`runs_needed` says how many). In float64 there is room to spare: numbers are larger by 100 million, which in float32 are
+multiples of eight, so that a gradient that passes through a narrower dtype shows.
 
 Each is multiplied by odd(D)**w, D the number of samples and w the largest number of synchronizations in one window
 between two ZeroGrads, so that every mean over ranks divides evenly (only the odd part of a divisor costs bits). Where
-means divide by the ranks that remain, D is the least common multiple of all that they divide by. There numbers begin at
-3, as wrappers tell one another with zeros and ones who remains.
+means divide by the ranks that remain, D is the least common multiple of all that they divide by. There numbers that are
+not smaller ones begin at 3, as wrappers tell one another with zeros and ones who remains.
 
 All are positive, or all are negative, or (``Scenario.signs`` is "mixed") those that are 3 modulo 4: 1, -3, -7, -15, 25,
 41, ... All are then 1 modulo 4, so n of them add up to n modulo 4, and to zero only where 4 divides n, by chance.
@@ -31,10 +32,12 @@ import numpy as np
 import numpy.typing as npt
 
 from oracle.formats import FORMATS
+from oracle.lattice import Inexact
 from oracle.program import Backward, Join, Scenario, ZeroGrad
 
 Table = npt.NDArray[np.int64]
 
+MOST = 2**62
 MOST_SIDON = 64
 FAR = 100_000_000
 SPARE_BITS = 16  # a lattice has values below 2**38, where float64 has 53 bits; steps and other names add one
@@ -126,25 +129,32 @@ def capacity(scenario: Scenario, parameter: int) -> int:
 def runs_needed(scenario: Scenario) -> int:
     """The least number of sparse runs in each of which all numbers that meet in an element can be distinct and fit.
 
-    Of t terms in R runs ceil(t / R) = n meet, and the first n odd numbers add up to n**2. One term must do: where even
-    that does not fit, as after many means over seven in eight bits, no run is exact.
+    Of t terms in R runs ceil(t / R) = n meet, and any n of the first n + 1 odd numbers add up to n (n + 2) at most: of
+    n alone all sums would be n**2, in every element and after every window. One term must do: where even that does not
+    fit, as after many means over seven in eight bits, no run is exact.
     """
     least = min((capacity(scenario, parameter) for parameter in range(len(scenario.parameters))), default=1)
     runs, together = 1, terms(scenario)
-    while together > 1 and together**2 > least:
+    while together > 1 and together * (together + 2) > least:
         runs += 1
         together = -(-terms(scenario) // runs)
     return runs
 
 
-def small_numbers(places: int, elements: int, together: int, capacity: int) -> Table:
+def small_numbers(places: int, starts: npt.NDArray[np.int64], together: int, capacity: int, samples: int) -> Table:
     """Odd numbers of shape (places, elements), distinct in any ``together`` places that follow one another.
 
-    1 + 2 ((place + start of the element) mod m): the sum of n = ``together`` of them is n**2 for m = n, and at most
-    2 m n for any larger m. Starts are scrambled, so that neighbors differ.
+    1 + 2 ((stride place + start) mod m), stride and m without a common divisor: any n = ``together`` of them that
+    follow one another add up to n (2 m - n) at most. Where there is room, m and the number of samples have none either,
+    so that a micro-batch is like none of the m - 1 before. Elements begin at ``starts``, and the next m of these have
+    the next stride.
     """
-    below = max(together, capacity // (2 * together))
-    indices: Table = (np.arange(places)[:, None] + numbers(elements) // 2) % below
+    modulus = max(together, (capacity // together + together) // 2)
+    while math.gcd(modulus, samples) > 1 and modulus > together + 1:
+        modulus -= 1
+    strides = np.array([stride for stride in range(1, modulus + 1) if math.gcd(stride, modulus) == 1])
+    stride = strides[starts // modulus % len(strides)]
+    indices: Table = (stride * np.arange(places)[:, None] + starts) % modulus
     return 1 + 2 * indices
 
 
@@ -163,7 +173,10 @@ def contributions(scenario: Scenario) -> list[list[Table]]:
         microbatch, alone, place, element = scenario.only
         table = np.zeros(used.shape, dtype=np.int64)
         table[microbatch, alone, sum(sizes[:place]) + element] = 1
-    table *= multiplier(scenario) * used
+    factor = multiplier(scenario)
+    if factor * int(np.abs(table).max(initial=0)) > MOST:
+        raise Inexact(f"contributions that are multiples of {factor} leave the range of the lattice")
+    table *= factor * used
     cuts = np.cumsum(sizes)[:-1]
     return [np.split(batch, cuts, axis=1) for batch in table]
 
@@ -189,12 +202,12 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
     # Sums over any `together` places that follow one another: what comes together between two ZeroGrads is among them.
     sums = np.cumsum(np.vstack([np.zeros((together, total), dtype=np.int64), table * used * here]), axis=0)
     largest = (sums[together:] - sums[:-together]).max(axis=0, initial=0)
-    start = 0
+    start, starts = 0, numbers(total) // 2
     for parameter, size in enumerate(sizes):
         mine = slice(start, start + size)
         start += size
         if largest[mine].max(initial=0) > (room := capacity(scenario, parameter)):
-            small = small_numbers(-(-places // runs), size, -(-together // runs), room)
+            small = small_numbers(-(-places // runs), starts[mine], -(-together // runs), room, scenario.samples)
             table[:, mine] = np.repeat(small, runs, axis=0)[:places]
         elif far(scenario, parameter) and largest[mine].max(initial=0) + together * FAR <= room >> SPARE_BITS:
             table[:, mine] += FAR

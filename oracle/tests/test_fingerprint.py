@@ -1,5 +1,6 @@
 """The data of a scenario: distinct, divisible, in its place, and as published."""
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement
@@ -229,6 +230,35 @@ def test_sums_of_sparse_runs_round_nowhere_in_any_order(dtype: str) -> None:
                 assert total.astype(np.int64).tolist() == terms.sum(axis=0).tolist()
 
 
+@pytest.mark.parametrize("accumulation", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_parameters_of_one_size_that_change_places_on_one_rank_show(dtype: str, ranks: int, accumulation: int) -> None:
+    """Buckets that are filled as hooks fire do that. Where numbers are few, single elements may be alike on a rank."""
+    for count, parameters in itertools.product((2, 3, 5, 7), (2, 3, 4)):
+        orders = (tuple(range(parameters)),) * ranks
+        local: tuple[Event, ...] = (Backward(orders, False),) * (accumulation - 1)
+        program = (*local, Backward(orders), Finish())
+        whole = Scenario(ranks, (Parameter((count,), dtype),) * parameters, program)
+        runs = runs_needed(whole)
+        tables = [contributions(replace(whole, sparse=(run, runs))) for run in range(runs)]
+        for rank, batch in itertools.product(range(ranks), range(accumulation)):
+            mine = [np.concatenate([table[batch][each][rank] for table in tables]) for each in range(parameters)]
+            assert len({values.tobytes() for values in mine}) == parameters
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 6, 7, 8])
+def test_small_numbers_tell_windows_and_elements_apart(ranks: int) -> None:
+    """Their sums are not one number over and over, nor is a micro-batch like the one before."""
+    both: tuple[Event, ...] = (Backward(((0,),) * ranks), Finish(), ZeroGrad())
+    whole = Scenario(ranks, (Parameter((5,), "bfloat16"),), both * 2)
+    runs = runs_needed(whole)
+    tables = [contributions(replace(whole, sparse=(run, runs))) for run in range(runs)]
+    sums = np.array([[batch[0].sum(axis=0) for batch in table] for table in tables])
+    assert (sums[:, 0] != sums[:, 1]).any()
+    assert all(len(set(of_one.reshape(-1).tolist())) > 2 for of_one in sums)
+
+
 def test_what_fits_in_one_run_keeps_the_numbers_that_all_differ() -> None:
     scenario = Scenario(2, (Parameter((2,), "bfloat16"), ONE), (Backward(((0, 1), (1, 0))), Finish()))
     assert runs_needed(scenario) == 1
@@ -278,3 +308,9 @@ def test_forwards_before_one_backward_share_out_every_coefficient(forwards: int)
         assert np.all(np.count_nonzero(parts, axis=0) == 1)
         assert all(part.shape == whole.shape for part in parts)
     assert all(any(part.any() for part in share) for share in shares)
+
+
+@pytest.mark.parametrize(("ranks", "synchronizations"), [(7, 20), (7, 23), (5, 28), (3, 41)])
+def test_contributions_that_no_lattice_holds_are_inexact(ranks: int, synchronizations: int) -> None:
+    program = (Backward(((0,),) * ranks), Finish()) * synchronizations
+    assert not is_exact(Scenario(ranks, (ONE,), program))
