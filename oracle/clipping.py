@@ -210,18 +210,21 @@ def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
     """min(1, max_norm / (norm + 1e-6)), by a division, a product with the rounded reciprocal (torch), or inverted.
 
     Inverted it is what gradients are divided by, or multiplied by the reciprocal of (DeepSpeed). 16-bit results are
-    rounded to float32 first, so twice. float64 keeps the 1e-6; a float32 norm from 32 absorbs it.
+    rounded to float32 first, so twice. A float32 norm from 32 absorbs the 1e-6; float64 keeps it, and so does whoever
+    takes a norm of float32 gradients in float64, or its ``item()``.
     """
     inside = Interval.enclosing([total.low], [total.high])
     # Of 16-bit norms, torch on CPU rounds what is added to their format, and CUDA does not. (Measured; read.)
     epsilon = hull(*(Interval.point([round_to_nearest(EPSILON, name)]) for name in (form, _scalar_format(form))))
-    divisor = (inside + epsilon).maybe_fused(_scalar_format(form)).round(form)
+    divisor = (inside + epsilon).maybe_fused(_scalar_format(form)).maybe_fused(form)
     ones = Interval.point([1.0])
-    most = Interval.point([max_norm])
     through = _scalar_format(form)
+    most = Interval.point([max_norm]).maybe_fused(through)  # rounded where it is, or becomes, a tensor
     direct = most.divide_by_positive(divisor).maybe_fused(through).round(form)
     reciprocal = ones.divide_by_positive(divisor).round(form)
-    inverted = ones.divide_by_positive(divisor.divide_by_positive(most).maybe_fused(through).round(form))
+    quotient = divisor.divide_by_positive(most).maybe_fused(through).round(form)
+    # One below 1, which may come down to zero, clips nothing.
+    inverted = ones.divide_by_positive(Interval(np.maximum(quotient.low, 1.0), np.maximum(quotient.high, 1.0)))
     product = (reciprocal * most.round(through)).maybe_fused(through).round(form)
     any_way = hull(direct, product, inverted.maybe_fused(form))
     return Interval(np.minimum(any_way.low, 1.0), np.minimum(any_way.high, 1.0))

@@ -22,7 +22,8 @@ def as_interval(value: Lattice | Interval) -> Interval:
 def add(terms: Sequence[Interval], form: str) -> Interval:
     """|computed - s| <= (n - 1) u S in every order, s in the sum of the intervals, S the sum of the largest |x_i|.
 
-    Two terms are rounded once. (`oracle.bounds.sum_any_order`.)
+    Two terms are rounded once. (`oracle.bounds.sum_any_order`.) Raises Inexact where the sum of some terms may overflow
+    on the way, and of all does not: then it depends on the order.
     """
     total = terms[0]
     size = np.maximum(np.abs(terms[0].low), np.abs(terms[0].high))
@@ -31,6 +32,8 @@ def add(terms: Sequence[Interval], form: str) -> Interval:
         size = np.nextafter(size + np.maximum(np.abs(term.low), np.abs(term.high)), np.inf)
     if len(terms) > 2:
         error = np.nextafter(size * (len(terms) - 1) * float(FORMATS[form].unit_roundoff) * (1 + 2.0**-50), np.inf)
+        if (size + error > float(FORMATS[form].largest)).any():
+            raise lattice.Inexact(f"a sum of {len(terms)} terms may overflow {form} on the way")
         total = total + Interval(-error, error)
     elif len(terms) < 2:
         return total

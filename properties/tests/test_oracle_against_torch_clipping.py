@@ -101,9 +101,13 @@ def inverted(norm: torch.Tensor, max_norm: float) -> float:
 @pytest.mark.parametrize("wide", ["the dtype", torch.float32, torch.float64])
 @given(
     gradients=GRADIENTS | SQUARES,
-    max_norm=st.sampled_from((0.5, 0.1, 1.0, 8.0, 64.0, 1e4)),
+    max_norm=st.sampled_from((0.5, 0.1, 0.3, 0.7, 1.0, 8.0, 64.0, 1e4)),
     how=st.sampled_from((in_python, inverted, "divided by a tensor", "divided by a number", "a tensor")),
 )
+@example(gradients=[[7, 7]], max_norm=0.1, how="divided by a tensor")  # float32 rounds 0.1 up, and so half of it
+@example(gradients=[[32]], max_norm=8.0, how=in_python)  # float64 holds 32 + 1e-6, and float32 does not
+@example(gradients=[[0]], max_norm=64.0, how=inverted)  # 1e-6 / 64 is zero in float16
+@example(gradients=[[1, 52]], max_norm=0.3, how="divided by a tensor")
 @settings(max_examples=30, deadline=None)
 def test_other_ways_to_clip_are_enclosed(
     p: float, dtype: str, wide: object, gradients: list[list[int]], max_norm: float, how: object

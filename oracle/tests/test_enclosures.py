@@ -1,0 +1,77 @@
+"""Sums and means of intervals hold what every order of reduction gives, or say that they do not know."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oracle import enclosures
+from oracle.formats import FORMATS
+from oracle.interpreter import interpret
+from oracle.intervals import Interval
+from oracle.lattice import Inexact
+from oracle.program import AVERAGINGS, Backward, Clip, Finish, LossScale, Parameter, Scenario
+
+VALUES = st.lists(st.integers(-1000, 1000).map(lambda k: k * 2.0**-5 / 3), min_size=1, max_size=5)
+
+
+def sums_in_every_order(terms: list[float], form: str) -> set[float]:
+    """One by one, rounded to the format each time."""
+    number = FORMATS[form].numpy.type
+    found = set()
+    for order in itertools.permutations(np.array(terms).astype(number)):
+        total = order[0]
+        for term in order[1:]:
+            with np.errstate(over="ignore"):
+                total = number(np.float64(total) + np.float64(term))
+        found.add(float(total))
+    return found
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(terms=VALUES)
+@settings(deadline=None, max_examples=60)
+def test_a_sum_holds_what_every_order_gives(form: str, terms: list[float]) -> None:
+    held = [Interval.point(np.array([term]).astype(FORMATS[form].numpy).astype(np.float64)) for term in terms]
+    told = enclosures.add(held, form)
+    for total in sums_in_every_order(terms, form):
+        assert told.contains([total]).all()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("averaging", AVERAGINGS)
+@given(terms=VALUES)
+@settings(deadline=None, max_examples=40)
+def test_a_mean_holds_what_every_order_gives(form: str, averaging: str, terms: list[float]) -> None:
+    number, ranks = FORMATS[form].numpy.type, len(terms)
+    rounded = np.array(terms).astype(number)
+    told = enclosures.mean([Interval.point([float(term)]) for term in rounded], averaging, form)
+    if averaging == "sum then divide":
+        means = {float(number(np.float64(total) / ranks)) for total in sums_in_every_order(terms, form)}
+    else:
+        factor = np.float64(number(1 / ranks))
+        by = averaging == "multiply by reciprocal then sum"
+        shares = [number(np.float64(x) * factor if by else np.float64(x) / ranks) for x in rounded]
+        means = sums_in_every_order([float(share) for share in shares], form)
+    for mean in means:
+        assert told.contains([mean]).all()
+
+
+def test_a_sum_that_overflows_on_the_way_in_some_orders_is_not_known() -> None:
+    """28800 + 47232 is beyond float16, and with -17280 first nothing is."""
+    terms = [Interval.point([number]) for number in (-17280.0, 28800.0, 47232.0)]
+    assert {np.isinf(total) for total in sums_in_every_order([-17280.0, 28800.0, 47232.0], "float16")} == {True, False}
+    with pytest.raises(Inexact, match="float16 on the way"):
+        enclosures.add(terms, "float16")
+    backward = (Backward(((0,),) * 3), Finish())
+    scenario = Scenario(
+        3,
+        (Parameter((1,), "float16"),),
+        (*backward, Clip(1.0), *backward),
+        loss_scale=LossScale(128.0),
+        signs="mixed",
+    )
+    with pytest.raises(Inexact):
+        interpret(scenario, "sum then divide", "untouched")
