@@ -41,7 +41,7 @@ final. A report of a run goes on with a script for `torchrun` that shows the sam
 
 
 def main() -> None:
-    """Writes the page, all of it or the parts of the laws that are asked for."""
+    """Writes properties/GALLERY.md anew, or only the parts of the laws that are named."""
     parser = argparse.ArgumentParser(prog="python -m properties.gallery", description=main.__doc__)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="a number such as P3, or the name of a law's test")
     asked = parser.parse_args().laws
