@@ -190,7 +190,7 @@ def overlap_table(caps: Sequence[int]) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Prints bytes held and elements moved by ZeRO's stages, and what backward hides by size of bucket, for one example."""
+    """Prints, for one example, bytes held and elements moved by ZeRO's stages, and overlap by size of bucket."""
     argparse.ArgumentParser(prog="python -m oracle.cost", description=main.__doc__).parse_args()
     megabytes = [1, 125, 250, 500, 1000, 2000, 3500, 7000, 14000]
     print("\n".join(memory_table(7_500_000_000, 64, recipe("bfloat16", "adam"))), end="\n\n")

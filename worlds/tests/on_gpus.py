@@ -52,7 +52,7 @@ def check(world: World, size: int) -> str:
 
 
 def main() -> int:
-    """Tries gloo and NCCL on the GPUs of this machine: a line for each way, and status 1 if one fails or there is none."""
+    """Tries gloo and NCCL on the GPUs of this machine: a line for each; status 1 if one fails or there is no GPU."""
     argparse.ArgumentParser(prog="python -m worlds.tests.on_gpus", description=main.__doc__).parse_args()
     machine = devices.look()
     gpus = len(machine["gpus"])
