@@ -195,12 +195,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
-    seed, bench = config.getoption(SEED), config.stash[_BENCH]
+    profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
     count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
     examples = ", ".join(f"{most} on {world}" for world, most in count.items())
     return [
         f"lockstep: {', '.join(names)}; {versions}",
-        f"lockstep: profile {settings.get_current_profile_name()}; for each law and implementation {examples} examples",
+        f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
         *([f"lockstep: seed {seed}; --hypothesis-seed={seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
     ]

@@ -8,8 +8,10 @@
     static_buckets      buckets that stay as they are, sent in one order on every rank
     main_grad_buckets   fp32 main gradients in buckets, sent when backward is over
     trainer             static buckets, and what comes after backward: unscaling, clipping, an optimizer with masters
-    zero1, zero2, zero3 ZeRO: optimizer state, gradients too, parameters too are shared out over ranks
-    sharded, shards, sharded_optimizer   what the three have in common
+    zero1, zero2, zero3  ZeRO: optimizer state, gradients too, parameters too are shared out over ranks
+    sharded, shards, sharded_optimizer  what the three have in common
+    wrapper             what all wrappers have in common: the same start, `no_sync`
+    average             the mean after a sum, by a kernel where the tensors are on a GPU
     collectives         wrappers of collectives that autograd goes through, on rings of sends and receives
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find

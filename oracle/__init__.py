@@ -1,10 +1,52 @@
 """What must happen: a textbook in code. NumPy and ml_dtypes only; one function per rule; every result exact or proved.
 
-programs       program (the one page on what events mean), fingerprint (their data), interpreter (their results)
-arithmetic     formats, lattice (exact), rounding, intervals, bounds, power (what a bound can see)
-collectives    collectives (their meaning), ring, tree, gloo (message by message), schedules (printed: python -m
-               oracle.schedules), reduction_order (trees as data)
-optimizers     optimizers (the textbook), optimizer_bits (torch's, bit for bit), optimizer_intervals
-sharding       shards (who owns what), zero (what is held and sent when), zero_step (the same in numbers), recipes
-cost           cost, overlap, batches, sampler
+Programs:
+
+    program              the one page on what events mean
+    events               those events as plain data
+    model                what is trained: parameters, buffers, groups
+    hyperparameters      of each group
+    well_formed          which programs a training loop could have
+    fingerprint          the data of a scenario
+    interpreter          what every rank must hold
+    state, stepping      what it knows between two events, and how it steps
+    joining              ranks that run out of micro-batches
+    clipping             by the global norm
+    loss_scaling         with a scale that follows the overflows
+    mixed_precision      masters
+
+Arithmetic:
+
+    formats, rounding    floating point, and rounding into it, once
+    lattice              exact numbers, with the proof that nothing rounds
+    intervals            numbers whose range is proved
+    enclosures           sums and means of those, in any order
+    bounds               proved bounds for sums, dot products and norms
+    power                what a bound can see
+
+Collectives:
+
+    collectives          their meaning
+    ring, tree, gloo     message by message
+    schedules            the same, printed: ``python -m oracle.schedules``
+    reduction_order      the order of summation as data
+
+Optimizers:
+
+    optimizers           the textbook
+    optimizer_bits       torch's, bit for bit
+    optimizer_intervals  what a conforming one may give
+
+Sharding:
+
+    shards               who owns what
+    zero                 what is held and sent when
+    zero_step            the same in numbers
+    recipes              bytes per parameter by precision
+
+Cost:
+
+    cost                 bytes held, elements moved, time; ``python -m oracle.cost`` prints an example
+    overlap              what backward hides of it
+    batches, sampler     samples per step, and which of them a rank sees
 """

@@ -3,6 +3,7 @@
 ``python -m oracle.cost`` prints the tables for one example. Figures are exact: integers and Fractions.
 """
 
+import argparse
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -189,7 +190,8 @@ def overlap_table(caps: Sequence[int]) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Prints both tables."""
+    """Prints, for one example, bytes held and elements moved by ZeRO's stages, and overlap by size of bucket."""
+    argparse.ArgumentParser(prog="python -m oracle.cost", description=main.__doc__).parse_args()
     megabytes = [1, 125, 250, 500, 1000, 2000, 3500, 7000, 14000]
     print("\n".join(memory_table(7_500_000_000, 64, recipe("bfloat16", "adam"))), end="\n\n")
     print("\n".join(overlap_table([size * 10**6 for size in megabytes])))

@@ -3,6 +3,7 @@
 Run it with ``python -m properties.demo``. Nothing is stored: the search starts from a new seed every time.
 """
 
+import argparse
 import random
 import textwrap
 import time
@@ -24,6 +25,7 @@ EXAMPLES = 200
 
 def main() -> None:
     """Shows the silent form of the bug, the loud one, and an implementation that is right."""
+    argparse.ArgumentParser(prog="python -m properties.demo", description=main.__doc__).parse_args()
     began = time.monotonic()
     sim, gloo = SimWorld(), GlooWorld()
     try:

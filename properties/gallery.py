@@ -36,12 +36,13 @@ writes this page anew.
 How to read a report. Ranks hold parameters a, b, c, ... of a model whose loss is built so that each gradient is a
 number of its own for every rank, micro-batch, parameter and element. So a value in the wrong place, or one missing,
 doubled or scaled, can be told from the number alone. "Finish" is where the implementation has to have its gradients
-final. A report of a run goes on with a script for `torchrun` that shows the same.
+final. The report of a run goes on with a script for `torchrun` that shows the same; for a real model with a command,
+for a wrapper of a collective with the call.
 """
 
 
 def main() -> None:
-    """Writes the page, all of it or the parts of the laws that are asked for."""
+    """Writes properties/GALLERY.md anew, or only the parts of the laws that are named."""
     parser = argparse.ArgumentParser(prog="python -m properties.gallery", description=main.__doc__)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="a number such as P3, or the name of a law's test")
     asked = parser.parse_args().laws
@@ -111,7 +112,7 @@ def heading(law: Law) -> str:
 
 
 def _source(source: str) -> str:
-    """Where it was seen: "B07 S https://..." names an entry of the catalogue of faults, others have no address."""
+    """Where it was seen, without the codes that `impls.faults` explains; what has no address is a recipe."""
     address = re.search(r"https://\S+", source)
     return f"seen in <{address[0]}>" if address else "a recipe"
 

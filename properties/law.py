@@ -37,7 +37,7 @@ def law(
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. It runs for each implementation and world that `conftest` gives it.
 
-    ``number``: of the law in the catalogue; ``needs``: which claims it is tied to; the rest: see `Law`.
+    ``number``: as README numbers the laws; ``needs``: which claims it is tied to; the rest: see `Law`.
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:

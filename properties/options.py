@@ -24,7 +24,7 @@ def add_options(parser: pytest.Parser) -> None:
         choices=WORLDS,
         help="where ranks run: sim, one process that simulates them; gloo, one process per rank; nccl, one GPU per "
         "rank; torchrun, the ranks of the torchrun job that started pytest; may be given several times "
-        f"(default: {' and '.join(DEFAULT)})",
+        f"(default: {' and '.join(DEFAULT)}; with --in-process sim, with --device cuda gloo)",
     )
     group.addoption("--device", choices=DEVICES, help="where ranks put tensors (default: cuda for nccl, else cpu)")
     group.addoption(

@@ -284,11 +284,11 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
 def main() -> None:
     """Prints the order in which a world's all-reduce adds."""
     worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--world", choices=worlds, default="gloo")
+    parser = argparse.ArgumentParser(prog="python -m properties.soundness", description=main.__doc__)
+    parser.add_argument("--world", choices=worlds, default="gloo", help="whose (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
-    parser.add_argument("--dtype", choices=list(FORMATS), default="float32")
+    parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")
     asked = parser.parse_args()
     if asked.ranks < 1 or asked.elements < 1:
         parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")

@@ -1,1 +1,24 @@
-"""Implementations with one known fault each, a few lines over a correct one; each is killed by the law it breaks."""
+"""Implementations with one known fault each, a few lines over a correct one; each is killed by the law it breaks.
+
+``known_fault`` says what is wrong, ``killed_by`` which laws must find it, ``source`` where it was seen:
+
+    D01 V https://...   a fault that was published at this address
+    recipe              made up here, after the way such code goes wrong; with more words, what it varies
+    systems: ...        a weak spot of systems of that kind, which `properties/FINDINGS.md` tells where it says so
+    anything else       in `peers`: the check of another project that the class passes
+
+D01 is the entry of the collected reports that it comes from; the collection is no part of the repository, and the
+address says what it says. The letter is the topic, the number only counts:
+
+    A  value and scale of the mean    F  buckets, padding, layout     K  wrappers of collectives
+    B  accumulation, `no_sync`        G  norms and clipping           L  hooks on the wrong tensor
+    C  parameters that take no part   H  steps of sharded optimizers  M  start and buffers
+    D  the same collectives           I  checkpoints, masters         N  kernels
+    E  asynchrony, reused buffers     J  precision, compression
+
+The letter behind it says how far the fault is known:
+
+    V  verified: what is reported there states the cause
+    D  described: the defect is reported there, its cause is partly inferred
+    S  seen: read in the published source itself
+"""

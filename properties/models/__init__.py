@@ -1,11 +1,17 @@
 """Real models beside the probes: torch modules as people write them, under the laws whose values they can prove.
 
     scenario    what is drawn: a model, its options, ranks, steps, micro-batches
-    modules     the models in torch; data: their initial values and their batches, in NumPy
-    rank        what every rank runs; replay: the same, rank by rank, in one process
+    draws       the strategies
+    modules     the models in torch
+    data        their initial values and their batches, in NumPy
+    rank        what every rank runs
+    run         starts it on a trial's world
+    replay      the same as on the ranks, rank by rank, in one process
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds
-    expected    what must be seen, from the replay or in integers; judge: compares
-    draws       the strategies; report: what a failure says
+    expected    what must be seen, from the replay or in integers
+    judge       compares
+    report      what a failure says
+    again       a run that failed, once more: ``python -m properties.models.again``
 
 **How a model that rounds is judged without a tolerance.** Only communication is on trial. What a rank computes by
 itself (forward, backward, its optimizer) is deterministic and made of the same operations wherever it runs, so one

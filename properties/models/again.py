@@ -13,9 +13,10 @@ def main() -> None:
     """Prints how each law of `properties.test_models` ends on one run."""
     from properties import test_models
 
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--impl", required=True, metavar="MODULE:NAME")
-    parser.add_argument("--world", choices=[name for name in WORLDS if name != "torchrun"], default="gloo")
+    parser = argparse.ArgumentParser(prog="python -m properties.models.again", description=main.__doc__)
+    parser.add_argument("--impl", required=True, metavar="MODULE:NAME", help="what wraps the model, as for pytest")
+    worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
+    parser.add_argument("--world", choices=worlds, default="gloo", help="where its ranks run (default: %(default)s)")
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
     asked = parser.parse_args()
     try:

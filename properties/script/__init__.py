@@ -2,7 +2,9 @@
 
 head        the model and whatever else the script defines before it begins
 sharded     what it defines beside for an implementation that may hold things in pieces
-events      the program, event by event, with what must then be seen
+offered     and where a function makes the wrapper, whose methods are known only then
+events      the program, event by event
+seen        what must be seen after an event
 """
 
 import re

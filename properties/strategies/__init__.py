@@ -3,6 +3,8 @@ one micro-batch, the identity order, no options. Only what an implementation cla
 
     scenarios   what laws draw from: `exact_scenarios`
     features    what a scenario can have, by name, what must be claimed for it, and what brings it about
+    traits      what a scenario can be like besides, which nobody asks for
+    within      whether a scenario keeps to what is claimed
     models      parameters, buffers, bucket caps
     training    the caller's side: optimizer, hyper-parameters, groups, loss scale
     programs    events in any order that a training loop could have

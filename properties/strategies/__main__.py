@@ -74,7 +74,7 @@ def table(examples: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Prints the shares in percent, where everything is claimed."""
+    """Prints how often, in percent, each feature occurs among drawn programs, where everything is claimed."""
     parser = argparse.ArgumentParser(prog="python -m properties.strategies", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
     asked = parser.parse_args()

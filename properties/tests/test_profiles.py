@@ -18,13 +18,14 @@ def test_a_few_shared_examples_are_told(implementations: int, told: bool) -> Non
     assert not told or f"{30 // implementations} a law for each on sim" in words
 
 
-def test_the_summary_tells_it() -> None:
+def test_the_header_tells_how_many_and_the_summary_that_they_are_few() -> None:
     places = ("impls.naive", f"{ROOT}/impls/naive.py")
     names = [f"{place}:{name}" for place in places for name in ("NaiveDataParallel", "NaiveAccumulation")]
-    run = [sys.executable, "-m", "pytest", "properties/test_mean.py", "-q", "-k", "equal_the_mean", "--world", "sim"]
+    run = [sys.executable, "-m", "pytest", "properties/test_mean.py", "-k", "equal_the_mean", "--world", "sim"]
     asked = [*run, "--hypothesis-profile", "dev", "-p", "no:cacheprovider", *(f"--impl={name}" for name in names)]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "profile dev; examples for each law and implementation: 7 on sim\n" in done.stdout
     assert "Few examples: 4 implementations share them in this profile, 7 a law for each on sim" in done.stdout
 
 

@@ -3,8 +3,8 @@
 A longer form: ``python -m properties.tests.test_sim_is_deterministic 1000``.
 """
 
+import argparse
 import random
-import sys
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, given, settings
@@ -85,7 +85,18 @@ def test_the_same_scenarios_have_the_same_reports_in_three_processes_and_orders(
     assert failed > 0  # failures have reports too
 
 
-if __name__ == "__main__":
-    wanted = int(sys.argv[1])
+def main() -> None:
+    """Prints how many scenarios are not reported alike in three processes and orders."""
+    parser = argparse.ArgumentParser(
+        prog="python -m properties.tests.test_sim_is_deterministic", description=main.__doc__
+    )
+    parser.add_argument("scenarios", nargs="?", type=int, default=1000, help="how many (default: %(default)s)")
+    wanted = parser.parse_args().scenarios
+    if wanted < 1:
+        parser.error(f"{wanted} scenarios: at least 1")
     differing, failing = three_times(wanted)
     print(f"{wanted} scenarios, three times: {differing} differ; {failing} of them fail on some rank")
+
+
+if __name__ == "__main__":
+    main()

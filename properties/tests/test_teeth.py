@@ -54,7 +54,7 @@ def test_a_known_fault_is_found_by_each_law_that_is_named_for_it(sim: World, fau
 
 @pytest.mark.parametrize("fault", FAULTS, ids=short)
 def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None:
-    """In an entry of the catalogue whose cause is known, or it is a recipe."""
+    """By a code and an address, as `impls.faults` explains, or it is a recipe."""
     assert FAULTS[fault].known_fault
     assert every_fault()[fault].killed_by
     known = r"^[A-N]\d\d [VDS] https://|recipe|^systems: "

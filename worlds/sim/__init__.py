@@ -1,14 +1,33 @@
 """The simulated world: all ranks are threads of one process, and exactly one of them runs at any time.
 
-baton       who runs; a deadlock is seen the moment nobody can
-belongings  what each rank would own as a process, with generators; isolation: its threads and groups
-group       `torch.distributed`'s collectives, matched between ranks and delivered by us
-agreement   when members mean the same collective
-meaning     what each computes, in the order that a job gives
-messages    sends and receives
-work        the handle of a collective that was launched
-watch       under an `Asynchrony`: what a rank does with a flight, a collective under way, and its region of memory
-log         the timeline, and what a ring would move
-ranks       the threads, and one example after the other on them
-world       the process they live in, seen from outside
+Who runs:
+
+    world        the process they live in, seen from outside
+    ranks        the threads, and one example after the other on them
+    baton        who has it; a deadlock is seen the moment nobody can
+    core         all threads on one core of the machine
+
+What each rank would own as a process:
+
+    belongings   kept apart
+    generators   of random numbers
+    isolation    its threads and groups
+    store        where ranks find each other
+
+What they say to each other:
+
+    group        `torch.distributed`'s collectives, matched between ranks and delivered by us
+    messages     sends and receives
+    meeting      where ranks meet for one collective
+    agreement    when members mean the same one
+    meaning      what it computes, in the order that a job gives
+    order, ring  that order as data; what a reduction to one root leaves on the others
+    work         the handle of what was launched
+
+What is seen of it:
+
+    log          the timeline, and what a ring would move
+    watch        under an `Asynchrony`: what a rank does with a flight and its region
+    flight       a collective under way: when it reads and writes
+    region       which memory a tensor is in
 """

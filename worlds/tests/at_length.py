@@ -144,8 +144,8 @@ def left_behind(held: Sequence[Held], examples: int) -> list[str]:
 
 def main() -> int:
     """Prints what was held, and the growth per example."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--examples", type=int, default=100_000, help="default: %(default)s")
+    parser = argparse.ArgumentParser(prog="python -m worlds.tests.at_length", description=main.__doc__)
+    parser.add_argument("--examples", type=int, default=100_000, help="how many (default: %(default)s)")
     asked = parser.parse_args()
     if asked.examples < PARTS:
         parser.error(f"--examples {asked.examples}: at least {PARTS}")

@@ -77,11 +77,11 @@ def inject(examples: int, every: int, seed: int) -> Tally:
 
 
 def main() -> int:
-    """Prints the figures and what was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("--every", type=int, default=50, help="a fault in one of so many examples (default 50)")
-    parser.add_argument("--seed", type=int, default=0)
+    """Runs examples on gloo, some with a fault, and prints the figures and what was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m worlds.tests.inject", description=main.__doc__)
+    parser.add_argument("--examples", type=int, default=2000, help="how many (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=50, help="a fault in one of so many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
     asked = parser.parse_args()
     os.environ[MARK] = str(os.getpid())  # before the fork server starts: whatever comes of it bears this
     begun = time.monotonic()

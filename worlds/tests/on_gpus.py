@@ -4,6 +4,7 @@ gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NC
 for each and ends with status 1 if one fails or if there is no GPU.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -51,7 +52,8 @@ def check(world: World, size: int) -> str:
 
 
 def main() -> int:
-    """Prints what was checked."""
+    """Tries gloo and NCCL on the GPUs of this machine: a line for each; status 1 if one fails or there is no GPU."""
+    argparse.ArgumentParser(prog="python -m worlds.tests.on_gpus", description=main.__doc__).parse_args()
     machine = devices.look()
     gpus = len(machine["gpus"])
     print(f"torch {machine['version']}, NCCL {machine['nccl'] or 'missing'}, GPUs: {machine['gpus'] or 'none'}")
