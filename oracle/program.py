@@ -41,9 +41,9 @@ The events:
                before anything else reads gradients or adds to them they are dropped or set to zero.
     Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
                parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
-               p <- p - learning_rate * gradient. Gradients stay, but with Nesterov's momentum, where torch's foreach
-               form adds to them: a ZeroGrad is to follow. With a loss scale, Unscale comes first if it has not come
-               since the last Step; and the scale is then halved after a skipped step, doubled after
+               p <- p - learning_rate * gradient. Gradients stay; with Nesterov's momentum torch's foreach form adds to
+               them, so a program that is compared drops them next. With a loss scale, Unscale comes first if it has
+               not come since the last Step; and the scale is then halved after a skipped step, doubled after
                ``growth_interval`` others in a row. With masters, a 16-bit parameter has an fp32 copy, made from it at
                the start; the gradient is cast to fp32, the copy is stepped, and the parameter becomes the copy rounded
                to nearest even.

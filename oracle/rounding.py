@@ -27,8 +27,8 @@ def exact(value: Fraction | float) -> Fraction:
     """The rational number that a Python or NumPy number is. Infinities and NaN raise ValueError: they are none."""
     if isinstance(value, Fraction):
         return value
-    if isinstance(value, int):
-        return Fraction(value)
+    if isinstance(value, (int, np.integer)):
+        return Fraction(int(value))
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
     return Fraction(float(value))

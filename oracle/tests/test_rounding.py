@@ -247,3 +247,7 @@ DOUBLES: Any = np.zeros(1)
 def test_bad_input_is_refused_with_the_value_in_the_message(call: Callable[[], Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_whole_numbers_are_exact_whatever_their_type() -> None:
+    assert exact(2**53 + 1) == exact(np.int64(2**53 + 1)) == 2**53 + 1
