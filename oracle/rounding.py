@@ -5,6 +5,7 @@ Everything else in the oracle that speaks of rounding (intervals, bounds, optimi
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def exact(value: Fraction | float) -> Fraction:
+def exact(value: Fraction | float | np.integer[Any]) -> Fraction:
     """The rational number that a Python or NumPy number is. Infinities and NaN raise ValueError: they are none."""
     if isinstance(value, Fraction):
         return value
