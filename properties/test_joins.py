@@ -1,4 +1,4 @@
-"""P1, P4 and P5 where ranks have unequal numbers of micro-batches, as torch's Join context lets them."""
+"""P1 and P5 where ranks have unequal numbers of micro-batches, as torch's Join context lets them."""
 
 from hypothesis import strategies as st
 
