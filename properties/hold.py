@@ -16,7 +16,7 @@ from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
 from properties.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
-from properties.trial import TOGETHER, Trial, alike
+from properties.trial import ENDED, TOGETHER, Trial, alike
 from properties.verdict import (
     HOLDS,
     NOT_RUNNABLE,
@@ -71,7 +71,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
     failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
     unseen: list[str] = []
-    if not found.failures and trial.witnessed["ran to its end"]:
+    if not found.failures and trial.witnessed[ENDED]:
         try:
             unseen = unwitnessed(law, trial)
         except LawBroken as broken:  # on the law's own example, which is small already
@@ -136,7 +136,7 @@ def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tupl
         return SIM_ONLY, ON_SIM_ALONE
     if not found.examples:
         return SHOWS_NOTHING, NOTHING_DRAWN
-    if not trial.witnessed["ran to its end"]:
+    if not trial.witnessed[ENDED]:
         if any(isinstance(each, NotRunnableHere) for each in found.refusals):
             return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"

@@ -35,6 +35,8 @@ from worlds.contract import (
     most_ranks,
 )
 
+# What every law has to witness: an example in which no rank refused or failed.
+ENDED = "ran to its end"
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
 # What every law has to witness: that of one rank alone is no news about data parallelism.
@@ -140,7 +142,7 @@ class Trial:
 
     def ended(self, outcome: Outcome) -> None:
         """Takes note of an example that every rank ran to its end."""
-        self.witnessed["ran to its end"] += 1
+        self.witnessed[ENDED] += 1
         self.witnessed[TOGETHER] += len(outcome) > 1
 
     def run(
