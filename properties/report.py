@@ -23,7 +23,7 @@ from properties.guess import guess
 from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.models import report as models
-from properties.naming import event_words, model_words
+from properties.naming import capitalized, event_words, model_words
 from properties.picture import picture
 from properties.script import file_name, write_script
 from properties.search import Failure, took_the_clock
@@ -80,7 +80,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += _entry("The law", sentence(law))
-    words += _entry("Result", broken.headline[:1].upper() + broken.headline[1:])
+    words += _entry("Result", capitalized(broken.headline))
     if where := whereabouts(broken.outcome):
         words += _entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
