@@ -58,6 +58,11 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.world_fault:
         record(PROPERTY, {**filed, "verdict": "not judged: the backend is at fault"})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
+    if concerns(law, trial.implementation.claims) and not concerns(law, trial.claims):
+        record(PROPERTY, {**filed, "verdict": NOT_RUNNABLE})
+        ranks = trial.claims.most_ranks
+        has = f"it has {ranks} rank{'s'[: ranks - 1]}, and the law takes more"
+        pytest.skip(f"not runnable on the {trial.world.name} world: {has}")
     if not concerns(law, trial.claims):
         from properties.probing import probe  # it builds on what is defined here
 
