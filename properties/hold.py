@@ -14,7 +14,7 @@ from properties.budget import Budget
 from properties.independent import sample
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
-from properties.naming import capitalized
+from properties.paragraphs import capitalized
 from properties.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
 from properties.trial import ENDED, TOGETHER, Trial, alike

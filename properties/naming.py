@@ -27,11 +27,6 @@ from oracle.program import (
 )
 
 
-def capitalized(words: str) -> str:
-    """The words with a capital at their beginning, and otherwise as they are."""
-    return words[:1].upper() + words[1:]
-
-
 def parameter_name(index: int) -> str:
     """a, b, c, ... for the parameters of a scenario."""
     return chr(ord("a") + index) if index < 26 else f"p{index}"

@@ -3,6 +3,7 @@
 import argparse
 
 from properties.implementations import Unusable, look_up
+from properties.law import sentence
 from properties.models.scenario import ModelScenario
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
@@ -16,6 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--impl", required=True, metavar="MODULE:NAME")
     parser.add_argument("--world", choices=[name for name in WORLDS if name != "torchrun"], default="gloo")
+    parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
     asked = parser.parse_args()
     try:
@@ -25,7 +27,7 @@ def main() -> None:
     if not isinstance(scenario, ModelScenario):
         parser.error(f"{asked.scenario} is no ModelScenario(...)")
     try:
-        world = decide([asked.world], None, False, 1, False).start(asked.world)
+        world = decide([asked.world], asked.device, False, 1, False).start(asked.world)
     except Unusable as error:
         parser.error(str(error))
     try:
@@ -39,7 +41,7 @@ def main() -> None:
                     told = f"refuses: {refused}"
                 except LawBroken as broken:
                     told = f"{broken.verdict}: {broken.headline}"
-            print(f"{law.number:4}{law.name.removeprefix('test_').replace('_', ' ')}: {told}")
+            print(f"{law.number:4}{sentence(law)}: {told}")
     except Unusable as error:
         parser.error(str(error))
     finally:
