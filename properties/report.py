@@ -161,9 +161,10 @@ def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
     needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
     if not needed:
         return []
+    assumed = " and ".join(f'"{name}"' for name in needed)
     unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
-    words = f"{of.short} declares no claims, so Lockstep assumes {' and '.join(needed)}. Only if your class "
-    words += f"deliberately does not support that, set {unless} on it; such programs are then not drawn."
+    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
+    words += f"support that, set {unless} on it; such programs are then not drawn."
     return ["", *entry("Note", words)]
 
 

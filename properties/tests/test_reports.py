@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
+from oracle.program import Backward, Evaluate, Finish, Parameter, Scenario
 from properties import adapter
 from properties import test_mean as mean
 from properties import test_precision as precision
 from properties.catalogue import every_fault, every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
-from properties.report import report, script_name
+from properties.report import filed_failure, report, script_name
 from properties.search import Failure, search
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -95,6 +95,22 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     assert written in script.read_text()
 
 
+def test_what_is_assumed_of_code_that_declares_nothing_is_told_with_what_declines_it(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    name = "properties.tests.user_code:ReducesEachGradient"
+    trial = Trial(described(name, adapter.describe(name)), sim)
+    evaluated = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), Evaluate()))
+    broken = SilentlyWrong("Wrong.", evaluated, trial.run(evaluated).outcome)
+    law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
+    assert (
+        'Note: ReducesEachGradient declares no claims, so Lockstep assumes "evaluates". Only if your class '
+        'deliberately does not support that, set `claims = {"evaluates": False}` on it; '
+        "such programs are then not drawn. See it:"
+    ) in " ".join(report(law, trial, Failure(evaluated, broken)).split())
+
+
 def test_a_missing_gradient_without_elements_is_reported(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,3 +151,20 @@ def test_no_script_overwrites_that_of_another_law_world_or_implementation(sim: W
     assert len(set(names)) == len(names)
     assert "my-ddp-here-MyDDP-P1-gradients-equal-the-mean-over-ranks-silently-wrong" in names
     assert max(map(len, names)) < 200  # file systems take 255
+
+
+def test_what_is_filed_of_a_failure_says_where_its_script_is(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the report breaks the line within its path; and that there is none, where it cannot be written."""
+    folder = tmp_path / " ".join(["a folder with a long name"] * 5)
+    monkeypatch.setattr("properties.report.FOLDER", folder)
+    trial = Trial(described(NAMES[0], adapter.describe(NAMES[0])), sim)
+    law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
+    failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
+    path = filed_failure(law, trial, failure)["script"]
+    assert [path] == list(map(str, folder.glob("*.py")))
+    monkeypatch.setattr("properties.report.FOLDER", Path(path) / "in a file")
+    filed = filed_failure(law, trial, failure)
+    assert filed["script"] == ""
+    assert "the script could not be written: " in " ".join(filed["report"].split())

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from properties import test_kernels as laws
+from properties.kernels import cases
+from properties.kernels.cases import Case, Tensor  # noqa: F401  # evaluated
 from properties.kernels.held import Kernels, kernel_law, look_up_kernels
 from properties.kernels.steps import Shard, check_pieces
 from properties.law import as_sentence
@@ -108,6 +110,21 @@ def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
         told = " ".join(" ".join(rest).split())
         assert told.startswith(f"Result: {capitalized(words)} Traceback (most recent call last): ")
         assert re.search(r" Case: (Shard|Case)\(.*\)$", told)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "shown"),
+    [
+        (
+            cases.bucketed(Tensor((4160,)), divisor=2.0),
+            "Case((Tensor((4160,)),), bucket=Tensor((4160,), seed=97), divisor=2.0)",
+        ),
+        (Shard(8, cuts=(1,), kind="nan"), "Shard(8, cuts=(1,), kind='nan')"),
+    ],
+)
+def test_what_is_drawn_is_shown_without_what_is_usual_and_evaluates_back(drawn: Any, shown: str) -> None:
+    assert repr(drawn) == shown
+    assert eval(shown) == drawn
 
 
 @pytest.mark.parametrize("broken", [AssertionError, RuntimeError])
