@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oracle.program import Backward, Evaluate, Finish, Parameter, Scenario
+from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import adapter
 from properties import test_mean as mean
 from properties import test_precision as precision
@@ -93,22 +93,6 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     assert said in text
     (script,) = tmp_path.glob("*.py")
     assert written in script.read_text()
-
-
-def test_what_is_assumed_of_code_that_declares_nothing_is_told_with_what_declines_it(
-    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
-    name = "properties.tests.user_code:ReducesEachGradient"
-    trial = Trial(described(name, adapter.describe(name)), sim)
-    evaluated = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), Evaluate()))
-    broken = SilentlyWrong("Wrong.", evaluated, trial.run(evaluated).outcome)
-    law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
-    assert (
-        'Note: ReducesEachGradient declares no claims, so Lockstep assumes "evaluates". Only if your class '
-        'deliberately does not support that, set `claims = {"evaluates": False}` on it; '
-        "such programs are then not drawn. See it:"
-    ) in " ".join(report(law, trial, Failure(evaluated, broken)).split())
 
 
 def test_a_missing_gradient_without_elements_is_reported(

@@ -127,7 +127,10 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     under_test = Trial(described(keeps, adapter.describe(keeps)), sim)
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
-    assert "KeepsMainGradients declares nothing, so this is claimed for it." in told
-    assert '{"drops": False} no such program is drawn.' in told
+    assert (
+        'KeepsMainGradients declares no claims, so Lockstep assumes "accumulation" and "drops". Only if your class '
+        'deliberately does not support that, set `claims = {"accumulation": False}` or `claims = {"drops": False}` on '
+        "it; such programs are then not drawn."
+    ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
-    assert "no such program is drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
+    assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))

@@ -1,6 +1,5 @@
 """Kernels that a user could hand over: plain torch, some right and some wrong, and not all that there could be."""
 
-import os
 from typing import Any
 
 import torch
@@ -156,15 +155,3 @@ class Raises:
     @staticmethod
     def sgd_step(param: torch.Tensor, master: torch.Tensor, grad: torch.Tensor, *, lr: float) -> None:
         raise ValueError(f"no {grad.dtype}")
-
-
-class WrongByChance:
-    """Loses an element in about every other call, as a race does."""
-
-    claims = {"kernels": True}
-
-    @staticmethod
-    def pack(tensors: list[torch.Tensor], bucket: torch.Tensor) -> None:
-        SomeKernels.pack(tensors, bucket)
-        if bucket.numel() and os.urandom(1)[0] % 2:
-            bucket[-1] = 0
