@@ -17,7 +17,7 @@ from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
 from properties.law import as_sentence
 from properties.matrix import PROPERTY
-from properties.paragraphs import capitalized, entry
+from properties.paragraphs import entry
 from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
@@ -164,7 +164,7 @@ def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
     result, *details = str(error).splitlines() or [""]
     case = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
     words = [f"{kernels.name.rpartition(':')[2]} breaks P17: wrong", ""]
-    words += [*entry("The law", law), *entry("Result", capitalized(result)), *details]
+    words += [*entry("The law", law), *entry("Result", result), *details]
     return [*words, "", *entry("Case", *case)]
 
 
