@@ -1,5 +1,6 @@
 """What a scenario's model consists of, and what goes with it: parameters, buffers, groups of them, a loss scale."""
 
+import math
 from dataclasses import dataclass
 
 from oracle.events import Hyperparameters, Short
@@ -36,10 +37,12 @@ class Parameter(Short):
     @property
     def count(self) -> int:
         """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.count * FORMATS[self.dtype].bytes
 
 
 @dataclass(frozen=True, repr=False)

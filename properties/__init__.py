@@ -19,6 +19,7 @@ On both sides:
     calls             a call of a wrapper of a collective: drawn, made, judged
     part              of a program that stops, and goes on in another world
     members           ranks that are a group in a larger world
+    noted             where on a rank an error came, as the judge reads it
     naming            how parameters, elements and events are called
 
 In pytest, what draws:
@@ -60,6 +61,7 @@ What reports:
     whereabouts       where in the implementation's code it failed
     script            the failure as a script of its own
     causes            failures of one cause, told once
+    paragraphs        how lines are filled
     matrix            every law's verdict at the end
 
 What makes up a run:

@@ -15,7 +15,7 @@ from properties.profiles import examples as examples_of_a_law
 from properties.record import Record
 from properties.search import Search, refused_for_the_past, search
 from properties.sources import digest
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from properties.verdict import SilentlyWrong
 
 TELL_EVERY = 30.0  # seconds
@@ -66,7 +66,7 @@ class Budget:
             whole.add(found)
             if found.failures or found.stale:
                 break
-            if self.record and trial.witnessed["ran to its end"]:
+            if self.record and trial.witnessed[ENDED]:
                 witnessed = dict(trial.witnessed - before)
                 what = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
                 self.record.keep(kept_as, portion, name, what)

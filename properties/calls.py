@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from oracle import collectives
 from oracle.collectives import Array, on_group
+from oracle.events import Short
 from properties.claims import Claims
 
 LAYOUTS = ("contiguous", "transposed", "columns")
@@ -18,8 +20,8 @@ AROUND = -1.0  # what lies between the elements of a tensor that is every other 
 FAR = 2**25  # what numbers in float64 begin at: float32 does not hold the odd ones
 
 
-@dataclass(frozen=True)
-class Call:
+@dataclass(frozen=True, repr=False)
+class Call(Short):
     """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
 
     ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
@@ -52,10 +54,17 @@ class Call:
     def words(self) -> str:
         """The call, for people."""
         of = {"broadcast": f" from rank {self.root}", "all_gather": ""}.get(self.operation, f" ({self.reduction})")
-        whom = "all of them" if len(self.group) == self.world_size else f"the group {self.group}"
-        shape = "x".join(map(str, self.shape)) + f" {self.dtype}" * (self.dtype != "float32")
-        layout = {"columns": ", every other column of a larger one"}.get(self.layout, f", {self.layout}")
-        return f"{self.world_size} ranks; {self.operation}{of} in {whom}, of a {shape} tensor{layout}"
+        among = _so_many(self.group) + " " + ", ".join(map(str, self.group))
+        over = "all ranks" if len(self.group) == self.world_size else f"a group of {among}"
+        tensor = "x".join(map(str, self.shape)) + f" {self.dtype}" * (self.dtype != "float32") + " tensor"
+        columns = f"{tensor} that is every other column of a larger one"
+        laid_out = columns if self.layout == "columns" else f"{self.layout} {tensor}"
+        ranks = range(self.world_size)
+        return f"{len(ranks)} {_so_many(ranks)}: {self.operation}{of} over {over}, on a {laid_out}"
+
+
+def _so_many(ranks: Sequence[int]) -> str:
+    return "rank" if len(ranks) == 1 else "ranks"
 
 
 _RANKS = st.sampled_from((2, 3, 4, 5, 3, 5, 1))  # up to MOST_RANKS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from properties.matrix import filed_by
-from properties.report import wrapped
+from properties.paragraphs import wrapped
 
 Cause = tuple[str, str, str]
 

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Scenario
-from properties.slices import Ledger, flats, size
+from properties.slices import Ledger, flats
 
 # A moment: "forward" of a unit (-1: the root) is about to begin, or a tensor's "gradient" has just become final.
 When = tuple[str, int]
@@ -104,4 +104,4 @@ def _synchronizes(ledger: Ledger, place: int) -> bool:
 
 
 def _bytes(scenario: Scenario, tensors: Iterable[int]) -> int:
-    return sum(size(scenario.parameters[tensor]) for tensor in tensors)
+    return sum(scenario.parameters[tensor].nbytes for tensor in tensors)

@@ -14,9 +14,10 @@ from properties.budget import Budget
 from properties.independent import sample
 from properties.law import Law, concerns, sentence
 from properties.matrix import PROPERTY
+from properties.paragraphs import capitalized
 from properties.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.strategies.within import beyond
-from properties.trial import TOGETHER, Trial, alike
+from properties.trial import ENDED, TOGETHER, Trial, alike
 from properties.verdict import (
     HOLDS,
     NOT_RUNNABLE,
@@ -35,16 +36,16 @@ MORE = 6  # examples in which two ranks may come to their end
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
 SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 ON_SIM_ALONE = (
-    "fails on the simulated world, passes on gloo, and no timing of its collectives explains it. Simulated ranks share "
-    "one process: state of the process (class attributes, singletons, threads) looks wrong there though it is right"
+    "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "
+    "per-process state (class attributes, singletons, threads) can look wrong there though it is right"
 )
 PAST = (
-    "right in fresh processes, wrong after other examples in the same one: it keeps something, such as a class "
-    "attribute, from one module that it wraps to the next. So each example had processes of its own"
+    "fails only after other examples have run in the same process, so it keeps state (such as a class attribute) from "
+    "one wrapped module to the next; each example was therefore run in fresh processes"
 )
 PAUSED = (
-    "an example took longer than it may, and no time that it was run again, so the machine was busy. On the simulated "
-    "world what hangs hangs always; the search was begun anew"
+    "an example exceeded its time limit once but never when run again, so the machine was busy (on sim a real hang "
+    "hangs every time); the search was restarted"
 )
 NOTHING_DRAWN = "no such program can be drawn within these claims"
 
@@ -57,6 +58,11 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if trial.world_fault:
         record(PROPERTY, {**filed, "verdict": "not judged: the backend is at fault"})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
+    if concerns(law, trial.implementation.claims) and not concerns(law, trial.claims):
+        record(PROPERTY, {**filed, "verdict": NOT_RUNNABLE})
+        ranks = trial.claims.most_ranks
+        has = f"it has {ranks} rank{'s'[: ranks - 1]}, and the law takes more"
+        pytest.skip(f"not runnable on the {trial.world.name} world: {has}")
     if not concerns(law, trial.claims):
         from properties.probing import probe  # it builds on what is defined here
 
@@ -71,7 +77,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
     failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
     unseen: list[str] = []
-    if not found.failures and trial.witnessed["ran to its end"]:
+    if not found.failures and trial.witnessed[ENDED]:
         try:
             unseen = unwitnessed(law, trial)
         except LawBroken as broken:  # on the law's own example, which is small already
@@ -136,7 +142,7 @@ def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tupl
         return SIM_ONLY, ON_SIM_ALONE
     if not found.examples:
         return SHOWS_NOTHING, NOTHING_DRAWN
-    if not trial.witnessed["ran to its end"]:
+    if not trial.witnessed[ENDED]:
         if any(isinstance(each, NotRunnableHere) for each in found.refusals):
             return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
@@ -232,13 +238,13 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     try:
         _check_soon(law, real, failure)
     except Refused as refused:
-        return replace(failure, elsewhere=f"gloo refuses: {refused}")
+        return replace(failure, elsewhere=f"on gloo: refuses. {refused}")
     except LawBroken as broken:
         if failure.broken.same_as(broken) and broken.difference is not None:
             ranks = failure.broken.scenario.world_size
             give = "real processes on gloo give" if ranks > 1 else "real process on gloo gives"
             return replace(failure, elsewhere=f"confirmed: {ranks} {give} the same wrong bits.")
-        return replace(failure, elsewhere=f"gloo {broken.verdict}: {broken.headline}{printed(broken)}")
+        return replace(failure, elsewhere=f"on gloo: {broken.verdict}. {capitalized(broken.headline)}{printed(broken)}")
     at_once = replace(trial, at_once=True)
     try:
         law.check(at_once, failure.drawn)

@@ -70,4 +70,9 @@ def concerns(law: Law, claims: Claims) -> bool:
 
 def sentence(law: Law) -> str:
     """The law's name as words."""
-    return law.name.removeprefix("test_").replace("_", " ")
+    return as_sentence(law.name)
+
+
+def as_sentence(name: str) -> str:
+    """The name of a law's test as words."""
+    return name.removeprefix("test_").replace("_", " ")

@@ -9,7 +9,7 @@ from properties.hold import unwitnessed
 from properties.implementations import Implementation
 from properties.law import Law, concerns
 from properties.search import SHRINK_LIMIT, refused_for_the_past, search, took_the_clock
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from properties.verdict import (
     HOLDS,
     NOT_RUNNABLE,
@@ -62,7 +62,7 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
             ends.append(found.failures[0].broken.verdict)
         elif not found.examples:
             ends.append(SHOWS_NOTHING)
-        elif not tried.witnessed["ran to its end"]:
+        elif not tried.witnessed[ENDED]:
             unrunnable = any(isinstance(each, NotRunnableHere) for each in found.refusals)
             ends.append(NOT_RUNNABLE if unrunnable else REFUSES)
         else:

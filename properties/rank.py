@@ -33,6 +33,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties import adapter, checkpoint, members
+from properties.noted import note
 from properties.part import Part
 from properties.probes import CallersError, Probe, to_numpy
 from properties.wrapped import Wrapped
@@ -84,8 +85,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
             if place < part.stop(scenario):
                 ranks_program.run(place)
     except Exception as error:
-        where = "while it was constructed" if place < 0 else f"in event {place}, {scenario.program[place]!r}"
-        error.add_note(where)
+        error.add_note(note(place, scenario.program))
         raise
     return ranks_program.seen
 

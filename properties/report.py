@@ -1,7 +1,6 @@
 """The report of a failure, for somebody who knows data-parallel training and has never heard of Hypothesis."""
 
 import sys
-import textwrap
 import zlib
 from collections import Counter
 from dataclasses import fields, replace
@@ -24,13 +23,14 @@ from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.models import report as models
 from properties.naming import event_words, model_words
+from properties.paragraphs import capitalized, entry, wrapped
 from properties.picture import picture
 from properties.script import file_name, write_script
 from properties.search import Failure, took_the_clock
 from properties.strategies.within import beyond
 from properties.trial import Trial, job, without
 from properties.verdict import LawBroken, Refused
-from properties.whereabouts import whereabouts
+from properties.whereabouts import from_here, whereabouts
 from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
@@ -55,22 +55,27 @@ def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     least = core(trial, failure) if failed == runs else None
     cause = f"{law.name} {scenario!r}" if least is None else repr(least)
     plain = least is None or least == scenario
-    told = report(law, trial, failure)
-    script = f"{FOLDER / script_name(law, trial, failure.broken.verdict)}.py"
-    script = script if script in told else ""
-    return {"verdict": failure.verdict, "report": told, "script": script, "cause": cause, "plain": plain}
+    told, script = _told(law, trial, failure)
+    path = "" if script is None else str(script)
+    return {"verdict": failure.verdict, "report": told, "script": path, "cause": cause, "plain": plain}
 
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
-    broken, scenario = failure.broken, failure.broken.scenario
+    return _told(law, trial, failure)[0]
+
+
+def _told(law: Law, trial: Trial, failure: Failure) -> tuple[str, Path | None]:
+    """The report, and the script that it names, if it has one."""
+    broken, scenario, script = failure.broken, failure.broken.scenario, None
     if isinstance(scenario, Call):
-        again = _entry("Call", repr(scenario))
+        again = entry("Call", repr(scenario))
     elif isinstance(scenario, Scenario):
-        again = [*_entry("See it", _script(law, trial, broken)), *_entry("Scenario", repr(scenario))]
+        command, script = _script(law, trial, broken)
+        again = [*entry("See it", command), *entry("Scenario", repr(scenario))]
     else:
         again = models.again(trial, scenario)
-    return "\n".join([*story(law, trial, failure), *again])
+    return "\n".join([*story(law, trial, failure), *again]), script
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
@@ -79,13 +84,13 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     if not isinstance(scenario, (Scenario, Call)):
         return models.story(law, trial, failure)
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += _entry("The law", sentence(law))
-    words += _entry("Result", broken.headline[:1].upper() + broken.headline[1:])
+    words += entry("The law", sentence(law))
+    words += entry("Result", capitalized(broken.headline))
     if where := whereabouts(broken.outcome):
-        words += _entry("Where", "; ".join(where) + ".")
+        words += entry("Where", "; ".join(where) + ".")
     if isinstance(scenario, Call):
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
-        words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
@@ -106,8 +111,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *origin] if origin else []
     if not always:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
-        words += ["", *_entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
-    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
+    words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words + _claimed_for_it(trial, scenario)
 
 
@@ -127,7 +132,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
     meant = " or ".join(f"{name}()" for name in of.perhaps)
     words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *_entry("Note", f"{words}, an adapter or another name for it does that.")]
+    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
 
 
 def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
@@ -144,7 +149,7 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
     except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
         return []
     words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
-    return ["", *_entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+    return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
 
 
 def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
@@ -156,9 +161,11 @@ def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
     needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
     if not needed:
         return []
-    without = " or ".join(f'{{"{name}": False}}' for name in needed)
-    words = f"{of.short} declares nothing, so this is claimed for it. If it is not promised, say so: with claims ="
-    return ["", *_entry("Note", f"{words} {without} no such program is drawn.")]
+    assumed = " and ".join(f'"{name}"' for name in needed)
+    unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
+    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
+    words += f"support that, set {unless} on it; such programs are then not drawn."
+    return ["", *entry("Note", words)]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:
@@ -171,26 +178,16 @@ def _recorded(trial: Trial, failure: Failure) -> Outcome:
     return tuple(without(report, "looks") for report in outcome)
 
 
-def _entry(title: str, text: str) -> list[str]:
-    """A titled paragraph with a hanging indent."""
-    return wrapped(f"{title + ':':11}{text}", " " * 11)
-
-
-def wrapped(text: str, indent: str) -> list[str]:
-    """A paragraph whose further lines are indented."""
-    return textwrap.wrap(text, 119, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
 def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     difference, words = broken.difference, []
     assert difference is not None
     try:
         shares = decode(trial, broken, difference)
         if shares:
-            words += _entry("Came from", explain(broken.scenario, difference, shares))
+            words += entry("Came from", explain(broken.scenario, difference, shares))
         expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
-            words += _entry("A guess", f"{guessed}.")
+            words += entry("A guess", f"{guessed}.")
     except Inexact:
         pass  # a scenario off the exact tier: neither can be told
     return words
@@ -201,9 +198,7 @@ def _origin_of(implementation: str) -> str:
 
     Where that is too long for the name of a file, the end of it, and a number that stands for the rest.
     """
-    place = implementation.rpartition(":")[0].removesuffix(".py")
-    if Path(place).is_relative_to(Path.cwd()):
-        place = str(Path(place).relative_to(Path.cwd()))
+    place = from_here(implementation.rpartition(":")[0].removesuffix(".py"))
     return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
 
 
@@ -217,15 +212,15 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
     return file_name(place, implementation.short, law.number, sentence(law), verdict, *elsewhere)
 
 
-def _script(law: Law, trial: Trial, broken: LawBroken) -> str:
+def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
+    """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
     name = script_name(law, trial, broken.verdict)
     how = {name: broken.choices[name] for name in ("overflows", "around", "moved") if name in broken.choices}
     how["looks"] = broken.choices.get("part", {}).get("looks", 0)
     try:
-        path: Any = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
+        path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
     except OSError as error:
-        return f"the script could not be written: {error}"
+        return f"the script could not be written: {error}", None
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH
-    run = torchrun.relative_to(Path.cwd()) if torchrun.is_relative_to(Path.cwd()) else torchrun
-    command = run if torchrun.exists() else f"{sys.executable} -m torch.distributed.run"
-    return f"{command} --nproc-per-node={broken.scenario.world_size + broken.scenario.outsiders} {path}"
+    command = from_here(torchrun) if torchrun.exists() else f"{sys.executable} -m torch.distributed.run"
+    return f"{command} --nproc-per-node={broken.scenario.world_size + broken.scenario.outsiders} {path}", path

@@ -12,7 +12,7 @@ from hypothesis.errors import Unsatisfiable
 from properties.independent import INDEPENDENT
 from properties.law import Law
 from properties.remembered import Remembered
-from properties.trial import Trial, alike
+from properties.trial import ENDED, Trial, alike
 from properties.verdict import LawBroken, NotRunnableHere, Refused
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
@@ -117,7 +117,7 @@ class _Examination:
         return (
             len(refusals) == self.result.examples == UNRUNNABLE
             and all(isinstance(each, NotRunnableHere) for each in refusals)
-            and not self.trial.witnessed["ran to its end"]
+            and not self.trial.witnessed[ENDED]
         )
 
     def _failure(self, drawn: Any) -> Failure | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
 from oracle.recipes import Recipe
 from oracle.shards import Layout, by_layer, flat, numel
 from oracle.zero import Plan, State, held
@@ -51,16 +51,11 @@ def _alike(scenario: Scenario, tensors: list[int], trained: bool, cap: float) ->
         parameter = scenario.parameters[tensor]
         if parameter.trainable is trained:
             there = filling.get(parameter.dtype)
-            if there is None or sum(size(scenario.parameters[each]) for each in there) + size(parameter) > cap:
+            if there is None or sum(scenario.parameters[each].nbytes for each in there) + parameter.nbytes > cap:
                 there = filling[parameter.dtype] = []
                 made.append(there)
             there.append(tensor)
     return [tuple(each) for each in made]
-
-
-def size(parameter: Parameter) -> int:
-    """Bytes of a whole parameter."""
-    return parameter.count * FORMATS[parameter.dtype].bytes
 
 
 @lru_cache(maxsize=8)

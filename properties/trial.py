@@ -18,6 +18,7 @@ from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect
 from properties.implementations import Implementation
 from properties.members import as_a_world, misnames_a_rank
+from properties.noted import place_of
 from properties.part import WHOLE, Part
 from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
@@ -35,6 +36,8 @@ from worlds.contract import (
     most_ranks,
 )
 
+# What every law has to witness: an example in which no rank refused or failed.
+ENDED = "ran to its end"
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
 # What every law has to witness: that of one rank alone is no news about data parallelism.
@@ -140,7 +143,7 @@ class Trial:
 
     def ended(self, outcome: Outcome) -> None:
         """Takes note of an example that every rank ran to its end."""
-        self.witnessed["ran to its end"] += 1
+        self.witnessed[ENDED] += 1
         self.witnessed[TOGETHER] += len(outcome) > 1
 
     def run(
@@ -254,12 +257,9 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         message = errors[0].message
-        constructing = all("while it was constructed" in error.notes for error in errors.values())
-        # The note that `properties.rank` adds says in which event: "in event 3, Finish()".
-        places = [
-            int(note.split()[2].rstrip(",")) for e in errors.values() for note in e.notes if note.startswith("in event")
-        ]
-        harmless = _harmless(scenario.program, max(places, default=-1), message)
+        places = [place_of(error.notes) for error in errors.values()]
+        constructing = all(place == -1 for place in places)
+        harmless = _harmless(scenario.program, max(-1 if place is None else place for place in places), message)
         name, _, explanation = message.partition(":")
         on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
         on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)

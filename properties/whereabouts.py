@@ -29,7 +29,7 @@ def whereabouts(outcome: Outcome) -> list[str]:
         theirs = [frame for frame in frames if _theirs(frame["file"])]
         theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
         if theirs:
-            place = f"{_short(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
+            place = f"{from_here(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
             found.setdefault(place, []).append(rank)
     return [f"rank {', '.join(map(str, ranks))} at {place}" for place, ranks in found.items()]
 
@@ -47,6 +47,7 @@ def _place(file: str) -> int:
     return max((number for number, part in enumerate(parts, 1) if part in _INSTALLED), default=0)
 
 
-def _short(file: str) -> str:
+def from_here(file: str | Path) -> str:
+    """A path as somebody writes it who stands in the working directory."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,11 +1,13 @@
 """What the laws of kernels draw: lists of tensors in every shape, stride, offset and dtype, and their values."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
+from oracle.events import Short
 from properties.kernels.values import KINDS
 
 NUMBERS = ("float32", "bfloat16", "float16")
@@ -16,8 +18,8 @@ EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8
 LONGEST = 139_267  # a prime: beyond a grid of 2**17 elements, and so far that a norm of these alone is too small
 
 
-@dataclass(frozen=True)
-class Tensor:
+@dataclass(frozen=True, repr=False)
+class Tensor(Short):
     """A tensor's place in memory: ``order`` of its dimensions from the innermost, each with gaps of ``steps`` - 1.
 
     ``offset``: elements from an address that is a multiple of 16 bytes; ``seed``: of its values.
@@ -33,10 +35,7 @@ class Tensor:
     @property
     def count(self) -> int:
         """Elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -59,8 +58,8 @@ class Tensor:
         return Tensor(**plain)
 
 
-@dataclass(frozen=True)
-class Case:
+@dataclass(frozen=True, repr=False)
+class Case(Short):
     """A list of tensors, the kind of their values, and what a law does to them. ``bucket``: dtype of the bucket."""
 
     tensors: tuple[Tensor, ...]

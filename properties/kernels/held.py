@@ -15,10 +15,13 @@ from properties.independent import INDEPENDENT
 from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
+from properties.law import as_sentence
 from properties.matrix import PROPERTY
+from properties.paragraphs import entry
 from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
+Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
 INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
 LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
 
@@ -127,25 +130,25 @@ def kernel_law(
 
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
         def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
-            law = check.__name__.removeprefix("test_").replace("_", " ")
-            filed = {"number": "P17", "law": law, "implementation": kernels.name, "world": "one process"}
+            law = as_sentence(check.__name__)
+            filed = {"number": "P17", "law": law, "implementation": kernels.name}
             lacking = [
                 function
                 for function, arguments in needs.items()
                 if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
             ]
             if lacking:
-                record_property(PROPERTY, {**filed, "verdict": "not claimed"})
+                record_property(PROPERTY, {**filed, "world": "", "verdict": "not claimed"})
                 return
-            verdict, message = "wrong", ""
+            verdict, message, ends = "not judged: error in Lockstep", "", Ends()
             try:
-                hold(check, kernels, draws, always)
+                hold(check, kernels, draws, always, ends=ends)
                 verdict = "holds"
             except AssertionError as error:
-                drawn = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
-                message = "\n".join([f"{kernels.name}: {error}", *drawn])
+                verdict, message = "wrong", "\n".join(story(kernels, law, error))
             finally:
-                record_property(PROPERTY, {**filed, "verdict": verdict})
+                ended = {"world": "one process", "verdict": verdict, "examples": len(ends)}
+                record_property(PROPERTY, {**filed, **ended})
             if message:
                 pytest.fail(message, pytrace=False)
 
@@ -156,14 +159,28 @@ def kernel_law(
     return decorate
 
 
+def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
+    """What happened, line by line."""
+    result, *details = str(error).splitlines() or [""]
+    case = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
+    words = [f"{kernels.name.rpartition(':')[2]} breaks P17: wrong", ""]
+    words += [*entry("The law", law), *entry("Result", result), *details]
+    return [*words, "", *entry("Case", *case)]
+
+
 def hold(
     check: Callable[[Kernels, Any], None],
     kernels: Kernels,
     draws: st.SearchStrategy[Any],
     always: Sequence[Any] = (),
     shrink: bool = True,
+    ends: Ends | None = None,
 ) -> None:
-    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run."""
+    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run.
+
+    ``ends``: filled in. The same case ends in the same way, also where chance decided it.
+    """
+    known = Ends() if ends is None else ends
     profile = settings()
     wanted = settings(
         max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
@@ -177,16 +194,26 @@ def hold(
     )
 
     def examine(drawn: Any) -> None:
-        try:
-            check(kernels, drawn)
-        except AssertionError as error:
-            error.add_note(f"On {drawn!r}")
-            raise
+        case = repr(drawn)
+        if case not in known:
+            known[case] = _wrong(check, kernels, drawn)
+        if (error := known[case]) is not None:
+            raise error
 
     search = given(draws)(examine)
     for case in reversed(always):
         search = example(case)(search)
     wanted(search)()
+
+
+def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) -> AssertionError | None:
+    """What is wrong in a case, with a note that says which it is."""
+    try:
+        check(kernels, drawn)
+    except AssertionError as error:
+        error.add_note(repr(drawn))
+        return error
+    return None
 
 
 def expects_failure(test: Callable[..., None], kernels: Kernels) -> str:

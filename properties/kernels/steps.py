@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from oracle.events import Short
 from oracle.intervals import Interval, hull
 from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
 from oracle.optimizers import SGD, Adam, AdamState, SGDState
@@ -22,8 +23,8 @@ OPTIMIZERS = (
 )
 
 
-@dataclass(frozen=True)
-class Shard:
+@dataclass(frozen=True, repr=False)
+class Shard(Short):
     """A shard of ``count`` elements, its dtypes, the place of its settings in OPTIMIZERS, and where it is cut.
 
     ``kind``: of the gradients' values; ``lacking``: settings for which there is no argument, and which are then 0.

@@ -3,6 +3,7 @@
 import argparse
 
 from properties.implementations import Unusable, look_up
+from properties.law import sentence
 from properties.models.scenario import ModelScenario
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
@@ -17,6 +18,7 @@ def main() -> None:
     parser.add_argument("--impl", required=True, metavar="MODULE:NAME", help="what wraps the model, as for pytest")
     worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
     parser.add_argument("--world", choices=worlds, default="gloo", help="where its ranks run (default: %(default)s)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="where its tensors are (default: cpu)")
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
     asked = parser.parse_args()
     try:
@@ -26,7 +28,7 @@ def main() -> None:
     if not isinstance(scenario, ModelScenario):
         parser.error(f"{asked.scenario} is no ModelScenario(...)")
     try:
-        world = decide([asked.world], None, False, 1, False).start(asked.world)
+        world = decide([asked.world], asked.device, False, 1, False).start(asked.world)
     except Unusable as error:
         parser.error(str(error))
     try:
@@ -40,7 +42,7 @@ def main() -> None:
                     told = f"refuses: {refused}"
                 except LawBroken as broken:
                     told = f"{broken.verdict}: {broken.headline}"
-            print(f"{law.number:4}{law.name.removeprefix('test_').replace('_', ' ')}: {told}")
+            print(f"{law.number:4}{sentence(law)}: {told}")
     except Unusable as error:
         parser.error(str(error))
     finally:

@@ -13,6 +13,7 @@ from properties import adapter
 from properties.claims import EQUAL_FROM
 from properties.models import data, modules
 from properties.models.scenario import Microbatch, ModelScenario
+from properties.noted import note
 from properties.probes import to_numpy
 from worlds.devices import place
 
@@ -37,16 +38,15 @@ def train(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     no gradient.
     """
     name, scenario, equal_from = _read(payload)
-    at = "while it was constructed"
+    number = -1
     try:
         training = ModelTraining(name, scenario, rank)
         if equal_from == EQUAL_FROM[0]:
             training.seen["initial"] = [*training.parameters(), *training.buffers()]
-        for number, event in enumerate(scenario.program):
-            at = f"in event {number}, {event!r}"
-            training.run(event)
+        for number in range(len(scenario.program)):
+            training.run(scenario.program[number])
     except Exception as error:
-        error.add_note(at)
+        error.add_note(note(number, scenario.program))
         raise
     return training.seen
 

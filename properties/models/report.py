@@ -1,15 +1,19 @@
 """The report of a failure on a real model: the run in words, what went over the wire, and how to see it again."""
 
-import textwrap
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
 from properties.law import Law, sentence
 from properties.models.scenario import Microbatch, ModelScenario
+from properties.paragraphs import capitalized, entry, wrapped
 from properties.search import Failure
 from properties.trial import Trial
-from properties.whereabouts import whereabouts
+from properties.whereabouts import from_here, whereabouts
 
 MOST_LINES = 12
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
@@ -17,23 +21,27 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     broken = failure.broken
     scenario: Any = broken.scenario
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += _entry("The law", sentence(law)) + _entry("Result", broken.headline)
+    words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
     if where := whereabouts(broken.outcome):
-        words += _entry("Where", "; ".join(where) + ".")
+        words += entry("Where", "; ".join(where) + ".")
     told = f"The smallest run that shows it: {model_words(scenario)}."
-    words += ["", *textwrap.wrap(told, 119, subsequent_indent="    "), *program_words(scenario)]
+    words += ["", *wrapped(told, "    "), *program_words(scenario)]
     words += ["", "What went over the wire, and on which ranks:"]
     words += wire(broken.outcome) or ["    nothing"]
     if failure.seen[0] < failure.seen[1]:
-        words += _entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs.")
-    words += ["", *_entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else [""]
+        words += entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs.")
+    words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else [""]
     return words
 
 
 def again(trial: Trial, scenario: Any) -> list[str]:
     """How to see it once more."""
-    command = f'python -m properties.models.again --impl {trial.implementation.name} "{scenario!r}"'
-    return [f"See it:    {command}", f"Scenario:  {scenario!r}"]
+    world = "gloo" if trial.world.name == "torchrun" else trial.world.name
+    asked = ["--world", world, *(["--device", "cuda"] if world == "gloo" and trial.world.device == "cuda" else [])]
+    asked += ["--impl", trial.implementation.name]
+    folder = [] if Path.cwd() == ROOT else [f"PYTHONPATH={shlex.quote(str(ROOT))}"]
+    command = [*folder, shlex.quote(from_here(sys.executable)), "-m properties.models.again", shlex.join(asked)]
+    return [f'See it:    {" ".join(command)} "{scenario!r}"', f"Scenario:  {scenario!r}"]
 
 
 def model_words(scenario: ModelScenario) -> str:
@@ -77,9 +85,3 @@ def wire(outcome: Any) -> list[str]:
             lines.append(f"{number + 1:4}. {call}{alone}")
     hidden = len(lines) - MOST_LINES
     return lines if hidden <= 0 else [f"      {hidden} before these", *lines[-MOST_LINES:]]
-
-
-def _entry(title: str, text: str) -> list[str]:
-    """A titled paragraph with a hanging indent."""
-    lines = textwrap.wrap(text, 108, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{title + ':':11}{lines[0]}", *(" " * 11 + line for line in lines[1:])]

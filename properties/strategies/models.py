@@ -133,7 +133,7 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
     """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries, to the
     byte and to the element.
     """
-    sizes = sorted({parameter.count * FORMATS[parameter.dtype].bytes for parameter in parameters})
+    sizes = sorted({parameter.nbytes for parameter in parameters})
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
     shifts = (0, element, -element, 1, -1)
     around = [size + shift for shift in shifts for size in (*sizes, sum(sizes)) if size + shift > 0]

@@ -8,11 +8,6 @@ from oracle.program import Parameter, Scenario, Step
 from properties.strategies.within import hook_orders_differ
 
 
-def nbytes(parameter: Parameter) -> int:
-    """Of its elements."""
-    return parameter.count * FORMATS[parameter.dtype].bytes
-
-
 def sent(scenario: Scenario) -> list[Parameter]:
     """The tensors whose gradients travel: trained ones that have elements."""
     return [each for each in scenario.parameters if each.trainable and each.tied is None and each.count]
@@ -25,7 +20,7 @@ def buckets(scenario: Scenario) -> list[int]:
     filled: list[int] = []
     last: dict[str, int] = {}  # the bucket being filled, by dtype
     for parameter in reversed(sent(scenario)):
-        size, cap = nbytes(parameter), scenario.bucket_cap
+        size, cap = parameter.nbytes, scenario.bucket_cap
         place = last.get(parameter.dtype)
         if place is None or (cap is not None and filled[place] + size > cap):
             place = last[parameter.dtype] = len(filled)
@@ -44,7 +39,7 @@ def cap_beyond_a_parameter(elements: int) -> Callable[[Scenario], bool]:
     """Whether the cap has so many elements more than some parameter."""
 
     def holds(scenario: Scenario) -> bool:
-        sizes = {nbytes(each) + elements * FORMATS[each.dtype].bytes for each in scenario.parameters}
+        sizes = {each.nbytes + elements * FORMATS[each.dtype].bytes for each in scenario.parameters}
         return scenario.bucket_cap in sizes
 
     return holds

@@ -188,12 +188,29 @@ def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
     assert "Came from" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("WrongOrCrashing", "on gloo: crashes. Every rank: raised KeyError: 'lost' in event 1, Finish()."),
+        ("WrongOrRefusing", "on gloo: refuses. ValueError: not in processes of their own"),
+    ],
+)
+def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
+    sim: World, gloo: World, name: str, words: str
+) -> None:
+    under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
+    (failure,) = search(MEAN, under_test, 30, seed_value=0, only=SilentlyWrong).failures
+    confirmed = confirm(MEAN, under_test, failure)
+    assert confirmed is not None
+    assert confirmed.elsewhere == words
+
+
 @pytest.mark.parametrize("name", ["WithStateOfTheClass", "WithStateOfTheClassAndSlow"])
 def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: World, gloo: World, name: str) -> None:
     """Not one of gloo either, where that takes long."""
     under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
-    with pytest.warns(UserWarning, match="fails on the simulated world, passes on gloo"):
+    with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
         hold(MEAN, under_test, records.__setitem__)
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 
@@ -204,7 +221,11 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
 ) -> None:
     """Each example then has processes of its own; the simulated ranks still share one."""
     monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 30)
-    world, match = (gloo, "right in fresh processes, wrong after other") if where == "gloo" else (sim, "passes on gloo")
+    world, match = (
+        (gloo, "fails only after other examples have run in the same process")
+        if where == "gloo"
+        else (sim, "fails on the simulated world only")
+    )
     under_test = trial("properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match=match):
@@ -221,13 +242,13 @@ def test_what_is_refused_for_what_earlier_examples_have_left_runs_in_fresh_proce
     """Else nearly all would be refused, and the law would hold, or be refused, for no reason of its own."""
     monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 6)
     records: dict[str, Any] = {}
-    with pytest.warns(UserWarning, match="right in fresh processes, wrong after other"):
+    with pytest.warns(UserWarning, match="fails only after other examples have run in the same process"):
         hold(law, trial(CACHED, sim, gloo, sim=lambda: sim), records.__setitem__)
     assert records["lockstep"]["verdict"] == "holds"
     assert records["lockstep"]["examples"] > 1
     assert "refused" not in records["lockstep"]
     under_test = trial(CACHED, sim, sim, confirm_on=lambda: gloo)
-    with pytest.warns(UserWarning, match="fails on the simulated world, passes on gloo"):
+    with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
         hold(law, under_test, records.__setitem__)
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 

@@ -11,7 +11,7 @@ from properties.implementations import CORRECT, WRONG, look_up
 from properties.law import Law
 from properties.search import search
 from properties.strategies import exact_scenarios
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
@@ -54,7 +54,7 @@ def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: Wor
     assert found.failures == []
     assert found.refusals == []
     assert found.examples >= 40
-    assert under_test.witnessed["ran to its end"] >= 40
+    assert under_test.witnessed[ENDED] >= 40
 
 
 @pytest.mark.parametrize("law", [MEAN, STEPS], ids=lambda law: law.name)

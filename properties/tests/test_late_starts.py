@@ -13,7 +13,7 @@ from properties.report import story
 from properties.search import search
 from properties.test_checkpoints import between_worlds
 from properties.tests.test_scripts import lines
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
@@ -43,7 +43,7 @@ def trial(name: str, world: World, equal_from: str) -> Trial:
 def test_torchs_replicate_is_right_on_gloo(gloo: World, law: str) -> None:
     under_test = trial(REPLICATE, gloo, EQUAL_FROM[1])
     assert search(LAWS[law], under_test, 5, seed_value=0).failures == []
-    assert under_test.witnessed["ran to its end"]
+    assert under_test.witnessed[ENDED]
 
 
 @pytest.mark.parametrize("name", [LATE, REPLICATE])
@@ -83,4 +83,4 @@ def test_it_may_be_saved_on_one_number_of_ranks_and_loaded_on_another(sim: World
     law = "test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"
     assert LAWS[law].draws is between_worlds
     assert search(LAWS[law], under_test, 10, seed_value=0).failures == []
-    assert under_test.witnessed["ran to its end"]
+    assert under_test.witnessed[ENDED]

@@ -20,7 +20,7 @@ from properties.profiles import LONG, examples, run_seed
 from properties.record import Record
 from properties.selection import part
 from properties.sources import sources
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from worlds.contract import World
 from worlds.sim.world import SimWorld
 
@@ -73,7 +73,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(naive: Trial, tmp_path: Pat
     assert first[: len(passed)] == passed
     assert passed
     assert rest == whole[len(passed) :]
-    assert found.examples == expected.examples == naive.witnessed["ran to its end"] == len(whole)
+    assert found.examples == expected.examples == naive.witnessed[ENDED] == len(whole)
 
 
 def test_what_has_passed_to_its_end_is_not_run_again(naive: Trial, tmp_path: Path) -> None:

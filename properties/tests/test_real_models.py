@@ -1,26 +1,33 @@
 """The laws of real models themselves: what they can see, what they draw, and what their reference is worth."""
 
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from oracle import lattice
-from properties import test_models
+from properties import adapter, test_models
 from properties.claims import Claims
 from properties.hold import unwitnessed
-from properties.implementations import look_up
+from properties.implementations import described, look_up
 from properties.law import law_of
 from properties.models import data, exact, modules
 from properties.models.draws import model_scenarios
 from properties.models.expected import expect, unseen
+from properties.models.report import again
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
 from properties.report import report
 from properties.search import Failure
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from properties.whereabouts import from_here
+from worlds.contract import Job, Outcome, World
 
 EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, buffers="initial", reentrant="any")
 NAIVE = "impls.naive:NaiveAccumulation"
@@ -183,18 +190,65 @@ def test_a_module_used_twice_and_divided_twice_is_wrong_on_real_processes_too(si
             MEAN.check(trial("impls.faults.models:DividesOnceAUse", world), ModelScenario("transformer", twice=True))
 
 
-def test_a_failure_is_told_with_names_and_a_command(sim: World) -> None:
+def test_a_failure_is_told_with_names_and_a_command(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     under_test = trial("impls.faults.models:WaitsForUnused", sim)
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(under_test, ModelScenario("two heads", heads=(1, 1)))
-    lines = report(MEAN, under_test, Failure(broken.value.scenario, broken.value)).splitlines()
+    failure = Failure(broken.value.scenario, broken.value)
+    lines = report(MEAN, under_test, failure).splitlines()
     assert lines[0] == "WaitsForUnused breaks P1 on the sim world: silently wrong"
     assert "On rank 0, in step 0, trunk.weight.grad[0,0] is" in " ".join(lines)
     assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
     assert lines[-2] == (
-        "See it:    python -m properties.models.again --impl impls.faults.models:WaitsForUnused "
-        "\"ModelScenario(model='two heads', heads=(1, 1))\""
+        f"See it:    {from_here(sys.executable)} -m properties.models.again --world sim "
+        "--impl impls.faults.models:WaitsForUnused \"ModelScenario(model='two heads', heads=(1, 1))\""
     )
+    monkeypatch.chdir(tmp_path)
+    command = report(MEAN, under_test, failure).splitlines()[-2].removeprefix("See it:")
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=200, check=False)
+    told = "P1  a real model gets the mean gradient of the whole batch: silently wrong: "
+    assert told in ran.stdout, ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "asked"),
+    [
+        ("nccl", "cuda", "--world nccl --impl"),
+        ("gloo", "cuda", "--world gloo --device cuda --impl"),
+        ("torchrun", "cpu", "--world gloo --impl"),
+    ],
+)
+def test_the_command_runs_on_the_world_that_failed_or_on_processes_of_its_own(
+    name: str, device: str, asked: str
+) -> None:
+    command, _ = again(Trial(described(NAIVE, adapter.describe(NAIVE)), Elsewhere(name, device)), ModelScenario())
+    assert asked in command
+
+
+@dataclass
+class Elsewhere:
+    """A world that this machine cannot have, and that runs nothing."""
+
+    name: str
+    device: str
+    limit: float = 60.0
+
+    def run(self, job: Job) -> Outcome:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def test_a_long_model_is_told_without_breaking_its_words(sim: World) -> None:
+    scenario = ModelScenario("transformer", 3, checkpoint="not re-entrant", twice=True, bucket_cap=16)
+    naive = trial(NAIVE, sim)
+    broken = SilentlyWrong("Wrong.", scenario, run(naive, scenario).outcome)
+    lines = report(MEAN, naive, Failure(scenario, broken)).splitlines()
+    assert not any(line.endswith("-") for line in lines)
+    assert "activations recomputed (not re-entrant)" in " ".join(" ".join(lines).split())
 
 
 def test_the_law_shows_that_its_intervals_see_faults(sim: World) -> None:

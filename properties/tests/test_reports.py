@@ -12,7 +12,7 @@ from properties import test_precision as precision
 from properties.catalogue import every_fault, every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
-from properties.report import report, script_name
+from properties.report import filed_failure, report, script_name
 from properties.search import Failure, search
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -135,3 +135,20 @@ def test_no_script_overwrites_that_of_another_law_world_or_implementation(sim: W
     assert len(set(names)) == len(names)
     assert "my-ddp-here-MyDDP-P1-gradients-equal-the-mean-over-ranks-silently-wrong" in names
     assert max(map(len, names)) < 200  # file systems take 255
+
+
+def test_what_is_filed_of_a_failure_says_where_its_script_is(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the report breaks the line within its path; and that there is none, where it cannot be written."""
+    folder = tmp_path / " ".join(["a folder with a long name"] * 5)
+    monkeypatch.setattr("properties.report.FOLDER", folder)
+    trial = Trial(described(NAMES[0], adapter.describe(NAMES[0])), sim)
+    law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
+    failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
+    path = filed_failure(law, trial, failure)["script"]
+    assert [path] == list(map(str, folder.glob("*.py")))
+    monkeypatch.setattr("properties.report.FOLDER", Path(path) / "in a file")
+    filed = filed_failure(law, trial, failure)
+    assert filed["script"] == ""
+    assert "the script could not be written: " in " ".join(filed["report"].split())

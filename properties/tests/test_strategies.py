@@ -29,7 +29,7 @@ from oracle.state import Inside
 from properties.claims import Claims
 from properties.independent import sample
 from properties.strategies import MOST_PARAMETERS, MOST_RANKS, exact_scenarios, permutation
-from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, nbytes, sent
+from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, sent
 
 ALL = Claims(
     bucket_cap=True,
@@ -59,7 +59,7 @@ def synchronizing(scenario: Scenario) -> list[Backward]:
 
 
 def cap_off_by(shift: int) -> Holds:
-    return lambda s: s.bucket_cap in {nbytes(parameter) + shift for parameter in s.parameters}
+    return lambda s: s.bucket_cap in {parameter.nbytes + shift for parameter in s.parameters}
 
 
 def present_differs(batch: Backward) -> bool:
@@ -259,7 +259,7 @@ test_can_produce_the_quadratic_probe_after_a_step = can_produce(
 )
 test_can_produce_other_learning_rates = can_produce(lambda s: s.learning_rate == 0.25)
 test_can_produce_a_parameter_larger_than_the_cap = can_produce(
-    lambda s: s.bucket_cap is not None and any(nbytes(p) > s.bucket_cap for p in s.parameters)
+    lambda s: s.bucket_cap is not None and any(p.nbytes > s.bucket_cap for p in s.parameters)
 )
 test_can_produce_a_parameter_with_fewer_elements_than_ranks = can_produce(
     lambda s: any(1 < p.count < s.world_size for p in s.parameters)

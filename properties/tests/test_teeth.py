@@ -15,7 +15,7 @@ from properties.implementations import Implementation, described
 from properties.law import concerns
 from properties.search import search
 from properties.tests.idle import IDLE
-from properties.trial import Trial
+from properties.trial import ENDED, Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
 
@@ -74,7 +74,7 @@ def test_an_odd_but_correct_twin_passes_every_law_that_it_claims(sim: World, twi
     trial = Trial(TWINS[twin], sim)
     found = search(LAWS[law], trial, EXAMPLES_OF_A_TWIN, seed_value=0)
     assert found.failures == []
-    assert trial.witnessed["ran to its end"], found.refusals[:1]
+    assert trial.witnessed[ENDED], found.refusals[:1]
     assert unwitnessed(LAWS[law], trial) == []
     assert trial.left == Counter()
 

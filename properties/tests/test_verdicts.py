@@ -35,6 +35,7 @@ from properties.implementations import Implementation
 from properties.judge import holds, pairs, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
+from properties.noted import note, place_of
 from properties.search import UNRUNNABLE
 from properties.trial import Run, Trial, job, judge_errors
 from properties.verdict import Crashes, Refused, SilentlyWrong
@@ -45,7 +46,7 @@ PAIR = (Parameter((1,)), Parameter((1,)))
 
 
 def every_rank_raises(place: int, message: str = "ValueError: no third batch", deliberate: bool = True) -> Outcome:
-    return (RankReport(None, RankError("raised", message, "", (f"in event {place}, ...",), deliberate)),) * 2
+    return (RankReport(None, RankError("raised", message, "", (note(place, WINDOW * 3),), deliberate)),) * 2
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -71,9 +72,17 @@ def test_what_is_not_implemented_is_refused_where_it_is_asked_for_first_even_aft
             judge_errors(Scenario(2, PAIR, program), every_rank_raises(place, message))
 
 
+def test_where_a_rank_failed_is_read_as_it_was_noted() -> None:
+    for place in range(-1, len(WINDOW)):
+        assert place_of(["the user's own", note(place, WINDOW)]) == place
+    assert note(len(WINDOW), WINDOW) == "after event 3"  # in saving at the end
+    assert place_of([note(len(WINDOW), WINDOW)]) == 3
+    assert place_of(["in event handlers", "while it was constructed, or later"]) is None
+
+
 def test_ranks_that_refuse_may_say_which_they_are() -> None:
     outcome = tuple(
-        RankReport(None, RankError("raised", f"ValueError: rank {rank} has no scalars", "", ("in event 0, ...",), True))
+        RankReport(None, RankError("raised", f"ValueError: rank {rank} has no scalars", "", (note(0, WINDOW),), True))
         for rank in range(2)
     )
     with pytest.raises(Refused, match="rank 0 has no scalars"):
@@ -85,7 +94,7 @@ def test_ranks_that_refuse_may_say_where_something_lies() -> None:
         RankError("raised", f"ValueError: <Group at {hex(0x7F1A0B + rank)}> is unknown", "", (), True)
         for rank in range(4)
     ]
-    told = tuple(RankReport(None, replace(error, notes=("while it was constructed",))) for error in errors)
+    told = tuple(RankReport(None, replace(error, notes=(note(-1, WINDOW),))) for error in errors)
     with pytest.raises(Refused, match="is unknown"):
         judge_errors(Scenario(2, PAIR, WINDOW), told)
 
@@ -105,7 +114,7 @@ def slips() -> None:
 
 
 @pytest.mark.parametrize(("runs", "verdict"), [(refuses_on_purpose, Refused), (slips, Crashes)])
-@pytest.mark.parametrize("where", ["in event 0, ...", "while it was constructed"])
+@pytest.mark.parametrize("where", [note(0, WINDOW), note(-1, WINDOW)])
 def test_an_operation_that_goes_wrong_on_every_rank_is_no_refusal(
     runs: Callable[[], None], verdict: type[Exception], where: str
 ) -> None:

@@ -8,8 +8,9 @@ import pytest
 from properties.catalogue import every_law
 from properties.hold import NOTHING_DRAWN, hold
 from properties.implementations import look_up
+from properties.law import concerns
 from properties.trial import TOGETHER, Trial
-from worlds.contract import World
+from worlds.contract import Job, Outcome, World
 
 LAWS = every_law()
 MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
@@ -48,6 +49,44 @@ def test_what_claims_one_rank_alone_is_held_to_that(sim: World) -> None:
     (implementation,) = look_up([ONE_RANK], sim)
     trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
     assert filed(MEAN, trial)["verdict"] == "holds"
+
+
+class OneRank:
+    """The simulated world, with a single rank: as that of a machine with one GPU."""
+
+    name, device, limit, ranks = "sim", "cpu", 60.0, 1
+
+    def __init__(self, sim: World) -> None:
+        self._sim = sim
+
+    def run(self, job: Job) -> Outcome:
+        assert job.world_size == 1
+        return self._sim.run(job)
+
+    def close(self) -> None:
+        """It belongs to others."""
+
+
+def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: World) -> None:
+    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+    trial = Trial(implementation, OneRank(sim))
+    needy = [law for law in LAWS.values() if concerns(law, implementation.claims) and not concerns(law, trial.claims)]
+    assert len([law for law in needy if law.number == "P18"]) >= 5
+    for law in needy:
+        records: dict[str, Any] = {}
+        with pytest.raises(pytest.skip.Exception, match="on the sim world: it has 1 rank, and the law takes more"):
+            hold(law, trial, records.__setitem__)
+        assert records["lockstep"]["verdict"] == "not runnable here"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_other_law_ends_where_the_world_has_one_rank(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 2)
+    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+    trial = Trial(implementation, OneRank(sim))
+    for law in LAWS.values():
+        if concerns(law, trial.claims):
+            assert filed(law, trial)["verdict"] in ("holds", "shows nothing")
 
 
 def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:

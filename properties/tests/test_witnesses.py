@@ -11,7 +11,7 @@ from properties.implementations import CORRECT, Implementation, described, look_
 from properties.law import Law, concerns
 from properties.search import search
 from properties.tests.idle import ONLY_BEGINS
-from properties.trial import SENT, Trial
+from properties.trial import ENDED, SENT, Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
 
@@ -33,7 +33,7 @@ def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: W
     trial = Trial(Implementation(ONLY_BEGINS, claims), sim)
     with contextlib.suppress(LawBroken):
         unwitnessed(law, trial)
-    assert trial.witnessed["ran to its end"]
+    assert trial.witnessed[ENDED]
     assert not trial.witnessed[SENT]
 
 

@@ -69,5 +69,26 @@ def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
     with pytest.raises(SilentlyWrong) as broken:
         ADJOINT.check(faulty, call)
     told = report(ADJOINT, faulty, Failure(call, broken.value))
-    assert "2 ranks; broadcast from rank 1 in the group (1,), of a 1x1 tensor" in told
+    assert "2 ranks: broadcast from rank 1 over a group of rank 1, on a contiguous 1x1 tensor." in told
+    assert "\nCall:      Call('broadcast', 2, (1,), root=1)" in told
     assert "On rank 1 the gradient is [[0.0]] where it must be [[1001.0]]" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (Call("all_reduce", 1, (0,)), "1 rank: all_reduce (sum) over all ranks, on a contiguous 1x1 tensor"),
+        (
+            Call("all_gather", 3, (1, 2), 2, 3, "columns", dtype="float64"),
+            "3 ranks: all_gather over a group of ranks 1, 2, "
+            "on a 2x3 float64 tensor that is every other column of a larger one",
+        ),
+        (
+            Call("reduce_scatter", 2, (0, 1), 1, 1, "transposed", "average", dimensions=3),
+            "2 ranks: reduce_scatter (average) over all ranks, on a transposed 2x1x2 tensor",
+        ),
+    ],
+)
+def test_a_call_is_told_in_words_and_its_repr_evaluates_back(call: Call, words: str) -> None:
+    assert call.words() == words
+    assert eval(repr(call)) == call

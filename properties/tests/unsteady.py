@@ -56,6 +56,24 @@ class WrongInProcessesOfTheirOwn(NaiveDataParallel):
             _spoil(self)
 
 
+class WrongOrCrashing(NaiveDataParallel):
+    """Wrong on the simulated world, raises on processes."""
+
+    error: Exception = KeyError("lost")
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        if _in_processes_of_their_own():
+            raise self.error
+        _spoil(self)
+
+
+class WrongOrRefusing(WrongOrCrashing):
+    """The same, on purpose."""
+
+    error = ValueError("not in processes of their own")
+
+
 class WithStateOfTheClass(NaiveDataParallel):
     """Right wherever each rank is a process: what it keeps in its class is one rank's there."""
 

@@ -1,0 +1,25 @@
+"""Where in its program a rank failed: the note that it puts on the error, and what the judge reads of it."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+CONSTRUCTION = "while it was constructed"
+_EVENT = re.compile(r"(?:in event (\d+), .*|after event (\d+))", re.DOTALL)
+
+
+def note(place: int, program: Sequence[Any]) -> str:
+    """Of an error in the event of that place; -1: in construction; the program's length: after its last event."""
+    if place < 0:
+        return CONSTRUCTION
+    return f"in event {place}, {program[place]!r}" if place < len(program) else f"after event {place - 1}"
+
+
+def place_of(notes: Iterable[str]) -> int | None:
+    """The last event that had begun, -1: none, as one of these notes says it; None where none does."""
+    for each in notes:
+        if each == CONSTRUCTION:
+            return -1
+        if match := _EVENT.fullmatch(each):
+            return int(match[1] or match[2])
+    return None
