@@ -235,12 +235,12 @@ def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Resul
 
 class _CannotBeTold(Exception):
     def __str__(self) -> str:
-        raise KeyError("no message")
+        raise self.args[0]
 
 
 def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
-    """An exception without a message, whose notes are none."""
-    error = _CannotBeTold()
+    """An exception without a message, but another exception that the payload names, whose notes are none."""
+    error = _CannotBeTold({"KeyError": KeyError, "SystemExit": SystemExit}[payload])
     error.__notes__ = 7  # type: ignore[assignment]
     raise error
 

@@ -146,10 +146,11 @@ def test_a_thread_that_threading_does_not_know_is_told_and_does_not_meet_the_nex
     assert run(world, "sleeping", 2, "0")[0].left == ()
 
 
-def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World) -> None:
-    outcome = run(world, "raising_the_unspeakable", 2)
+@pytest.mark.parametrize("another", ["KeyError", "SystemExit"])
+def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World, another: str) -> None:
+    outcome = run(world, "raising_the_unspeakable", 2, another)
     assert kinds(outcome) == ["raised"] * 2
-    assert set(messages(outcome)) == {"_CannotBeTold, whose message cannot be had: KeyError"}
+    assert set(messages(outcome)) == {f"_CannotBeTold, whose message cannot be had: {another}"}
 
 
 @pytest.mark.parametrize("kind", [SimWorld, GlooWorld])
