@@ -1,6 +1,7 @@
 """What ranks run in the tests of what is rare but right, or wrong as it is elsewhere."""
 
 import _thread
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -170,6 +171,23 @@ def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:
     """It would ring in the next example."""
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     return {}
+
+
+def leaving_a_dump(payload: str, rank: int, world_size: int) -> Result:
+    """It would end the process in the next example."""
+    faulthandler.dump_traceback_later(0.3, exit=True)
+    return {}
+
+
+def drawing_from_another_generator(payload: str, rank: int, world_size: int) -> Result:
+    """Rank 0 puts another one in the place of NumPy's, and every rank draws before and after the others do."""
+    if rank == 0:
+        np.random.mtrand.set_bit_generator(np.random.PCG64(1))
+    drawn = []
+    for _ in range(3):
+        drawn.append(float(np.random.randn()))
+        dist.all_reduce(torch.ones(1))
+    return {"drawn": drawn, "generator": type(np.random.mtrand.get_bit_generator()).__name__}
 
 
 def sleeping(payload: str, rank: int, world_size: int) -> Result:

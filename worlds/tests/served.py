@@ -34,7 +34,8 @@ def obey(connection: Connection) -> None:
                 sizes = (4, 1 << 16, 1 << 22)  # floats; the last are a mapping of their own
                 connection.send(([set(torch.empty(size).tolist()) for size in sizes], dict(os.environ)))
             case "addresses":
-                connection.send([ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value, id(torch.nn.Parameter())])
+                of_the_library = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
+                connection.send([of_the_library, id(torch.nn.Parameter())])
             case "answer what cannot be read":
                 connection.send(Unreadable(os._exit))
             case "exit":
