@@ -38,7 +38,10 @@ def _collectives(by_rank: Sequence[Sequence[Collective]]) -> set[tuple[int, str]
     found = set()
     for group, of in sequences.items():
         members = members_of(group, len(by_rank))
-        for calls in zip_longest(*(of.get(member, []) for member in members)):
+        by_member = [of.get(member, []) for member in members]
+        if all(calls == by_member[0] for calls in by_member):  # nearly always, and sooner known
+            continue
+        for calls in zip_longest(*by_member):
             there = {member: call for member, call in zip(members, calls, strict=True) if call is not None}
             first = next(iter(there.values()))
             if len(there) < len(members) or any(apart(str(first), str(call)) for call in there.values()):
