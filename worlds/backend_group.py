@@ -21,8 +21,9 @@ from worlds.stand_in import stand_in
 class Groups:
     """All of one rank. ``backend``: the name by which `init_process_group` makes them.
 
-    Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded; and
-    ``made``, label and size of its groups, the default one first.
+    Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
+    ``made``, label and size of its groups, the default one first; and ``failed``, the operations that the backend has
+    refused or given up.
     """
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
@@ -40,6 +41,7 @@ class Groups:
         """An example of which nothing has been seen."""
         self.timeline: list[Collective] = []
         self.made: list[tuple[str, int]] = []
+        self.failed: set[str] = set()
         self.contents = contents
 
     def meet(self, size: int) -> None:
@@ -102,7 +104,13 @@ class RecordedGroup(DescribedGroup):
         """Starts a collective on the backend."""
         self._groups.note(self, call, inputs)
         self.issued += call.operation not in MESSAGES
-        work: dist.Work = again(self._real)
+        try:
+            work: dist.Work = again(self._real)
+        except (
+            BaseException
+        ):  # such as a barrier's whose time is over: the connection may be spoilt for whoever is next
+            self._groups.failed.add(call.operation)
+            raise
         return work
 
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:

@@ -66,14 +66,14 @@ def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progres
     for one, other in combinations(sorted(known), 2):
         for where in sorted(known[one].keys() & known[other].keys(), key=lambda where: where[1]):
             first, second = known[one][where], known[other][where]
-            if _apart(first, second):
+            if apart(first, second):
                 group, place = where
                 says = f"rank {one} calls {first}, rank {other} calls {second}"
                 return f"ranks disagree on collective {place + 1} of the {group} group: {says}"
     return ""
 
 
-def _apart(first: str, second: str) -> bool:
+def apart(first: str, second: str) -> bool:
     """Whether two ranks cannot mean the same collective. Messages are compared with none, nor a rank's own counts."""
     operations = [call.partition("(")[0] for call in (first, second)]
     if not {*operations}.isdisjoint(MESSAGES):

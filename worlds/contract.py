@@ -259,7 +259,7 @@ def raised(exception: BaseException) -> RankError:
     text = "".join(traceback.format_exception(exception))
     try:
         message = f"{type(exception).__name__}: {exception}"
-    except Exception as another:
+    except BaseException as another:  # SystemExit too: this is the function's own code
         message = f"{type(exception).__name__}, whose message cannot be had: {type(another).__name__}"
     notes = getattr(exception, "__notes__", ())
     notes = tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()

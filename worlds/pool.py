@@ -13,8 +13,9 @@ from pathlib import Path
 
 from worlds import process
 from worlds.blame import blame, disagreement
-from worlds.contract import MESSAGES, Job, Outcome, RankError, RankReport, also_lost
+from worlds.contract import Job, Outcome, RankError, RankReport, also_lost
 from worlds.serving import Setup, serve
+from worlds.unmatched import also_unmatched
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
 # seconds. Long against any scheduling delay, short against the limit of an example.
@@ -60,8 +61,8 @@ class PoolWorld:
         except BaseException:  # Ctrl-C: answers to this example may still come, so nobody may read on
             self.close()
             raise
-        outcome = also_lost(tuple(reports[rank] for rank in range(job.world_size)), lost)
-        if any(report.error or report.left for report in outcome) or _left_over(outcome):
+        outcome = also_lost(also_unmatched(tuple(reports[rank] for rank in range(job.world_size))), lost)
+        if any(report.error or report.left for report in outcome):
             self.close()
         return outcome
 
@@ -155,11 +156,3 @@ def _disagree(reports: Mapping[int, RankReport], missing: Mapping[int, process.C
     looks = ({rank: child.progress() for rank, child in missing.items()} for _ in range(2))
     first, again = (disagreement(reports, look) for look in looks)
     return first != "" and first == again
-
-
-def _left_over(outcome: Outcome) -> bool:
-    """Whether a rank launched what no other did, and the next example would meet it."""
-    operations = [[collective.operation for collective in report.collectives] for report in outcome]
-    sent, received = (sum(each.count(end) for each in operations) for end in MESSAGES)
-    collectives = {sum(operation not in MESSAGES for operation in each) for each in operations}
-    return sent != received or len(collectives) > 1

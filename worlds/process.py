@@ -2,10 +2,11 @@
 
 Children are forked from one of multiprocessing's fork servers, which has imported torch once, so starting one takes
 milliseconds. There are two, in which Python hashes by different seeds, as it does in any two processes of a real job: a
-set of names that decides what is sent first has another order on every other rank. Between server and child stands a
-guard, a process that does nothing but wait: it ends what the child has started when the child ends, and all of it when
-the fork server goes, as that does when the supervisor does, however it ends. While a child is waited for, its memory
-and its log are watched.
+set of names that decides what is sent first has another order on every other rank. What hashes by its address, as a
+parameter does, has the same order in every run, where Linux permits that. Between server and child stands a guard, a
+process that does nothing but wait: it ends what the child has started when the child ends, and all of it when the fork
+server goes, as that does when the supervisor does, however it ends. While a child is waited for, its memory and its log
+are watched.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from worlds.blame import IMPORTING, Progress
+from worlds.contract import raised
 from worlds.family import descendants, queued, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
@@ -43,6 +45,7 @@ LOG_LIMIT = 4 << 20
 TICK = 0.1  # seconds between two looks at a child that is waited for
 LOOK = 0.2  # and between two at how far it is: ranks that wait in different collectives wait in vain
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ASK, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 _STACK_SIGNAL = signal.SIGUSR1
 START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
 _LOG_TAIL = 4000  # characters of a child's output that a report may carry
@@ -79,7 +82,8 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        server.ensure_running()
+        with _same_addresses():
+            server.ensure_running()
         yield multiprocessing.get_context("forkserver")
     finally:
         multiprocessing.forkserver.connect_to_new_process = usual
@@ -88,6 +92,22 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _same_addresses() -> Iterator[None]:
+    """What this thread starts inside, and all that it forks, has its memory at the same addresses in every run: the
+    same scenario is to have the same verdict. Changes nothing where the system cannot do that, or forbids it.
+    """
+    personality = getattr(ctypes.CDLL(None), "personality", lambda _: -1)  # personality(2), of Linux
+    before = personality(_ASK)
+    if before >= 0:
+        personality(before | _ADDR_NO_RANDOMIZE)
+    try:
+        yield
+    finally:
+        if before >= 0:
+            personality(before)
 
 
 def preload(module: str) -> None:
@@ -245,6 +265,8 @@ class Child:
         except (EOFError, ConnectionResetError):
             self._process.join(5)
             raise Died(self._ended or _how_it_ended(self._process.exitcode)) from None
+        except (Exception, SystemExit) as error:  # classes of the function's own are unpickled
+            raise Died(f"gave an answer that cannot be read: {raised(error).message}") from None
 
     def ended(self) -> str:
         """How its process has ended, as far as that is known without asking it; empty while it runs."""

@@ -98,7 +98,10 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
         if dist.is_initialized():
             dist.destroy_process_group()
         sys.excepthook = sys.__excepthook__  # each init_process_group wraps the last one's
-    return RankReport(result, error, tuple(groups.timeline), (*leftovers.list(), *found.restore()))
+    left = [*leftovers.list(), *found.restore()]
+    if error is None:  # else it is told already
+        left += [f"a connection on which {operation} has failed" for operation in sorted(groups.failed)]
+    return RankReport(result, error, tuple(groups.timeline), tuple(left))
 
 
 def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:

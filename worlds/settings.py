@@ -6,6 +6,7 @@ begins as the first did.
 """
 
 import contextlib
+import faulthandler
 import gc
 import multiprocessing
 import operator
@@ -47,8 +48,23 @@ def _put_filters(filters: list[Any]) -> None:
         pass
 
 
-def _stop_alarm(_: bool) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0)
+_TIMERS = [signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF]
+
+
+def _alarms() -> list[bool]:
+    """Which timers run."""
+    return [signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS]
+
+
+def _stop_alarms(before: list[bool]) -> None:
+    for timer, ran in zip(_TIMERS, before, strict=True):
+        if not ran:
+            signal.setitimer(timer, 0)
+
+
+def _call_off_dump(_: object) -> None:
+    if is_supervised():  # elsewhere it is others that wait for it, such as pytest
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _streams() -> tuple[object, ...]:
@@ -63,7 +79,7 @@ def _file(number: int) -> tuple[int, int] | None:
     return told.st_dev, told.st_ino
 
 
-_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD]
+_SIGNALS = [getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "ALRM", "VTALRM", "PROF", "USR1", "USR2", "CHLD")]
 _LIMITS = [
     getattr(resource, f"RLIMIT_{name}") for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
 ]
@@ -95,7 +111,10 @@ OF_THE_PROCESS = (
     Setting("the collection of garbage", lambda: (gc.isenabled(), gc.get_threshold())),
     Setting("the path of imports", lambda: (list(sys.path), list(sys.meta_path))),
     Setting("how processes are started", lambda: multiprocessing.get_start_method(allow_none=True)),
-    Setting("an alarm", lambda: signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), _stop_alarm),
+    Setting("an alarm", _alarms, _stop_alarms),
+    # Nobody can ask whether one is due, so it is never as before: one object equals no other.
+    Setting("a dump of all stacks", object, _call_off_dump),
+    Setting("NumPy's generator", np.random.mtrand.get_bit_generator, np.random.mtrand.set_bit_generator),
     Setting("what happens to uncaught exceptions", lambda: (threading.excepthook, sys.unraisablehook)),
 )
 OF_A_THREAD = (
@@ -114,7 +133,7 @@ OF_A_THREAD = (
 # those of optimizers: torch replaces the step of each class itself, when the first of it is made.
 _FACTORIES = [f"{kind}{like}" for kind in ("empty", "full", "ones", "rand", "randn", "zeros") for like in ("", "_like")]
 _REPLACED = {
-    torch: [*_FACTORIES, "arange", "tensor", "compile", "load", "no_grad", "save"],
+    torch: [*_FACTORIES, "arange", "cat", "stack", "tensor", "compile", "load", "no_grad", "save"],
     **dict.fromkeys(
         (
             torch.Tensor,
@@ -122,6 +141,8 @@ _REPLACED = {
             torch.distributed,
             torch.distributed.distributed_c10d,
             torch.distributed.ProcessGroup,
+            torch.distributed.Work,
+            torch.nn.Linear,
             torch.nn.Module,
             torch.nn.Parameter,
             torch.nn.functional,

@@ -48,11 +48,15 @@ class PythonGenerator:
 
 
 class NumPyGenerator:
-    """NumPy's, behind `np.random.rand` and its like. Its second normal number of a pair is kept outside the bytes."""
+    """NumPy's, behind `np.random.rand` and its like. Its second normal number of a pair is kept outside the bytes.
+
+    `np.random.set_bit_generator` puts another in its place; such a one is asked.
+    """
 
     def __init__(self) -> None:
         self._keeps_normals = False
-        self._memory = _Twister.from_address(np.random.mtrand._rand._bit_generator.ctypes.state_address)
+        self._usual = np.random.mtrand.get_bit_generator()
+        self._memory = _Twister.from_address(self._usual.ctypes.state_address)
 
     def seed(self) -> None:
         """The state in which every example begins."""
@@ -61,6 +65,9 @@ class NumPyGenerator:
 
     def signature(self) -> object:
         """Differs from that of any other state."""
+        generator = np.random.mtrand._rand._bit_generator
+        if generator is not self._usual:
+            return generator, repr(np.random.get_state(legacy=False))
         raw = self._memory.raw
         if not self._keeps_normals:
             return raw
@@ -71,11 +78,14 @@ class NumPyGenerator:
         """What `restore` takes."""
         state: Any = np.random.get_state(legacy=False)
         self._keeps_normals = self._keeps_normals or bool(state["has_gauss"])
-        return state
+        return np.random.mtrand.get_bit_generator(), state
 
     def restore(self, state: Any) -> None:
         """Goes on from a state."""
-        np.random.set_state(state)
+        generator, its_state = state
+        if generator is not np.random.mtrand.get_bit_generator():
+            np.random.mtrand.set_bit_generator(generator)
+        np.random.set_state(its_state)
 
 
 class TorchGenerator:

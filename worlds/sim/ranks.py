@@ -25,6 +25,7 @@ from worlds.sim.order import combiner_of
 from worlds.sim.store import RankStore
 from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
+from worlds.unmatched import also_unmatched
 
 
 @cache
@@ -80,7 +81,7 @@ class Ranks:
             return (RankReport(None, run.not_runnable),) * self._size
         first, *others = (report for report in self._reports if report is not None)
         # Whose they are is not known, since all ranks are one process: the first rank tells.
-        return (replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others)
+        return also_unmatched((replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others))
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)

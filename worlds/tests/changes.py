@@ -46,6 +46,16 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     "filters": (lambda: warnings.simplefilter("error"), lambda: warnings.filters[0][0], ""),
     "numpy's errors": (lambda: np.seterr(all="raise"), lambda: np.geterr()["over"], ""),
     "an alarm": (lambda: signal.setitimer(signal.ITIMER_REAL, 60), lambda: signal.getitimer(signal.ITIMER_REAL)[0], ""),
+    "an alarm of computing time": (
+        lambda: signal.setitimer(signal.ITIMER_PROF, 60),
+        lambda: signal.getitimer(signal.ITIMER_PROF)[0],
+        "",
+    ),
+    "numpy's generator": (
+        lambda: np.random.mtrand.set_bit_generator(np.random.PCG64(1)),
+        lambda: type(np.random.mtrand.get_bit_generator()).__name__,
+        "",
+    ),
     "the device": (
         lambda: torch.set_default_device("meta"),
         lambda: torch.empty(1).device.type,
@@ -91,6 +101,12 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
         lambda: torch.Tensor.backward.__name__,
         "torch.Tensor.backward",
     ),
+    "a method of handles": (lambda: _replace(dist.Work, "wait"), lambda: dist.Work.wait.__name__, "torch.Work.wait"),
+    "a method of a layer": (
+        lambda: _replace(nn.Linear, "forward"),
+        lambda: nn.Linear.forward.__name__,
+        "torch.Linear.forward",
+    ),
     "a method that is inherited": (
         lambda: _replace(torch.Tensor, "mul_"),
         lambda: torch.Tensor.mul_.__name__,
@@ -110,6 +126,11 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     "a signal": (
         lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
         lambda: signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN,
+        "setting of what signals do",
+    ),
+    "a signal of computing time": (
+        lambda: signal.signal(signal.SIGPROF, signal.SIG_IGN),
+        lambda: signal.getsignal(signal.SIGPROF) is signal.SIG_IGN,
         "setting of what signals do",
     ),
     "a limit": (
@@ -132,7 +153,7 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
 }
 
 
-OF_A_MAIN_THREAD = ("a signal",)  # and no simulated rank runs on one
+OF_A_MAIN_THREAD = ("a signal", "a signal of computing time")  # and no simulated rank runs on one
 
 
 def change(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

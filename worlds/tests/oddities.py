@@ -1,6 +1,8 @@
 """What ranks run in the tests of what is rare but right, or wrong as it is elsewhere."""
 
 import _thread
+import datetime
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -172,6 +174,74 @@ def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
+_kept: list[Any] = []  # for gloo forgets a message with its handle
+
+
+def _other_tags(rank: int) -> Any:
+    return dist.isend(torch.full((1,), 99.0), 1, tag=7) if rank == 0 else dist.irecv(torch.zeros(1), 0, tag=9)
+
+
+def _other_groups(rank: int) -> Any:
+    group = dist.new_group([0, 1])
+    return dist.all_reduce(torch.full((1,), 99.0), group=group if rank else None, async_op=True)
+
+
+def _one_more(rank: int) -> Any:
+    return dist.all_reduce(torch.full((1,), 99.0), async_op=True) if rank else None
+
+
+def _from_any_rank(rank: int) -> Any:
+    return None if rank == 0 else dist.irecv(torch.zeros(1), tag=7)
+
+
+UNMATCHED = {"tags": _other_tags, "groups": _other_groups, "one more": _one_more, "from any rank": _from_any_rank}
+
+
+def leaving_unmatched(payload: str, rank: int, world_size: int) -> Result:
+    """Nobody waits for what the payload names."""
+    _kept.append(UNMATCHED[payload](rank))
+    return {"process": os.getpid()}
+
+
+def exchanging(payload: str, rank: int, world_size: int) -> Result:
+    """A sum, and a message with tag 7 from rank 0 to rank 1; with a payload, from whoever sends."""
+    values, message = torch.full((1,), float(rank)), torch.full((1,), float(rank))
+    dist.all_reduce(values)
+    if rank == 0:
+        dist.send(message, 1, tag=7)
+    elif rank == 1:
+        dist.recv(message, None if payload else 0, tag=7)
+    return {"values": [values.item(), message.item()], "process": os.getpid()}
+
+
+def catching_a_failure(payload: str, rank: int, world_size: int) -> Result:
+    """Rank 1 comes late to a barrier for which rank 0 does not wait so long."""
+    if rank == 1:
+        time.sleep(0.3)
+    try:
+        dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=50))
+    except RuntimeError:
+        return {"caught": True}
+    return {"caught": False}
+
+
+def leaving_a_dump(payload: str, rank: int, world_size: int) -> Result:
+    """It would end the process in the next example."""
+    faulthandler.dump_traceback_later(0.3, exit=True)
+    return {}
+
+
+def drawing_from_another_generator(payload: str, rank: int, world_size: int) -> Result:
+    """Rank 0 puts another one in the place of NumPy's, and every rank draws before and after the others do."""
+    if rank == 0:
+        np.random.mtrand.set_bit_generator(np.random.PCG64(1))
+    drawn = []
+    for _ in range(3):
+        drawn.append(float(np.random.randn()))
+        dist.all_reduce(torch.ones(1))
+    return {"drawn": drawn, "generator": type(np.random.mtrand.get_bit_generator()).__name__}
+
+
 def sleeping(payload: str, rank: int, world_size: int) -> Result:
     """For as many seconds as the payload says."""
     time.sleep(float(payload))
@@ -235,12 +305,12 @@ def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Resul
 
 class _CannotBeTold(Exception):
     def __str__(self) -> str:
-        raise KeyError("no message")
+        raise self.args[0]
 
 
 def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
-    """An exception without a message, whose notes are none."""
-    error = _CannotBeTold()
+    """An exception without a message, but another exception that the payload names, whose notes are none."""
+    error = _CannotBeTold({"KeyError": KeyError, "SystemExit": SystemExit}[payload])
     error.__notes__ = 7  # type: ignore[assignment]
     raise error
 

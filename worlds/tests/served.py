@@ -1,10 +1,12 @@
 """What supervised children run in the tests of `worlds.process`: ``serve(connection, *arguments)``."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import torch
@@ -31,6 +33,11 @@ def obey(connection: Connection) -> None:
             case "allocate":
                 sizes = (4, 1 << 16, 1 << 22)  # floats; the last are a mapping of their own
                 connection.send(([set(torch.empty(size).tolist()) for size in sizes], dict(os.environ)))
+            case "addresses":
+                of_the_library = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value
+                connection.send([of_the_library, id(torch.nn.Parameter())])
+            case "answer what cannot be read":
+                connection.send(Unreadable(os._exit))
             case "exit":
                 sys.exit(7)
             case "raise":
@@ -44,6 +51,16 @@ def obey(connection: Connection) -> None:
                 loop_for_ever()
             case "leave a process":
                 connection.send((os.getpid(), subprocess.Popen(["sleep", "1000"]).pid))
+
+
+class Unreadable:
+    """Whoever reads it calls a function instead, without the argument that it needs."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[()]]:
+        return self._function, ()
 
 
 def loop_for_ever() -> None:

@@ -2,12 +2,14 @@
 process is not there for the next.
 """
 
+import copy
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from worlds import process
@@ -116,6 +118,21 @@ def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
         results(run(gloo, "making_a_group_last", 4))
 
 
+def test_a_dump_of_stacks_ends_with_its_example(world: World) -> None:
+    results(run(world, "leaving_a_dump", 2))
+    results(run(world, "sleeping", 2, "0.5"))
+
+
+def test_another_generator_of_numpys_is_its_ranks_alone(sim: World) -> None:
+    """Whatever the others draw in between."""
+    other, usual = np.random.RandomState(np.random.PCG64(1)), np.random.RandomState(0)
+    for _ in range(2):
+        found = results(run(sim, "drawing_from_another_generator", 2))
+        assert [each["generator"] for each in found] == ["PCG64", "MT19937"]
+        expected = [[float(each.randn()) for _ in range(3)] for each in (copy.deepcopy(other), copy.deepcopy(usual))]
+        assert [each["drawn"] for each in found] == expected
+
+
 def test_an_alarm_and_a_variable_end_with_their_example(world: World) -> None:
     results(run(world, "leaving_an_alarm", 2))
     results(run(world, "sleeping", 2, "0.4"))
@@ -146,10 +163,11 @@ def test_a_thread_that_threading_does_not_know_is_told_and_does_not_meet_the_nex
     assert run(world, "sleeping", 2, "0")[0].left == ()
 
 
-def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World) -> None:
-    outcome = run(world, "raising_the_unspeakable", 2)
+@pytest.mark.parametrize("another", ["KeyError", "SystemExit"])
+def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World, another: str) -> None:
+    outcome = run(world, "raising_the_unspeakable", 2, another)
     assert kinds(outcome) == ["raised"] * 2
-    assert set(messages(outcome)) == {"_CannotBeTold, whose message cannot be had: KeyError"}
+    assert set(messages(outcome)) == {f"_CannotBeTold, whose message cannot be had: {another}"}
 
 
 @pytest.mark.parametrize("kind", [SimWorld, GlooWorld])

@@ -1,6 +1,7 @@
 """Supervised children: what they answer, how they end, what they leave behind: nothing."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -69,6 +70,36 @@ def test_a_fork_server_that_is_killed_takes_its_children_and_is_replaced(child: 
     another.send(1)
     assert answer(another)[:2] == ("hello", 1)
     another.kill()
+
+
+def test_memory_has_the_same_addresses_in_every_run_where_the_system_permits_that() -> None:
+    """In every fork server, that is; and the supervisor's own stay random."""
+    own, found = personality(), []
+    for _ in range(2):
+        if (server := process._SERVERS[0]._forkserver_pid) is not None:
+            os.kill(server, signal.SIGKILL)
+            assert gone([server])
+        another = start(served.obey)
+        another.send("addresses")
+        found.append(answer(another))
+        another.kill()
+    permitted = subprocess.run(["setarch", "--addr-no-randomize", "true"], check=False).returncode == 0
+    assert (found[0] == found[1]) == permitted
+    assert personality() == own
+
+
+def personality() -> int:
+    """What Linux has been told of how to run this thread's programs."""
+    told: int = ctypes.CDLL(None).personality(0xFFFFFFFF)
+    return told
+
+
+def test_an_answer_that_cannot_be_read_is_none(child: Child) -> None:
+    child.send("answer what cannot be read")
+    with pytest.raises(Died, match=r"gave an answer that cannot be read: TypeError: .*_exit"):
+        answer(child)
+    child.send("print")
+    assert answer(child) == "printed"
 
 
 @pytest.mark.parametrize(
