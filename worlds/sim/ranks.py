@@ -15,6 +15,7 @@ import torch.distributed as dist
 from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
+from worlds.sim import futures
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
 from worlds.sim.core import Core
@@ -49,6 +50,7 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         isolate_threads()
+        futures.ask_ranks_first()
         _register_backend()
         self._size = size
         self._baton = Baton(size)
@@ -65,6 +67,7 @@ class Ranks:
         If the outcome says that the job is not runnable, neither is anything else in this process from then on.
         """
         leftovers, found = Leftovers(), surroundings()
+        futures.forget()
         with importing():
             self._job, self._function = job, resolve(job.function)
         self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
