@@ -1,6 +1,7 @@
 """What ranks run in the tests of what is rare but right, or wrong as it is elsewhere."""
 
 import _thread
+import contextlib
 import multiprocessing
 import os
 import random
@@ -337,3 +338,18 @@ def waiting_for_one_future(payload: str, rank: int, world_size: int) -> Result:
     futures = [dist.all_reduce(each, async_op=True).get_future().then(lambda done: done.value()[0]) for each in values]
     futures[1].wait()
     return {"values": [each.item() for each in values]}
+
+
+def profiling(payload: str, rank: int, world_size: int) -> Result:
+    """The names of what ran: of all ranks "in turn" or "at a time"; of rank 0 "alone"."""
+    with contextlib.ExitStack() as during:
+        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        if payload != "alone" or rank == 0:
+            during.enter_context(profile)
+        if payload != "in turn":
+            dist.barrier()
+        torch.ones(3).add(1)
+    dist.barrier()
+    if payload == "alone" and rank:
+        return {}
+    return {"added": "aten::add" in [event.key for event in profile.key_averages()]}

@@ -213,3 +213,19 @@ def test_futures_may_be_asked_anywhere(sim: World, gloo: World, name: str) -> No
 def test_waiting_for_one_future_brings_no_other_collectives_result(sim: World) -> None:
     """So that a future that nobody waits for shows."""
     assert [each["values"] for each in results(run(sim, "waiting_for_one_future", 2))] == [[1.0, 2.0]] * 2
+
+
+def test_ranks_may_be_profiled_but_on_sim_one_at_a_time(gloo: World) -> None:
+    """There it was killed by SIGSEGV: there is one profiler for each process."""
+    sim = SimWorld()
+    try:
+        for how in ("in turn", "alone"):
+            here, there = (results(run(each, "profiling", 2, how)) for each in (sim, gloo))
+            assert here[0]["added"]
+            assert plain(here) == plain(there)
+        outcome = run(sim, "profiling", 2, "at a time")
+        assert kinds(outcome) == ["not runnable"] * 2
+        assert "rank 1 starts torch's profiler while another rank profiles: " in messages(outcome)[0]
+        assert [each["added"] for each in results(run(gloo, "profiling", 2, "at a time"))] == [True, True]
+    finally:
+        sim.close()
