@@ -22,7 +22,7 @@ from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run, current
 from worlds.sim.order import combiner_of
-from worlds.sim.store import RankStore
+from worlds.sim.store import RankStore, pass_the_baton_in_torchs_stores
 from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
 
@@ -48,6 +48,7 @@ class Ranks:
         isolate_threads()
         futures.ask_ranks_first()
         profilers.one_at_a_time()
+        pass_the_baton_in_torchs_stores()
         _register_backend()
         self._size = size
         self._baton = Baton(size)

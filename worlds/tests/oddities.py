@@ -89,6 +89,21 @@ def keeping_from_a_thread(payload: str, rank: int, world_size: int) -> Result:
     return {"kept": store.get("heart")}
 
 
+def keeping_in_a_file(payload: str, rank: int, world_size: int) -> Result:
+    """A store that the ranks make themselves, in a file that the payload names; each waits for the one after it."""
+    store: Any = dist.PrefixStore("mine", dist.FileStore(payload, world_size))
+    after = str((rank + 1) % world_size)
+    if rank:  # the last waits for the first
+        store.wait([after])
+    store.set(str(rank), f"of {rank}")
+    return {"after": store.get(after)}
+
+
+def waiting_in_vain_in_a_file(payload: str, rank: int, world_size: int) -> Result:
+    """For what nobody sets in a file that the payload names."""
+    return {"never": dist.FileStore(payload, world_size).get("never")}
+
+
 def waiting_in_vain(payload: str, rank: int, world_size: int) -> Result:
     """For a key that nobody sets."""
     if rank == 1:

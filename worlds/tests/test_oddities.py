@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,16 @@ def test_a_key_that_nobody_sets_is_a_deadlock_that_is_named(sim: World) -> None:
     outcome = run(sim, "waiting_in_vain", 2)
     assert kinds(outcome) == ["deadlock"] * 2
     assert "rank 1 waits for key '0//never' of the store" in messages(outcome)[1]
+
+
+def test_ranks_may_wait_in_a_store_of_their_own(sim: World, gloo: World, tmp_path: Path) -> None:
+    for size in (1, 2, 3):
+        for world in (sim, gloo):
+            seen = results(run(world, "keeping_in_a_file", size, str(tmp_path / f"{world.name} {size}")))
+            assert [each["after"] for each in seen] == [b"of %d" % ((rank + 1) % size) for rank in range(size)]
+    outcome = run(sim, "waiting_in_vain_in_a_file", 2, str(tmp_path / "never"))
+    assert kinds(outcome) == ["deadlock"] * 2
+    assert "rank 1 polls key 'never' of a FileStore" in messages(outcome)[1]
 
 
 def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
