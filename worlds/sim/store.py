@@ -104,7 +104,7 @@ class RankStore(dist.Store):
 
 @cache
 def pass_the_baton_in_torchs_stores() -> None:
-    """Once for this process: a rank that waits in one of torch's stores, made by the ranks themselves, lets others run."""
+    """Once for this process: who waits in a store of torch's that ranks have made themselves lets other ranks run."""
     get, wait = dist.Store.get, dist.Store.wait
 
     def get_in_turn(store: Any, key: str) -> bytes:
