@@ -8,7 +8,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.futures import Future
@@ -16,7 +16,7 @@ from torch.futures import Future
 if TYPE_CHECKING:
     from worlds.sim.work import SimWork
 
-_origins: WeakKeyDictionary[Any, tuple["SimWork", ...]] = WeakKeyDictionary()  # of futures that are not done
+_origins: WeakKeyDictionary[Any, list[ref["SimWork"]]] = WeakKeyDictionary()  # of futures
 _open: dict["SimWork", None] = {}  # of all ranks, in order: those with a future that is not done
 
 
@@ -27,18 +27,18 @@ def forget() -> None:
 
 
 def future_of(work: "SimWork") -> Future:
-    """A new one, which `close` completes."""
+    """A new one, which is completed when `close` says so."""
     future: Future = Future()
-    _origins[future] = (work,)
+    _origins[future] = [ref(work)]
     _open[work] = None
     return future
 
 
-def close(work: "SimWork", future: Future) -> bool:
+def close(work: "SimWork") -> bool:
     """The work is done. Returns whether its future is still to be told."""
     if work not in _open:
         return False
-    del _open[work], _origins[future]
+    del _open[work]
     return True
 
 
@@ -49,7 +49,7 @@ def ask_ranks_first() -> None:
     wait, done, then = usual.wait, usual.done, usual.then
 
     def wait_for_its_works(future: Any) -> Any:
-        for work in _origins.get(future, ()):
+        for work in _works_of(future):
             work.wait()
         while not done(future) and (others := _opened_here()):
             _first_over(others).wait()
@@ -57,7 +57,7 @@ def ask_ranks_first() -> None:
 
     def look_at_its_works(future: Any) -> bool:
         if not done(future):
-            for work in _origins.get(future) or _opened_here():
+            for work in _works_of(future) or _opened_here():
                 work.is_completed()
         return done(future)
 
@@ -72,14 +72,19 @@ def ask_ranks_first() -> None:
 
 
 def _derived(future: Any, sources: Iterable[Any]) -> Any:
-    if works := [work for source in sources for work in _origins.get(source, ()) if not work.finished]:
-        _origins[future] = tuple(works)
+    _origins[future] = [ref(work) for source in sources for work in _works_of(source)]
     return future
+
+
+def _works_of(future: Any) -> list["SimWork"]:
+    """Those of its works that are not done; one that is done may go although the future stays."""
+    works = (work() for work in _origins.get(future, ()))
+    return [work for work in works if work is not None and not work.finished]
 
 
 def _opened_here() -> list["SimWork"]:
     """What a future may come from that a callback completes, or that C++ has made: nobody knows what it comes from."""
-    return [work for work in _open if work.thread == get_ident()]
+    return [work for work in list(_open) if work.thread == get_ident()]
 
 
 def _first_over(works: list["SimWork"]) -> "SimWork":

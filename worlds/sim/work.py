@@ -92,7 +92,7 @@ class SimWork(dist.Work):
                 self.entry.waited, self.entry.polled = self._group.run.now(), polled
 
     def _complete_future(self) -> None:
-        if self.finished and self._future is not None and futures.close(self, self._future):
+        if self.finished and self._future is not None and futures.close(self):
             self._future.set_result(list(self._outputs))  # what follows it by `then` runs now
 
     def _deliver(self) -> None:
@@ -123,11 +123,11 @@ class SimWork(dist.Work):
         """
         if self._future is None:
             self._future = futures.future_of(self)
-            if torch._C._current_autograd_node() is not None:
-                torch.autograd.Variable._execution_engine.queue_callback(self.wait)
-            elif torch._C._current_graph_task_id() >= 0:
-                self.wait()
-            self._complete_future()
+        if not self.finished and torch._C._current_autograd_node() is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        elif torch._C._current_graph_task_id() >= 0:
+            self.wait()
+        self._complete_future()
         return self._future
 
 

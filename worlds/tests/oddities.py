@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -334,11 +335,22 @@ def _what_follows(rank: int, size: int) -> object:
     return [sums.value(), launch().then(again).wait().tolist(), own.wait()]
 
 
+def _keeping_what_follows(rank: int, size: int) -> object:
+    """It does not keep the tensors."""
+    values = torch.ones(2)
+    followed = dist.all_reduce(values, async_op=True).get_future().then(lambda done: None)
+    followed.wait()
+    there = weakref.ref(values)
+    del values
+    return there() is None
+
+
 FUTURES = {
     "waiting in a hook": _waiting_in_a_hook,
     "looking in a hook": _looking_in_a_hook,
     "across groups": _across_groups,
     "what follows": _what_follows,
+    "keeping what follows": _keeping_what_follows,
 }
 
 
