@@ -89,6 +89,18 @@ _GLOBAL_HOOKS = [
     for name, hooks in vars(of).items()
     if name.startswith("_global_") and isinstance(hooks, dict)
 ]
+
+
+def _compiled() -> int:
+    """How many frames, since all were last forgotten. Nobody pays for the import who compiles nothing."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    return 0 if frames is None else int(frames.FRAME_COUNTER)
+
+
+def _forget_compiled(_: int) -> None:
+    sys.modules["torch._dynamo"].reset()
+
+
 _SUBNORMAL = sys.float_info.min / 2
 
 OF_THE_PROCESS = (
@@ -115,6 +127,7 @@ OF_THE_PROCESS = (
     # Nobody can ask whether one is due, so it is never as before: one object equals no other.
     Setting("a dump of all stacks", object, _call_off_dump),
     Setting("NumPy's generator", np.random.mtrand.get_bit_generator, np.random.mtrand.set_bit_generator),
+    Setting("what torch.compile has compiled", _compiled, _forget_compiled),
     Setting("what happens to uncaught exceptions", lambda: (threading.excepthook, sys.unraisablehook)),
 )
 OF_A_THREAD = (
@@ -154,6 +167,16 @@ _REPLACED = {
 }
 
 
+# What torch.compile leaves in nn.Module when it first compiles: this, and two methods around the usual ones.
+_TAGGED = "___needs_generation_tag_patch"
+
+
+def _untagged(function: Any) -> Any:
+    """The method that torch.compile has replaced by this one; else the same."""
+    ours = getattr(function, "__module__", "") == "torch._dynamo.mutation_guard"
+    return function.__closure__[0].cell_contents if ours else function
+
+
 class Functions:
     """The functions that a module or class of torch's has; looked at like a `Setting`."""
 
@@ -173,7 +196,9 @@ class Functions:
             functions = tuple(there.get(name) for name in self._names)
         if not isinstance(self._of, type):
             return functions
-        return *functions, len(there) - ("__slotnames__" in there)  # which copyreg puts there
+        if _TAGGED in there:
+            functions = tuple(map(_untagged, functions))
+        return *functions, len(there) - ("__slotnames__" in there) - (_TAGGED in there)  # the first: copyreg's
 
     def told(self, before: tuple[object, ...], after: tuple[object, ...]) -> str:
         """What has changed: the first function that is another one."""

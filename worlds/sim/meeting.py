@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Flat: TypeAlias = torch.Tensor  # a collective's input or output on one rank, all tensors of the call end to end
 
+# Of a rank's thread: the .run it takes part in, its global .rank, and .grouped: whether it has its default group.
+current = threading.local()
+
 
 class Mismatch(RuntimeError):
     """Members of a group called different collectives at the same place of the group's sequence."""

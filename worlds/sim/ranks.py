@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import sys
-import threading
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -15,14 +14,15 @@ import torch.distributed as dist
 from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
+from worlds.sim import futures, profilers
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
 from worlds.sim.core import Core
 from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
-from worlds.sim.meeting import Mismatch, Run
+from worlds.sim.meeting import Mismatch, Run, current
 from worlds.sim.order import combiner_of
-from worlds.sim.store import RankStore
+from worlds.sim.store import RankStore, pass_the_baton_in_torchs_stores
 from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
 from worlds.unmatched import also_unmatched
@@ -34,14 +34,11 @@ def _register_backend() -> None:
     stand_in("sim")
 
 
-_current = threading.local()  # of a rank's thread: the .run it takes part in, and .grouped: has its default group
-
-
 def _create_group(options: Any, _: Any) -> SimGroup:
-    run: Run = _current.run
+    run: Run = current.run
     members = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-    label = group_label(members, options.group_id) if _current.grouped else DEFAULT
-    _current.grouped = True
+    label = group_label(members, options.group_id) if current.grouped else DEFAULT
+    current.grouped = True
     return SimGroup(options.group_rank, members, label, run)
 
 
@@ -50,6 +47,9 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         isolate_threads()
+        futures.ask_ranks_first()
+        profilers.one_at_a_time()
+        pass_the_baton_in_torchs_stores()
         _register_backend()
         self._size = size
         self._baton = Baton(size)
@@ -66,6 +66,7 @@ class Ranks:
         If the outcome says that the job is not runnable, neither is anything else in this process from then on.
         """
         leftovers, found = Leftovers(), surroundings()
+        futures.forget()
         with importing():
             self._job, self._function = job, resolve(job.function)
         self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
@@ -95,7 +96,7 @@ class Ranks:
         """Runs this rank's part and files its report. Returns how it ended, in words."""
         result, error, run, process = None, None, self._run, os.getpid()
         how: object = Ended(run.collectives[rank])
-        _current.run, _current.grouped = run, False
+        current.run, current.rank, current.grouped = run, rank, False
         belongings = Belongings(rank, self._size, run.belongings)
         belongings.take_out()
         watch = None if run.watches is None else run.watches[rank]

@@ -5,11 +5,12 @@ A rank that waits for a key passes the baton, so that whoever is to set it can.
 
 from _thread import get_ident
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch.distributed as dist
 
-from worlds.sim.meeting import Run
+from worlds.sim.meeting import Run, current
 
 
 class RankStore(dist.Store):
@@ -99,6 +100,31 @@ class RankStore(dist.Store):
         if get_ident() != self._thread:
             raise self._run.foreign_thread(self._rank, f"{does} of the store")
         return self._run.kept
+
+
+@cache
+def pass_the_baton_in_torchs_stores() -> None:
+    """Once for this process: who waits in a store of torch's that ranks have made themselves lets other ranks run."""
+    get, wait = dist.Store.get, dist.Store.wait
+
+    def get_in_turn(store: Any, key: str) -> bytes:
+        _let_others_set(store, [key])
+        return get(store, key)
+
+    def wait_in_turn(store: Any, keys: Sequence[str], *timeout: Any) -> None:
+        _let_others_set(store, keys)
+        wait(store, keys, *timeout)
+
+    dist.Store.get, dist.Store.wait = get_in_turn, wait_in_turn
+
+
+def _let_others_set(store: Any, keys: Sequence[str]) -> None:
+    beneath = store
+    while isinstance(beneath, dist.PrefixStore):
+        beneath = beneath.underlying_store
+    if hasattr(current, "run") and not isinstance(beneath, RankStore):
+        while not store.check(keys):
+            current.run.poll(current.rank, f"{_told(keys)} of a {type(beneath).__name__}")
 
 
 def _told(keys: Sequence[str]) -> str:

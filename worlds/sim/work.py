@@ -1,6 +1,7 @@
 """The handle of a launched collective or message: waiting for it, and when its result is written."""
 
 from _thread import get_ident
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.futures import Future
 
 from worlds.collectives import Tensors, as_it_lies
 from worlds.contract import Collective
+from worlds.sim import futures
 from worlds.sim.meeting import Flat, Meeting, Mismatch
 
 if TYPE_CHECKING:
@@ -26,11 +28,21 @@ class SimWork(dist.Work):
         super().__init__()
         self._group, self._meeting, self._part, self._outputs = group, meeting, part, outputs
         self._call, self._place = call, place
-        self._finished = False
+        self.finished = False  # whether this rank knows that it is over
+        self._future: Future | None = None
         self.entry: Entry | None = None  # in the timeline, if there is one
 
     def __str__(self) -> str:
         return self._call.numbered(self._place)
+
+    @property
+    def thread(self) -> int:
+        """Of the rank that has launched it."""
+        return self._group.thread
+
+    def over(self) -> bool:
+        """Whether waiting for it would not block."""
+        return self._meeting.over
 
     def is_completed(self) -> bool:
         """Whether it is done. If not yet, others run first, so that whoever looks often enough sees it done.
@@ -39,32 +51,49 @@ class SimWork(dist.Work):
         """
         if get_ident() != self._group.thread:
             raise self._group.foreign_thread("polls", self)
+        self._look()
+        self._complete_future()
+        return self.finished
+
+    def _look(self) -> None:
         if not self._meeting.over:
             self._group.run.poll(self._group.global_rank, self)
         if self._meeting.over:
             self._finish(polled=True)
-        return self._finished
 
     def wait(self, timeout: Any = None) -> bool:
         """Blocks until the collective is carried out, then writes this rank's outputs."""
-        meeting, group = self._meeting, self._group
-        if get_ident() != group.thread:
-            raise group.foreign_thread("waits for", self)
-        while not meeting.over:
-            meeting.waiting.append(group.global_rank)
-            group.run.block(group.global_rank, self)
-        self._finish()
+        if get_ident() != self._group.thread:
+            raise self._group.foreign_thread("waits for", self)
+        self._await()
+        self._complete_future()
         return True
+
+    def _await(self) -> None:
+        while not self._meeting.over:
+            self.block_on([self])
+        self._finish()
+
+    def block_on(self, works: Sequence["SimWork"]) -> None:
+        """Lets other ranks run until one of these is over; the rank is the same for all."""
+        for work in works:
+            work._meeting.waiting.append(self._group.global_rank)
+        reason = works[0] if len(works) == 1 else " or ".join(map(str, works))
+        self._group.run.block(self._group.global_rank, reason)
 
     def _finish(self, polled: bool = False) -> None:
         """This rank learns that the collective is over."""
         if self._meeting.mismatch:
             raise Mismatch(self._meeting.mismatch)
-        if not self._finished:
-            self._finished = True
+        if not self.finished:
+            self.finished = True
             self._deliver()
             if self.entry is not None:
                 self.entry.waited, self.entry.polled = self._group.run.now(), polled
+
+    def _complete_future(self) -> None:
+        if self.finished and self._future is not None and futures.close(self):
+            self._future.set_result(list(self._outputs))  # what follows it by `then` runs now
 
     def _deliver(self) -> None:
         results = self._meeting.results
@@ -84,24 +113,22 @@ class SimWork(dist.Work):
         return list(self._outputs)
 
     def get_future(self) -> Future:
-        """C++ consumers (DDP's reducer) ask for it right after the launch.
+        """Is done when this rank knows that the collective is; whoever asks it in Python makes the rank wait or look.
 
-        Inside backward it stays open until the end of backward, where an autograd callback waits: blocking at once
-        would forbid two buckets in flight and invent deadlocks. The callback comes before the reducer's own, which is
-        queued later. Outside backward nobody would wait for us, so it blocks; so it does in a callback at the end of
-        backward, where no node is being evaluated: DDP with a static graph, and PowerSGD, launch and wait in one.
+        C++ consumers (DDP's reducer) ask for it right after the launch, and wait where the baton cannot be passed.
+        Inside backward it is done at the end of backward at the latest, by an autograd callback that waits: blocking at
+        once would forbid two buckets in flight and invent deadlocks. The callback comes before the reducer's own, which
+        is queued later. In a callback at the end of backward, where no node is being evaluated, it blocks: DDP with a
+        static graph, and PowerSGD, launch and wait in one. Outside backward no C++ waits.
         """
-        future: Future = Future()
-
-        def complete() -> None:
+        if self._future is None:
+            self._future = futures.future_of(self)
+        if not self.finished and torch._C._current_autograd_node() is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+        elif torch._C._current_graph_task_id() >= 0:
             self.wait()
-            future.set_result(list(self._outputs))
-
-        if torch._C._current_autograd_node() is None:
-            complete()
-        else:
-            torch.autograd.Variable._execution_engine.queue_callback(complete)
-        return future
+        self._complete_future()
+        return self._future
 
 
 class WatchedWork(SimWork):
@@ -120,19 +147,15 @@ class WatchedWork(SimWork):
         super().__init__(group, meeting, part, outputs, call, place)
         self._flight = flight
 
-    def is_completed(self) -> bool:
-        """Whether it is done; see `SimWork`."""
+    def _look(self) -> None:
         with self._flight.watch.ours():
-            completed = super().is_completed()
+            super()._look()
             self._flight.watch.moment()
-        return completed
 
-    def wait(self, timeout: Any = None) -> bool:
-        """Blocks until it is done; see `SimWork`."""
+    def _await(self) -> None:
         with self._flight.watch.ours():
-            super().wait(timeout)
+            super()._await()
             self._flight.watch.moment()
-        return True
 
     def _deliver(self) -> None:
         self._flight.finish()

@@ -153,6 +153,20 @@ CHANGES: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = 
 }
 
 
+def compiling(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """As many layers as the payload says, compiled whole; what runs then, and in which process."""
+    layers = nn.Sequential(*(nn.Linear(2, 2) for _ in range(int(payload))))
+    compiled = torch.compile(layers, backend="eager", fullgraph=True)
+    return {"same": torch.equal(compiled(torch.ones(1, 2)), layers(torch.ones(1, 2))), "process": os.getpid()}
+
+
+def compiling_and_replacing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What torch too replaces when it first compiles."""
+    compiling("1", rank, world_size)
+    _replace(nn.Module, "__init__")
+    return {}
+
+
 OF_A_MAIN_THREAD = ("a signal", "a signal of computing time")  # and no simulated rank runs on one
 
 

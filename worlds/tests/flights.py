@@ -140,6 +140,24 @@ def from_backward(rank: int, size: int) -> torch.Tensor:
     return torch.cat([parameter.grad for parameter in parameters])
 
 
+def futures_from_backward(rank: int, size: int) -> torch.Tensor:
+    """Launched in hooks, and waited for in the last of them."""
+    parameters = [torch.ones(3, requires_grad=True) for _ in range(3)]
+    futures = []
+
+    def hook(parameter: torch.Tensor) -> None:
+        futures.append(dist.all_reduce(parameter.grad, async_op=True).get_future())
+        if len(futures) == len(parameters):
+            torch.futures.wait_all(futures)
+            for each in parameters:
+                each.grad /= size
+
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(hook)
+    sum((parameter * (rank + number + 1)).sum() for number, parameter in enumerate(parameters)).backward()
+    return torch.cat([parameter.grad for parameter in parameters])
+
+
 class _Keeper:
     """Waits for the collective of one call at the next; nobody waits for the last."""
 
@@ -251,9 +269,9 @@ RIGHT = {
     for program in (
         *(waiting_at_once, waiting_much_later_in_any_order, in_slices_of_one_buffer, in_columns_of_one_matrix),
         *(polling_until_it_is_done, reading_what_is_only_read, making_more_of_the_same_shape),
-        *(through_futures, from_backward, never_waiting_for_the_last, dropping_what_nobody_can_see),
-        *(around_a_ring, sending_one_tensor_to_all, in_batches_that_are_polled, coalescing_messages),
-        *(sending_what_was_received_from_any, sending_objects),
+        *(through_futures, from_backward, futures_from_backward, never_waiting_for_the_last),
+        *(dropping_what_nobody_can_see, around_a_ring, sending_one_tensor_to_all, coalescing_messages),
+        *(in_batches_that_are_polled, sending_what_was_received_from_any, sending_objects),
     )
 }
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from worlds import process
 from worlds.contract import Job, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
-from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
+from worlds.tests.oddities import FUTURES, LAYOUTS, OPERATIONS, REFUSED
 from worlds.tests.outcomes import kinds, messages, plain, results
 
 
@@ -110,6 +111,16 @@ def test_a_key_that_nobody_sets_is_a_deadlock_that_is_named(sim: World) -> None:
     outcome = run(sim, "waiting_in_vain", 2)
     assert kinds(outcome) == ["deadlock"] * 2
     assert "rank 1 waits for key '0//never' of the store" in messages(outcome)[1]
+
+
+def test_ranks_may_wait_in_a_store_of_their_own(sim: World, gloo: World, tmp_path: Path) -> None:
+    for size in (1, 2, 3):
+        for world in (sim, gloo):
+            seen = results(run(world, "keeping_in_a_file", size, str(tmp_path / f"{world.name} {size}")))
+            assert [each["after"] for each in seen] == [b"of %d" % ((rank + 1) % size) for rank in range(size)]
+    outcome = run(sim, "waiting_in_vain_in_a_file", 2, str(tmp_path / "never"))
+    assert kinds(outcome) == ["deadlock"] * 2
+    assert "rank 1 polls key 'never' of a FileStore" in messages(outcome)[1]
 
 
 def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
@@ -219,3 +230,31 @@ def test_sparse_tensors_are_gloos_alone() -> None:
     finally:
         sim.close()
         gloo.close()
+
+
+@pytest.mark.parametrize("name", FUTURES)
+def test_futures_may_be_asked_anywhere(sim: World, gloo: World, name: str) -> None:
+    for size in (1, 2, 3):
+        here, there = (results(run(each, "asking_futures", size, name)) for each in (sim, gloo))
+        assert plain(here) == plain(there)
+
+
+def test_waiting_for_one_future_brings_no_other_collectives_result(sim: World) -> None:
+    """So that a future that nobody waits for shows."""
+    assert [each["values"] for each in results(run(sim, "waiting_for_one_future", 2))] == [[1.0, 2.0]] * 2
+
+
+def test_ranks_may_be_profiled_but_on_sim_one_at_a_time(gloo: World) -> None:
+    """There it was killed by SIGSEGV: there is one profiler for each process."""
+    sim = SimWorld()
+    try:
+        for how in ("in turn", "alone"):
+            here, there = (results(run(each, "profiling", 2, how)) for each in (sim, gloo))
+            assert here[0]["added"]
+            assert plain(here) == plain(there)
+        outcome = run(sim, "profiling", 2, "at a time")
+        assert kinds(outcome) == ["not runnable"] * 2
+        assert "rank 1 starts torch's profiler while another rank profiles: " in messages(outcome)[0]
+        assert [each["added"] for each in results(run(gloo, "profiling", 2, "at a time"))] == [True, True]
+    finally:
+        sim.close()

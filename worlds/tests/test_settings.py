@@ -51,3 +51,19 @@ def test_what_a_module_sets_when_it_is_imported_stays(world: World) -> None:
         outcome = world.run(Job("worlds.tests.changes_when_imported:see", "", 2))
         assert [each["dtype"] for each in results(outcome)] == ["torch.float64"] * 2
         assert [report.left for report in outcome] == [()] * 2
+
+
+def test_examples_may_compile_one_after_another_in_one_process(world: World) -> None:
+    """What torch itself replaces then is not told, and what it has compiled is forgotten: it compiles a function but so
+    often, of all examples' modules.
+    """
+    processes = []
+    for layers in range(1, 11):
+        outcome = world.run(Job("worlds.tests.changes:compiling", str(layers), 2, limit=60.0))
+        assert [each["same"] for each in results(outcome)] == [True, True]
+        assert [report.left for report in outcome] == [(), ()]
+        processes.append([each["process"] for each in results(outcome)])
+    assert processes == processes[:1] * 10
+    outcome = world.run(Job("worlds.tests.changes:compiling_and_replacing", "", 2))
+    for report in outcome if world.name == "gloo" else outcome[:1]:
+        assert report.left == ("another torch.Module.__init__",)
