@@ -256,9 +256,8 @@ class DescribedGroup(dist.ProcessGroup):
         parts = Lying(inputs[0])
         if len(parts) == len(self.members):
             parts[self.member] = _copied(parts[self.member], outputs[0])
-        return self.launch(
-            call, _scaled(call, parts, opts), Lying(outputs), lambda group: group.reduce_scatter(outputs, inputs, opts)
-        )
+        given = _scaled(call, parts, opts)
+        return self.launch(call, given, Lying(outputs), lambda group: group.reduce_scatter(outputs, inputs, opts))
 
     @overloaded(dist.ReduceScatterOptions)
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> dist.Work:
@@ -341,12 +340,10 @@ class DescribedGroup(dist.ProcessGroup):
 
 
 def _copied(part: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """A member's part for itself, which gloo copies to the output as tensors are copied, before it adds to that."""
+    """A member's part for itself: gloo copies it to the output as tensors are copied, and reduces what lies there."""
     if part.shape != output.shape or (part.is_contiguous() and output.is_contiguous()):
         return part
-    memory = output.detach().untyped_storage().clone()
-    there = torch.empty(0, dtype=output.dtype).set_(memory, output.storage_offset(), output.size(), output.stride())
-    return there.copy_(part.detach())
+    return output.detach().copy_(part.detach())
 
 
 def _scaled(call: Collective, tensors: Tensors, opts: Any) -> Tensors:
