@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from worlds import process
-from worlds.collectives import DescribedGroup, Tensors, flatten, to_numpy
+from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
 from worlds.contract import DEFAULT, MESSAGES, Collective, group_label
 from worlds.stand_in import stand_in
 
@@ -50,15 +50,28 @@ class Groups:
 
     def note(self, group: "RecordedGroup", call: Collective, inputs: Tensors) -> None:
         """A rank launches a collective."""
-        self.timeline.append(replace(call, sent=to_numpy(flatten(inputs)) if self.contents else None))
+        sent = to_numpy(flatten(as_it_lies(call, inputs))) if self.contents else None
+        self.timeline.append(replace(call, sent=sent))
         process.note_progress(len(self.timeline), group.label, group.issued, str(call))
 
-    def _connect(self, store: Any, rank: int, size: int) -> Any:
+    def _connect(self, store: Any, rank: int, size: int) -> dist.ProcessGroup:
+        """A group as plain torch makes it: calls go through torch's dispatcher, which knows wrapped tensors, modes and
+        profilers, to the backend, which would take any tensor's memory as it finds it.
+        """
+        kind, backend = self._kind_and_backend(store, rank, size)
+        group = dist.ProcessGroup(store, rank, size)
+        group._set_default_backend(kind)
+        for device in self.devices:
+            group._register_backend(torch.device(device), kind, backend)
+        return group
+
+    def _kind_and_backend(self, store: Any, rank: int, size: int) -> tuple[Any, Any]:
+        kinds = dist.ProcessGroup.BackendType
         if self.real == "gloo":
-            return dist.ProcessGroupGloo(store, rank, size, self._patience)
+            return kinds.GLOO, dist.ProcessGroupGloo(store, rank, size, self._patience)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = self._patience
-        return dist.ProcessGroupNCCL(store, rank, size, options)
+        return kinds.NCCL, dist.ProcessGroupNCCL(store, rank, size, options)
 
     def _create(self, options: Any, _: Any) -> DescribedGroup:
         rank, size = options.group_rank, options.group_size
@@ -72,16 +85,15 @@ class Groups:
 
 
 class RecordedGroup(DescribedGroup):
-    """Notes what it is asked for and lets the backend do it. ``issued``: its collectives so far."""
+    """Notes what it is asked for and lets the backend do it."""
 
     def __init__(self, groups: Groups, rank: int, members: tuple[int, ...], label: str, real: Any) -> None:
         super().__init__(rank, members, label)
-        self.issued = 0
         self._groups, self._real = groups, real
         kind = getattr(dist.ProcessGroup.BackendType, groups.real.upper())
         # C++ code that asks a group for its backend (DDP's logger) must find it.
-        for device in groups.devices:
-            self._register_backend(torch.device(device), kind, real)
+        for device in map(torch.device, groups.devices):
+            self._register_backend(device, kind, real._get_backend(device))
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """The real one."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from worlds.contract import Array, Collective
+from worlds.signatures import overloaded
 from worlds.together import Together
 
 Tensors = Sequence[torch.Tensor]
@@ -61,15 +62,29 @@ def flatten(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else _NOTHING
 
 
-# What backends send and write as it lies in memory, whatever its strides say: gloo so, NCCL refuses what has gaps.
-_AS_IT_LIES = ("all_reduce", "broadcast", "reduce")
+class Lying(list[torch.Tensor]):
+    """Tensors that a backend reads or writes as they lie in memory, whatever their strides say; NCCL refuses gaps."""
 
 
 def as_it_lies(call: Collective, tensors: Tensors) -> Tensors:
-    """The elements where a backend looks for them: in place, as many as there are, from the first on."""
-    if call.operation not in _AS_IT_LIES or len(tensors) != 1 or tensors[0].is_contiguous():
+    """Of tensors that are `Lying`, the elements where a backend looks for them: so many, from the first on.
+
+    Raises RuntimeError where an expanded tensor's memory holds fewer.
+    """
+    if not isinstance(tensors, Lying) or all(tensor.is_contiguous() for tensor in tensors):
         return tensors
-    return [tensors[0].detach().as_strided((tensors[0].numel(),), (1,))]
+    for tensor in tensors:
+        held = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+        if held < tensor.numel():
+            words = f"{tensor.numel()} elements of an expanded tensor, in memory of {held}"
+            raise RuntimeError(f"{call}: {words}, beyond which gloo would read and write")
+    return [tensor.detach().as_strided((tensor.numel(),), (1,)) for tensor in tensors]
+
+
+def check_contiguous(call: Collective, tensor: torch.Tensor) -> None:
+    """Raises RuntimeError where a backend would refuse a tensor: one that all_to_all_single or a message sends."""
+    if not tensor.is_contiguous():
+        raise RuntimeError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")
 
 
 def to_numpy(flat: torch.Tensor) -> Array:
@@ -86,7 +101,7 @@ def _uneven(parts: Tensors, count: int, members: int) -> tuple[int, ...]:
 
 def _rows(whole: torch.Tensor, splits: Sequence[int], members: int) -> tuple[int, ...]:
     """How many elements of ``whole`` belong to each member: dimension 0, cut as told or evenly. Raises RuntimeError."""
-    length = len(whole)
+    length = whole.shape[0] if whole.dim() else 1
     if not splits and length % members:
         raise RuntimeError(
             f"all_to_all_single divides dimension 0 between {members} ranks, got {length}; say the splits"
@@ -94,7 +109,7 @@ def _rows(whole: torch.Tensor, splits: Sequence[int], members: int) -> tuple[int
     rows = list(splits) or [length // members] * members
     if len(rows) != members or sum(rows) != length:
         raise RuntimeError(f"the splits {rows} must be {members} numbers that add up to dimension 0, which is {length}")
-    return tuple(row * whole[0].numel() if length else 0 for row in rows)
+    return tuple(row * (whole.numel() // length) if length else 0 for row in rows)
 
 
 class DescribedGroup(dist.ProcessGroup):
@@ -104,6 +119,7 @@ class DescribedGroup(dist.ProcessGroup):
         super().__init__(rank, len(members))
         self.member, self.members, self.global_rank, self.label = rank, members, members[rank], label
         self._name = ""
+        self.issued = 0  # collectives so far
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """What C++ shows."""
@@ -114,6 +130,9 @@ class DescribedGroup(dist.ProcessGroup):
         """The name under which c10d knows this group, or has known it: it asks once more when it has forgotten it."""
         self._name = c10d._world.pg_names.get(self, self._name)
         return self._name
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.issued
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -146,16 +165,15 @@ class DescribedGroup(dist.ProcessGroup):
         root = self.members[root] if root >= 0 else -1
         return _collective(operation, named, dtype, count, root, self.label, gives, takes)
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.AllreduceOptions, "op", "timeout")
+    def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """all_reduce, in place."""
-        if opts is None:  # as DistributedDataParallel.join calls it with find_unused_parameters: with a bare tensor
-            tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-            opts = dist.AllreduceOptions()
-        call = self._describe("all_reduce", tensors, opts.reduceOp)
-        inputs = _scaled(call, tensors, opts)
-        return self.launch(call, inputs, tensors, lambda group: group.allreduce(tensors, opts))
+        call, lying = self._describe("all_reduce", tensors, opts.reduceOp), Lying(tensors)
+        inputs = _scaled(call, lying, opts)
+        return self.launch(call, inputs, lying, lambda group: group.allreduce(tensors, opts))
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.AllreduceCoalescedOptions)
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> dist.Work:
         """all_reduce of several tensors at once, in place."""
         if len({tensor.dtype for tensor in tensors}) > 1:
             raise RuntimeError(f"coalesced tensors must have one dtype, got {[tensor.dtype for tensor in tensors]}")
@@ -163,52 +181,57 @@ class DescribedGroup(dist.ProcessGroup):
         inputs = _scaled(call, tensors, opts)
         return self.launch(call, inputs, tensors, lambda group: group.allreduce_coalesced(tensors, opts))
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.BroadcastOptions, "root", "timeout")
+    def broadcast(self, tensors: Tensors, opts: Any) -> dist.Work:
         """The root's tensors, to all."""
-        call = self._describe("broadcast", tensors, root=opts.rootRank)
-        return self.launch(call, tensors, tensors, lambda group: group.broadcast(tensors, opts))
+        call, lying = self._describe("broadcast", tensors, root=opts.rootRank), Lying(tensors)
+        return self.launch(call, lying, lying, lambda group: group.broadcast(tensors, opts))
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.ReduceOptions, "root", "op", "timeout")
+    def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """The reduction, to the root; elsewhere the tensors stay or become undefined."""
-        call = self._describe("reduce", tensors, opts.reduceOp, opts.rootRank)
-        inputs = _scaled(call, tensors, opts)
-        return self.launch(call, inputs, tensors, lambda group: group.reduce(tensors, opts))
+        call, lying = self._describe("reduce", tensors, opts.reduceOp, opts.rootRank), Lying(tensors)
+        inputs = _scaled(call, lying, opts)
+        return self.launch(call, inputs, lying, lambda group: group.reduce(tensors, opts))
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.AllgatherOptions, "timeout")
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> dist.Work:
         """Everybody's tensor, as a list, to all. Not all need be of one size."""
-        opts = opts or c10d.AllgatherOptions()
         takes = _uneven(outputs[0], inputs[0].numel(), len(self.members))
         call = self._describe("all_gather", inputs, takes=takes)
         return self.launch(call, inputs, outputs[0], lambda group: group.allgather(outputs, inputs, opts))
 
-    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.AllgatherOptions)
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> dist.Work:
         """Everybody's tensors: one list for each member."""
-        opts = opts or c10d.AllgatherOptions()
         call, written = self._describe("all_gather", inputs), [output for member in outputs for output in member]
         return self.launch(call, inputs, written, lambda group: group.allgather_coalesced(outputs, inputs, opts))
 
-    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.AllgatherOptions)
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> dist.Work:
         """Everybody's tensor, end to end, to all."""
-        opts = opts or c10d.AllgatherOptions()
         call = self._describe("all_gather", [source])
         return self.launch(call, [source], [output], lambda group: group._allgather_base(output, source, opts))
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.AllgatherOptions)
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
         """Several of `all_gather_single`, which end together."""
         return Together([self.all_gather_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)])
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.GatherOptions, "root", "timeout")
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> dist.Work:
         """Everybody's tensor, as a list, to the root."""
         written = outputs[0] if outputs else []
         takes = _uneven(written, inputs[0].numel(), len(self.members)) if self.member == opts.rootRank else ()
         call = self._describe("gather", inputs, root=opts.rootRank, takes=takes)
         return self.launch(call, inputs, written, lambda group: group.gather(outputs, inputs, opts))
 
-    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+    @overloaded(dist.GatherOptions)
+    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> dist.Work:
         """Everybody's tensor, end to end, to the root."""
         call, written = self._describe("gather", [source], root=opts.rootRank), [output]
         if self.member != opts.rootRank:
@@ -217,21 +240,27 @@ class DescribedGroup(dist.ProcessGroup):
 
     gather_into_tensor = gather_single
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+    @overloaded(dist.ScatterOptions, "root", "timeout")
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> dist.Work:
         """The root's m-th tensor, to member m. What is counted is what a member gets."""
         parts = inputs[0] if inputs else []
         gives = _uneven(parts, outputs[0].numel(), len(self.members)) if self.member == opts.rootRank else ()
         call = self._describe("scatter", outputs, root=opts.rootRank, gives=gives)
-        return self.launch(call, parts, outputs, lambda group: group.scatter(outputs, inputs, opts))
+        return self.launch(call, Lying(parts), Lying(outputs), lambda group: group.scatter(outputs, inputs, opts))
 
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+    @overloaded(dist.ReduceScatterOptions, "op", "timeout")
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> dist.Work:
         """The reduction of the m-th tensors, to member m. Not all need be of one size."""
         gives = _uneven(inputs[0], inputs[0][0].numel(), len(self.members))
         call = self._describe("reduce_scatter", inputs[0], opts.reduceOp, gives=gives)
-        parts = _scaled(call, inputs[0], opts)
-        return self.launch(call, parts, outputs, lambda group: group.reduce_scatter(outputs, inputs, opts))
+        parts = Lying(inputs[0])
+        if len(parts) == len(self.members):
+            parts[self.member] = _copied(parts[self.member], outputs[0])
+        given = _scaled(call, parts, opts)
+        return self.launch(call, given, Lying(outputs), lambda group: group.reduce_scatter(outputs, inputs, opts))
 
-    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> dist.Work:
+    @overloaded(dist.ReduceScatterOptions)
+    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> dist.Work:
         """The reduction's m-th equal part, to member m."""
         call = self._describe("reduce_scatter", [source], opts.reduceOp)
         inputs = _scaled(call, [source], opts)
@@ -239,44 +268,46 @@ class DescribedGroup(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(dist.ReduceScatterOptions)
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
         """Several of `reduce_scatter_single`, which end together."""
         return Together([self.reduce_scatter_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)])
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.AllToAllOptions, "timeout")
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
         """The n-th tensor of member m becomes the m-th of member n."""
-        opts = opts or c10d.AllToAllOptions()
         gives, takes = (tuple(tensor.numel() for tensor in tensors) for tensors in (inputs, outputs))
         call = self._describe("all_to_all", inputs, gives=gives, takes=takes)
         return self.launch(call, inputs, outputs, lambda group: group.alltoall(outputs, inputs, opts))
 
+    @overloaded(c10d.AllToAllOptions, "timeout")
     def all_to_all_single(
         self,
         output: torch.Tensor,
         source: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        opts: Any = None,
+        opts: Any,
     ) -> dist.Work:
         """The n-th part of member m's tensor becomes the m-th of member n's; parts are cut along dimension 0."""
-        opts = opts or c10d.AllToAllOptions()
         size = len(self.members)
         gives, takes = _rows(source, input_splits, size), _rows(output, output_splits, size)
         call = self._describe("all_to_all", [source], gives=gives, takes=takes)
+        check_contiguous(call, source)
         return self.launch(
             call,
             [source],
-            [output],
+            Lying([output]),
             lambda group: group.alltoall_base(output, source, output_splits, input_splits, opts),
         )
 
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None) -> dist.Work:
+    @overloaded(c10d.BarrierOptions, "timeout")
+    def barrier(self, opts: Any) -> dist.Work:
         """Nothing moves; nobody goes on before all are there."""
-        opts = opts or c10d.BarrierOptions()
         call = self._describe("barrier", [])
         return self.launch(call, [], [], lambda group: group.barrier(opts))
 
@@ -287,15 +318,15 @@ class DescribedGroup(dist.ProcessGroup):
         if work is not None:
             work.wait()
 
-    def send(self, tensors: Tensors, peer: int, tag: int) -> dist.Work:
+    def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803, torch's name
         """A tensor, to a member."""
-        call = self._message("send", tensors, peer, tag)
-        return self.exchange(call, tensors, lambda group: group.send(tensors, peer, tag))
+        call = self._message("send", tensors, dstRank, tag)
+        return self.exchange(call, tensors, lambda group: group.send(tensors, dstRank, tag))
 
-    def recv(self, tensors: Tensors, peer: int, tag: int) -> dist.Work:
+    def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803, torch's name
         """A tensor, from a member."""
-        call = self._message("recv", tensors, peer, tag)
-        return self.exchange(call, tensors, lambda group: group.recv(tensors, peer, tag))
+        call = self._message("recv", tensors, srcRank, tag)
+        return self.exchange(call, tensors, lambda group: group.recv(tensors, srcRank, tag))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """A tensor, from whichever member sends one first."""
@@ -306,6 +337,13 @@ class DescribedGroup(dist.ProcessGroup):
         (tensor,) = tensors
         root, dtype = self.members[peer] if peer >= 0 else -1, _dtype_name(tensor.dtype)
         return Collective(operation, "", dtype, tensor.numel(), root, self.label, tag=tag)
+
+
+def _copied(part: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """A member's part for itself: gloo copies it to the output as tensors are copied, and reduces what lies there."""
+    if part.shape != output.shape or (part.is_contiguous() and output.is_contiguous()):
+        return part
+    return output.detach().copy_(part.detach())
 
 
 def _scaled(call: Collective, tensors: Tensors, opts: Any) -> Tensors:

@@ -14,6 +14,7 @@ from worlds.contract import Collective
 
 _ALIKE = ("gather", "scatter")  # every backend refuses parts of unequal shape
 _NOT_CARRIED = (torch.int16, torch.uint16, torch.uint32, torch.uint64)
+_COPIES = ("all_gather", "gather", "scatter", "all_to_all")
 _BITS = ("band", "bor", "bxor")
 
 
@@ -33,20 +34,21 @@ def disagreeing(calls: Mapping[int, Collective], member: int, call: Collective) 
 
 
 def check_tensor(call: Collective, tensor: torch.Tensor) -> None:
-    """Raises RuntimeError where gloo and NCCL would, or, beyond an expanded tensor's memory, should."""
+    """Raises RuntimeError where gloo and NCCL would."""
     if not tensor.is_cpu:
         raise RuntimeError(f"{call}: the simulated world has CPU tensors, and this one is on {tensor.device}")
     if tensor.dtype in _NOT_CARRIED:
         raise RuntimeError(f"{call}: neither gloo nor NCCL carries {call.dtype}")
-    if not tensor.is_contiguous():
-        held = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
-        if held < tensor.numel():
-            words = f"{tensor.numel()} elements of an expanded tensor, in memory of {held}"
-            raise RuntimeError(f"{call}: {words}, beyond which gloo would read and write")
+    if tensor.is_complex() and call.operation in _COPIES:
+        raise RuntimeError(f"{call}: neither gloo nor NCCL carries {call.dtype}; torch.view_as_real makes it floats")
 
 
 def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size: int) -> None:
     """Raises RuntimeError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
+    if not (inputs or outputs or call.operation in ("barrier", "monitored_barrier")):
+        raise RuntimeError(f"{call}: it needs a tensor")
+    if call.reduction and call.dtype.startswith("float8"):
+        raise RuntimeError(f"{call}: gloo reduces no {call.dtype}")
     if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):
         raise RuntimeError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
     if call.reduction == "average" and call.dtype == "bool":
@@ -90,9 +92,3 @@ def _check_sizes(call: Collective, inputs: Tensors, outputs: Tensors, member: in
     }.get(call.operation, taken)
     if taken != expected:
         raise RuntimeError(f"{call}: the output must have {expected} elements, got {taken}")
-
-
-def contiguous(call: Collective, tensor: torch.Tensor) -> None:
-    """Raises RuntimeError where a backend would: messages and all_to_all_single are sent as they lie in memory."""
-    if not tensor.is_contiguous():
-        raise RuntimeError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
+from worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, to_numpy
 from worlds.contract import Collective, RankError
-from worlds.sim.agreement import check, check_tensor, contiguous, disagreeing
+from worlds.sim.agreement import check, check_tensor, disagreeing
 from worlds.sim.flight import Flight
 from worlds.sim.log import Entry
 from worlds.sim.meaning import carry_out
@@ -49,7 +49,7 @@ class SimGroup(DescribedGroup):
         super().__init__(rank, members, label)
         self.run, self.thread = run, get_ident()
         self._register_backend(torch.device("cpu"), self.BackendType.UNDEFINED, _nothing())
-        self._issued = self._posted = 0  # collectives and messages so far
+        self._posted = 0  # messages so far
         self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
@@ -73,7 +73,7 @@ class SimGroup(DescribedGroup):
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Posts a send or a receive. Never blocks."""
         (tensor,) = tensors
-        contiguous(call, tensor)
+        check_contiguous(call, tensor)
         if get_ident() != self.thread:
             raise self.foreign_thread("posts", call)
         with self._ours():
@@ -110,12 +110,12 @@ class SimGroup(DescribedGroup):
         return contextlib.nullcontext() if watches is None else watches[self.global_rank].ours()
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
-        run, place = self.run, self._issued
-        self._issued += 1
+        memory = as_it_lies(call, inputs), as_it_lies(call, outputs)
+        run, place = self.run, self.issued
+        self.issued += 1
         run.baton.fruitless = 0
         # c10d hands over as input what a broadcast only writes.
         received = call.operation == "broadcast" and call.root != self.global_rank and not run.job.contents
-        memory = as_it_lies(call, inputs), as_it_lies(call, outputs)
         flat = flatten(() if received else memory[0])
         issued = run.collectives[self.global_rank]
         issued.append(call)

@@ -21,9 +21,9 @@ from worlds.tests.oddities import FUTURES, LAYOUTS, OPERATIONS, REFUSED
 from worlds.tests.outcomes import kinds, messages, plain, results
 
 
-def run(world: World, name: str, size: int, payload: str = "", limit: float | None = None) -> Outcome:
+def run(world: World, name: str, size: int, payload: str = "", **options: Any) -> Outcome:
     """The outcome of a function of `worlds.tests.oddities`."""
-    return world.run(Job(f"worlds.tests.oddities:{name}", payload, size, limit=limit))
+    return world.run(Job(f"worlds.tests.oddities:{name}", payload, size, **options))
 
 
 @pytest.fixture(params=["sim", "gloo"])
@@ -39,6 +39,38 @@ def test_a_tensor_is_sent_as_it_lies_in_memory(sim: World, gloo: World, operatio
     """So gaps, and strides that are not the same on all ranks, corrupt silently on sim as they do on gloo."""
     here, there = (results(run(each, "laid_out", 3, f"{operation}, {layout}")) for each in (sim, gloo))
     assert plain(here) == plain(there)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_recorded_is_what_lies_in_memory(sim: World, gloo: World, operation: str) -> None:
+    payload = f"{operation}, transposed on one rank"
+    outcomes = [run(each, "laid_out", 3, payload, contents=True) for each in (sim, gloo)]
+    here, there = ([plain([call.sent for call in report.collectives]) for report in each] for each in outcomes)
+    assert here == there
+
+
+def test_an_expanded_tensor_is_read(sim: World, gloo: World) -> None:
+    """By what minds strides; "an expanded tensor" below is read by what does not."""
+    here, there = (results(run(each, "reading_the_expanded", 2)) for each in (sim, gloo))
+    assert plain(here) == plain(there)
+    assert here[0]["read"].tolist() == [1, 1, 1, 1, 2, 2, 2, 2] * 2 + [3, 3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_group_is_called_in_every_form_that_torch_has(sim: World, gloo: World, size: int) -> None:
+    meant = plain(results(run(gloo, "calling_in_every_form", size, "plain")))
+    for world in (sim, gloo):
+        assert plain(results(run(world, "calling_in_every_form", size, "world"))) == meant
+    assert all(each["counted"] and each["refused"] == [True] * 3 for each in meant)
+
+
+def test_a_tensor_without_memory_of_its_own_is_reduced(world: World) -> None:
+    for each in results(run(world, "reducing_wrapped", 2)):
+        assert dict(each) == {"flying": [6, 6], "wrapped": [3, 3]}
+
+
+def test_gloos_calls_go_through_torchs_dispatcher(gloo: World) -> None:
+    assert [each["count"] for each in results(run(gloo, "counting_calls", 2))] == [1, 1]
 
 
 @pytest.mark.parametrize("reduction", ["SUM", "MAX", "PRODUCT"])
@@ -78,8 +110,9 @@ def test_what_no_backend_does_is_an_error_of_one_type_on_both(sim: World, gloo: 
     here = run(sim, "being_refused", 2, what)
     kind = "IndexError" if what == "a root that is not there" else "RuntimeError"  # torch.distributed's own check
     assert {message.partition(":")[0] for message in messages(here)} == {kind}
-    if what != "an expanded tensor":  # beyond whose memory gloo writes
+    if what not in ("an expanded tensor", "no memory"):  # beyond the one gloo writes, and lets the other pass
         there = run(gloo, "being_refused", 2, what)
+        kind = "NotImplementedError" if what == "no tensor" else kind  # torch's dispatcher, not Python code
         assert {message.partition(":")[0] for message in messages(there)} == {kind}
 
 
