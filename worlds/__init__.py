@@ -12,6 +12,7 @@ The worlds:
 What ranks ask of `torch.distributed`, in all of them:
 
     collectives    in one vocabulary, for every torch release
+    signatures     in every form in which torch lets one call them
     stand_in       every backend that a program asks for is the world's
     together       one handle for several collectives
     devices        where a rank's tensors belong
@@ -22,6 +23,7 @@ Real processes:
     serving        what each of them does
     backend_group  its groups, whose collectives are recorded
     blame          whose fault a bad end was
+    unmatched      what was launched without its other side
 
 Any process:
 

@@ -13,6 +13,7 @@ What each rank would own as a process:
     generators   of random numbers
     isolation    its threads and groups
     store        where ranks find each other
+    profilers    torch's, one at a time
 
 What they say to each other:
 
@@ -23,6 +24,7 @@ What they say to each other:
     meaning      what it computes, in the order that a job gives
     order, ring  that order as data; what a reduction to one root leaves on the others
     work         the handle of what was launched
+    futures      what torch chains to it
 
 What is seen of it:
 
