@@ -6,6 +6,7 @@ What ends a rank's process here ends the whole run, and what hangs, hangs.
 from typing import Any
 
 from worlds.contract import Job, Outcome
+from worlds.unmatched import also_unmatched
 
 
 class InProcessSim:
@@ -24,7 +25,7 @@ class InProcessSim:
         if job.world_size not in self._ranks:
             self._ranks[job.world_size] = Ranks(job.world_size)
         outcome: Outcome = self._ranks[job.world_size].run(job)
-        return outcome
+        return also_unmatched(outcome)
 
     def close(self) -> None:
         """The threads end with the process."""

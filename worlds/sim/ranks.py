@@ -25,7 +25,6 @@ from worlds.sim.order import combiner_of
 from worlds.sim.store import RankStore, pass_the_baton_in_torchs_stores
 from worlds.sim.watch import Watch
 from worlds.stand_in import stand_in
-from worlds.unmatched import also_unmatched
 
 
 @cache
@@ -82,7 +81,7 @@ class Ranks:
             return (RankReport(None, run.not_runnable),) * self._size
         first, *others = (report for report in self._reports if report is not None)
         # Whose they are is not known, since all ranks are one process: the first rank tells.
-        return also_unmatched((replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others))
+        return replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)

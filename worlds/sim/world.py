@@ -4,6 +4,7 @@ from multiprocessing.connection import Connection
 
 from worlds import process
 from worlds.contract import Job, Outcome, RankError, RankReport, also_lost
+from worlds.unmatched import also_unmatched
 
 
 def _serve(connection: Connection) -> None:
@@ -53,7 +54,7 @@ class SimWorld:
                 outcome = also_lost(child.receive(), lost)
                 if any(report.left or (report.error and report.error.kind == "not runnable") for report in outcome):
                     self.close()
-                return outcome
+                return also_unmatched(outcome)  # which no later example meets: each has a run of its own
             except process.Died as died:
                 error = RankError("died", f"the process that runs all simulated ranks {died}", child.output())
         else:
