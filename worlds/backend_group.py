@@ -118,9 +118,7 @@ class RecordedGroup(DescribedGroup):
         self.issued += call.operation not in MESSAGES
         try:
             work: dist.Work = again(self._real)
-        except (
-            BaseException
-        ):  # such as a barrier's whose time is over: the connection may be spoilt for whoever is next
+        except BaseException:  # as of a barrier whose time is over: the connection may be spoilt for whoever is next
             self._groups.failed.add(call.operation)
             raise
         return work

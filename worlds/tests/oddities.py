@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -345,57 +344,6 @@ def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
-_kept: list[Any] = []  # for gloo forgets a message with its handle
-
-
-def _other_tags(rank: int) -> Any:
-    return dist.isend(torch.full((1,), 99.0), 1, tag=7) if rank == 0 else dist.irecv(torch.zeros(1), 0, tag=9)
-
-
-def _other_groups(rank: int) -> Any:
-    group = dist.new_group([0, 1])
-    return dist.all_reduce(torch.full((1,), 99.0), group=group if rank else None, async_op=True)
-
-
-def _one_more(rank: int) -> Any:
-    return dist.all_reduce(torch.full((1,), 99.0), async_op=True) if rank else None
-
-
-def _from_any_rank(rank: int) -> Any:
-    return None if rank == 0 else dist.irecv(torch.zeros(1), tag=7)
-
-
-UNMATCHED = {"tags": _other_tags, "groups": _other_groups, "one more": _one_more, "from any rank": _from_any_rank}
-
-
-def leaving_unmatched(payload: str, rank: int, world_size: int) -> Result:
-    """Nobody waits for what the payload names."""
-    _kept.append(UNMATCHED[payload](rank))
-    return {"process": os.getpid()}
-
-
-def exchanging(payload: str, rank: int, world_size: int) -> Result:
-    """A sum, and a message with tag 7 from rank 0 to rank 1; with a payload, from whoever sends."""
-    values, message = torch.full((1,), float(rank)), torch.full((1,), float(rank))
-    dist.all_reduce(values)
-    if rank == 0:
-        dist.send(message, 1, tag=7)
-    elif rank == 1:
-        dist.recv(message, None if payload else 0, tag=7)
-    return {"values": [values.item(), message.item()], "process": os.getpid()}
-
-
-def catching_a_failure(payload: str, rank: int, world_size: int) -> Result:
-    """Rank 1 comes late to a barrier for which rank 0 does not wait so long."""
-    if rank == 1:
-        time.sleep(0.3)
-    try:
-        dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=50))
-    except RuntimeError:
-        return {"caught": True}
-    return {"caught": False}
-
-
 def leaving_a_dump(payload: str, rank: int, world_size: int) -> Result:
     """It would end the process in the next example."""
     faulthandler.dump_traceback_later(0.3, exit=True)
@@ -499,96 +447,6 @@ def summing_sparse(payload: str, rank: int, world_size: int) -> Result:
     tensor = torch.sparse_coo_tensor([[rank]], [1.0], (world_size,))
     dist.all_reduce(tensor)
     return {"sum": tensor.to_dense().numpy()}
-
-
-def _waiting_in_a_hook(rank: int, size: int) -> object:
-    """For all hooks' collectives in the last of them, while backward runs."""
-    parameters, futures = [torch.ones(2, requires_grad=True) for _ in range(3)], []
-
-    def hook(parameter: torch.Tensor) -> None:
-        futures.append(dist.all_reduce(parameter.grad, async_op=True).get_future())
-        if len(futures) == len(parameters):
-            torch.futures.wait_all(futures)
-            for each in parameters:
-                each.grad /= size
-
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(hook)
-    sum((parameter * (rank + place)).sum() for place, parameter in enumerate(parameters)).backward()
-    return [parameter.grad.tolist() for parameter in parameters]
-
-
-def _looking_in_a_hook(rank: int, size: int) -> object:
-    parameter = torch.ones(2, requires_grad=True)
-
-    def hook(parameter: torch.Tensor) -> None:
-        future = dist.all_reduce(parameter.grad, async_op=True).get_future()
-        while not future.done():
-            pass
-        parameter.grad *= 2
-
-    parameter.register_post_accumulate_grad_hook(hook)
-    (parameter * (rank + 1)).sum().backward()
-    return parameter.grad.tolist()
-
-
-def _across_groups(rank: int, size: int) -> object:
-    """Odd ranks launch in the opposite order; the groups are two, so that they may."""
-    groups, values = [dist.new_group(list(range(size))) for _ in range(2)], [torch.ones(1), torch.ones(1) * 2]
-    futures: dict[int, Any] = {}
-    for place in (0, 1) if rank % 2 else (1, 0):
-        futures[place] = dist.all_reduce(values[place], group=groups[place], async_op=True).get_future()
-    return [outputs[0].item() for outputs in torch.futures.wait_all([futures[0], futures[1]])]
-
-
-def _what_follows(rank: int, size: int) -> object:
-    """Futures of futures: by `then`, by `collect_all`, and one that a callback completes."""
-
-    def launch() -> Any:
-        return dist.all_reduce(torch.ones(2) * (rank + 1), async_op=True).get_future()
-
-    def again(done: Any) -> Any:
-        return dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
-
-    all_of_them = torch.futures.collect_all([launch().then(lambda done: done.value()[0] + 1) for _ in range(3)])
-    sums = all_of_them.then(lambda done: [each.value().tolist() for each in done.value()])
-    while not sums.done():
-        pass
-    own: Any = torch.futures.Future()
-    launch().add_done_callback(lambda done: own.set_result(done.value()[0].tolist()))
-    return [sums.value(), launch().then(again).wait().tolist(), own.wait()]
-
-
-def _keeping_what_follows(rank: int, size: int) -> object:
-    """It does not keep the tensors."""
-    values = torch.ones(2)
-    followed = dist.all_reduce(values, async_op=True).get_future().then(lambda done: None)
-    followed.wait()
-    there = weakref.ref(values)
-    del values
-    return there() is None
-
-
-FUTURES = {
-    "waiting in a hook": _waiting_in_a_hook,
-    "looking in a hook": _looking_in_a_hook,
-    "across groups": _across_groups,
-    "what follows": _what_follows,
-    "keeping what follows": _keeping_what_follows,
-}
-
-
-def asking_futures(payload: str, rank: int, world_size: int) -> Result:
-    """What one of them comes to."""
-    return {"values": FUTURES[payload](rank, world_size)}
-
-
-def waiting_for_one_future(payload: str, rank: int, world_size: int) -> Result:
-    """Of two, through what follows it: both outputs then."""
-    values = [torch.ones(1), torch.ones(1)]
-    futures = [dist.all_reduce(each, async_op=True).get_future().then(lambda done: done.value()[0]) for each in values]
-    futures[1].wait()
-    return {"values": [each.item() for each in values]}
 
 
 def profiling(payload: str, rank: int, world_size: int) -> Result:

@@ -17,7 +17,7 @@ from worlds import process
 from worlds.contract import Job, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
-from worlds.tests.oddities import FUTURES, LAYOUTS, OPERATIONS, REFUSED
+from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
 from worlds.tests.outcomes import kinds, messages, plain, results
 
 
@@ -263,18 +263,6 @@ def test_sparse_tensors_are_gloos_alone() -> None:
     finally:
         sim.close()
         gloo.close()
-
-
-@pytest.mark.parametrize("name", FUTURES)
-def test_futures_may_be_asked_anywhere(sim: World, gloo: World, name: str) -> None:
-    for size in (1, 2, 3):
-        here, there = (results(run(each, "asking_futures", size, name)) for each in (sim, gloo))
-        assert plain(here) == plain(there)
-
-
-def test_waiting_for_one_future_brings_no_other_collectives_result(sim: World) -> None:
-    """So that a future that nobody waits for shows."""
-    assert [each["values"] for each in results(run(sim, "waiting_for_one_future", 2))] == [[1.0, 2.0]] * 2
 
 
 def test_ranks_may_be_profiled_but_on_sim_one_at_a_time(gloo: World) -> None:
