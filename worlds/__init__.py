@@ -28,6 +28,7 @@ Real processes:
 Any process:
 
     process        a supervised child: its clock, its log, its end
+    addresses      the same in every run
     family         processes and what they have started
     fresh          what an example must not inherit from the one before it
     settings       what it would leave to the next: settings and functions of Python and torch

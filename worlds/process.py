@@ -32,6 +32,7 @@ from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 from typing import Any, NoReturn
 
+from worlds.addresses import same_addresses
 from worlds.blame import IMPORTING, Progress
 from worlds.contract import raised
 from worlds.family import descendants, queued, signal_all, state_of
@@ -45,7 +46,6 @@ LOG_LIMIT = 4 << 20
 TICK = 0.1  # seconds between two looks at a child that is waited for
 LOOK = 0.2  # and between two at how far it is: ranks that wait in different collectives wait in vain
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_ASK, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 _STACK_SIGNAL = signal.SIGUSR1
 START_LIMIT = 120.0  # seconds for a child to begin, torch's import by the fork server included
 _LOG_TAIL = 4000  # characters of a child's output that a report may carry
@@ -82,7 +82,7 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        with _same_addresses():
+        with same_addresses():
             server.ensure_running()
         yield multiprocessing.get_context("forkserver")
     finally:
@@ -92,22 +92,6 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _same_addresses() -> Iterator[None]:
-    """What this thread starts inside, and all that it forks, has its memory at the same addresses in every run: the
-    same scenario is to have the same verdict. Changes nothing where the system cannot do that, or forbids it.
-    """
-    personality = getattr(ctypes.CDLL(None), "personality", lambda _: -1)  # personality(2), of Linux
-    before = personality(_ASK)
-    if before >= 0:
-        personality(before | _ADDR_NO_RANDOMIZE)
-    try:
-        yield
-    finally:
-        if before >= 0:
-            personality(before)
 
 
 def preload(module: str) -> None:
