@@ -61,7 +61,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if concerns(law, trial.implementation.claims) and not concerns(law, trial.claims):
         record(PROPERTY, {**filed, "verdict": NOT_RUNNABLE})
         ranks = trial.claims.most_ranks
-        has = f"it has {ranks} rank{'s'[: ranks - 1]}, and the law takes more"
+        has = f"it has {ranks} rank{'s' * (ranks > 1)}, and the law takes more"
         pytest.skip(f"not runnable on the {trial.world.name} world: {has}")
     if not concerns(law, trial.claims):
         from properties.probing import probe  # it builds on what is defined here
