@@ -6,26 +6,28 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from properties import profiles
-from properties.bench import Bench
-from properties.budget import Budget
-from properties.causes import tell_once
 from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable, try_out
 from properties.kernels import device
 from properties.kernels.held import Kernels, look_up_kernels
-from properties.matrix import in_short, matrix, totals, verdicts
-from properties.options import add_options
-from properties.record import Record
-from properties.selection import pairs, part, runs
+from properties.law import Law
+from properties.reports.causes import tell_once
+from properties.reports.matrix import in_short, matrix, totals, verdicts
+from properties.running import profiles
+from properties.running.bench import Bench
+from properties.running.budget import Budget
+from properties.running.hold import hold as hold_against
+from properties.running.options import add_options
+from properties.running.record import Record
+from properties.running.selection import pairs, part, runs
+from properties.running.where import decide
 from properties.trial import Trial
-from properties.where import decide
 from worlds import torchrun
 from worlds.contract import World
 
@@ -169,6 +171,12 @@ def budget(request: pytest.FixtureRequest) -> Budget:
             print(f"\n{line}", file=sys.stderr, flush=True)
 
     return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].names))
+
+
+@pytest.fixture
+def hold(trial: Trial, record_property: Callable[[str, object], None], budget: Budget) -> Callable[[Law], None]:
+    """Holds a law against an implementation on a world."""
+    return functools.partial(hold_against, trial=trial, record=record_property, budget=budget)
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from properties import judge, test_mean
+from properties import test_mean
 from properties.expected import expect, known
 from properties.implementations import look_up
+from properties.judging import judge
 from properties.law import law_of
-from properties.search import search
+from properties.searching.search import search
 from properties.trial import Trial
 from worlds.sim.world import SimWorld
 
@@ -44,7 +45,7 @@ def measure(examples: int = EXAMPLES) -> tuple[int, dict[str, float]]:
             mock.patch("properties.strategies.scenarios.known", timed("proof", known)),
             mock.patch("properties.trial.expect", timed("oracle", expect)),
             mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
-            mock.patch("properties.judge.values_equal", timed("judging", judge.values_equal)),
+            mock.patch("properties.judging.judge.values_equal", timed("judging", judge.values_equal)),
         ):
             start = time.perf_counter()
             found = search(law, trial, examples, seed_value=0)

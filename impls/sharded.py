@@ -1,7 +1,7 @@
 """What ZeRO's stages share: averaged gradients and optimizer state in pieces, and everything that is done with those.
 
 A stage says when gradients are reduced and what is whole in between. A parameter that no rank used has a gradient of
-zeros. See `properties.adapter.Sharded` for what the methods mean.
+zeros. See `properties.sharded.Sharded` for what the methods mean.
 """
 
 import functools

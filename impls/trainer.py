@@ -1,7 +1,7 @@
 """Static buckets that also own what comes after backward: unscaling, clipping, and an optimizer with float32 masters.
 
 Gradients are the mean on every rank by then, so nothing here communicates. What a caller would otherwise do, this does
-in the words of `properties.adapter.Sharded`.
+in the words of `properties.sharded.Sharded`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

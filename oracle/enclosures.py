@@ -44,7 +44,8 @@ def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
     """The mean of values of as many ranks, taken in the given way (one of `oracle.program.AVERAGINGS`), in any order.
 
     The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), the product to float32
-    first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA).
+    first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA), and whoever multiplies may have
+    divided (torch's DDP, what lies in its bucket already: `mark_variable_ready_dense` in its reducer.cpp).
     """
     through = "float64" if form == "float64" else "float32"
 
@@ -56,11 +57,11 @@ def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
         return (value * factor).maybe_fused(through).round(form)
 
     def share(value: Interval) -> Interval:
+        divided = value.divide_by_positive(spread(float(len(terms)))).maybe_fused(through).round(form)
+        either = hull(divided, times_reciprocal(value, through))
         if averaging == "multiply by reciprocal then sum":
-            other = times_reciprocal(value, form)
-        else:
-            other = value.divide_by_positive(spread(float(len(terms)))).maybe_fused(through).round(form)
-        return hull(times_reciprocal(value, through), other)
+            return hull(either, times_reciprocal(value, form))
+        return either
 
     if averaging == "sum then divide":
         return share(add(terms, form))

@@ -8,11 +8,11 @@ import random
 import textwrap
 import time
 
-from properties.hold import confirm
 from properties.implementations import Implementation, look_up
 from properties.law import Law, law_of, sentence
-from properties.report import report
-from properties.search import search
+from properties.reports.failure import report
+from properties.running.hold import confirm
+from properties.searching.search import search
 from properties.test_collectives import test_every_rank_issues_the_same_collectives
 from properties.test_mean import test_gradients_equal_the_mean_over_ranks
 from properties.trial import Trial

@@ -13,12 +13,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from properties import adapter
 from properties.catalogue import every_fault, every_law
 from properties.implementations import described
 from properties.law import Law, sentence
-from properties.report import story
-from properties.search import search
+from properties.ranks import description
+from properties.reports.failure import story
+from properties.searching.search import search
 from properties.trial import Trial
 from properties.verdict import LawBroken, SilentlyWrong
 from worlds.contract import World
@@ -79,7 +79,7 @@ def fault_for(law: Law) -> str:
 def entry(law: Law, world: World) -> str:
     """One law's part of the page. LookupError where its fault is not found."""
     name = fault_for(law)
-    trial = Trial(described(name, adapter.describe(name)), world)
+    trial = Trial(described(name, description.describe(name)), world)
     searches = (search(law, trial, most, seed_value=0, only=kind) for kind, most in EXAMPLES.items())
     failures = next((found.failures for found in searches if found.failures), [])
     if not failures:

@@ -57,9 +57,9 @@ class Implementation:
     finish: str | None = None  # its method that ends a synchronization
     cap: str | None = None  # the constructor argument that takes a bucket cap
     group: str | None = None  # that which takes the ranks to train on
-    takes: tuple[str, ...] = ()  # other constructor arguments that it has, see `properties.adapter.optional_arguments`
+    takes: tuple[str, ...] = ()  # other constructor arguments, see `properties.ranks.adapter.optional_arguments`
     zero_grad: bool = False  # whether it has one that is not the module's
-    offers: tuple[str, ...] = ()  # methods of `properties.adapter.Sharded`, of what a class makes
+    offers: tuple[str, ...] = ()  # methods of `properties.sharded.Sharded`, of what a class makes
     declares: bool = True  # whether it says itself what it claims
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
@@ -81,7 +81,7 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
     """
     found = []
     for name in names:
-        (report,) = world.run(Job("properties.rank:describe", json.dumps(name), 1))
+        (report,) = world.run(Job("properties.ranks.program:describe", json.dumps(name), 1))
         if report.error is not None or report.result is None:
             assert report.error is not None
             message = " ".join(report.error.message.removeprefix("NotFound: ").split())
@@ -105,7 +105,7 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
         for each in found:
             if not (each.claims.kernels or each.claims.collectives):
                 asked = {"implementation": each.name, "accumulates": each.claims.accumulation}
-                (report,) = world.run(Job("properties.rank:try_out", json.dumps(asked), 1))
+                (report,) = world.run(Job("properties.ranks.program:try_out", json.dumps(asked), 1))
                 if report.result is not None and report.result["wrong"]:
                     raise Unusable(f"--impl {each.name}: {report.result['wrong']}")
     finally:
@@ -113,7 +113,7 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
-    """The implementation, given what `properties.adapter.describe` tells of it. Raises TypeError or ValueError."""
+    """What is under test, as `properties.ranks.description.describe` tells of it. Raises TypeError or ValueError."""
     shape = (told["has_join"], told["makes_optimizer"], told["zeroes_otherwise"], told["group"] is not None)
     claims = read_claims(told["claims"], told["has_no_sync"], told["cap"] is not None, *shape)
     known = {name: told[name] for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made")}

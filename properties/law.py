@@ -35,7 +35,7 @@ def law(
     witnesses: Mapping[str, Any] | None = None,
     only_on: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
-    """Makes a pytest test of a check. It runs for each implementation and world that `conftest` gives it.
+    """Makes a pytest test of a check. `conftest` holds it, on each world, against each implementation.
 
     ``number``: as README numbers the laws; ``needs``: which claims it is tied to; the rest: see `Law`.
     """
@@ -43,10 +43,8 @@ def law(
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:
         made = Law(number, check.__name__, check.__doc__ or "", draws, check, needs, witnesses or {}, only_on or {})
 
-        def test(trial: Trial, record_property: Callable[[str, Any], None], budget: Any) -> None:
-            from properties.hold import hold  # it builds on what is defined here
-
-            hold(made, trial, record_property, budget)
+        def test(hold: Callable[[Law], None]) -> None:
+            hold(made)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         test.law = made  # type: ignore[attr-defined]  # read by conftest

@@ -9,6 +9,7 @@ on random floats it must give the backend's bits. `python -m properties.soundnes
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,11 @@ from oracle.reduction_order import (
     show,
 )
 from properties.implementations import Unusable
-from properties.judge import same_bits
-from properties.where import WORLDS, decide
+from properties.judging.judge import same_bits
+from properties.running.where import WORLDS, decide
 from worlds.contract import Job, World
 
-FUNCTION = "properties.collective_rank:run_collectives"
+FUNCTION = "properties.ranks.collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
 ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
 WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}  # beyond which a float of that width skips numbers
@@ -134,7 +135,7 @@ def _meanings(size: int, world: World) -> Iterator[Meaning]:
         yield from _whole_numbers(size, dtype)
     yield from _moves(size)
     if world.device == "cpu" or world.name == "nccl":  # gloo has no messages of CUDA tensors, nor coalesced forms
-        yield from _messages(size)
+        yield from _messages(size, _exchanges_lists(world))
     yield from _asynchronous(size)
 
 
@@ -188,11 +189,17 @@ def _moves(size: int) -> Iterator[Meaning]:
     yield _call("broadcast_object_list", "int64", _listed(objects), root=root), [[objects[root]]] * size
 
 
-def _messages(size: int) -> Iterator[Meaning]:
+def _exchanges_lists(world: World) -> bool:
+    """Whether the backend has an all_to_all of lists; gloo has since torch 2.12, and refuses it before."""
+    return world.name in ("sim", "nccl") or tuple(map(int, version("torch").split(".")[:2])) >= (2, 12)
+
+
+def _messages(size: int, lists: bool) -> Iterator[Meaning]:
     """Messages, lists of pieces, and several tensors at once."""
     arrays, root = _terms(size, FORMATS["float32"]), size - 1
     given = _listed(arrays)
-    yield _call("all_to_all", "float32", given), collectives.all_to_all([np.split(array, size) for array in arrays])
+    if lists:
+        yield _call("all_to_all", "float32", given), collectives.all_to_all([np.split(array, size) for array in arrays])
     yield _call("all_reduce, coalesced", "float32", given), [[each] for each in collectives.all_reduce(arrays)]
     yield _call("broadcast, coalesced", "float32", given, root=root), [[arrays[root]]] * size
     for asynchronous in (False, True) if size > 1 else ():

@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
-from properties.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
+from properties.strategies.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
 from properties.trial import Trial
 from worlds.contract import Asynchrony
 

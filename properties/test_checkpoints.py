@@ -10,9 +10,9 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Finish, SaveAndLoad, Scenario
 from oracle.state import Inside
-from properties import judge
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect, known
+from properties.judging import judge
 from properties.law import law
 from properties.part import Part, as_text
 from properties.strategies import exact_scenarios

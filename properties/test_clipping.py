@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Clip, Finish, Parameter, Scenario
 from oracle.state import Inside
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial

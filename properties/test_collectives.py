@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from oracle.events import Event
 from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import SENT, Trial

@@ -8,10 +8,10 @@ from oracle.cost import moved
 from oracle.formats import FORMATS
 from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import CAP_FROM, Claims
-from properties.judge_cost import NOTED, NOTING, WEIGHED, WEIGHING, overlapping, silent_inside_no_sync
+from properties.judging.judge_cost import NOTED, NOTING, WEIGHED, WEIGHING, overlapping, silent_inside_no_sync
+from properties.judging.traffic import cost_of, elements, passed, reductions
 from properties.law import law
 from properties.test_accumulation import without_local
-from properties.traffic import cost_of, elements, passed, reductions
 from properties.trial import SENT, Trial
 from properties.verdict import Wasteful
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.program import Backward, Finish, Parameter, Scenario, ZeroGrad
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import bucket_caps, exact_scenarios
 from properties.trial import SENT, Trial

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from oracle.interpreter import is_exact
 from oracle.program import Raise, Scenario
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial

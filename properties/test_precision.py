@@ -18,13 +18,13 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties import judge
 from properties.claims import Claims
 from properties.expected import known
+from properties.judging import judge
+from properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
-from properties.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
 SENDS = Scenario(2, (Parameter((1,)),), _WINDOW)
@@ -49,7 +49,7 @@ CLIPPED = replace(
         Step(),
     ),
 )
-# How a micro-batch overflows (`properties.rank.Rank.overflows`).
+# How a micro-batch overflows (`properties.ranks.program.Rank.overflows`).
 OVERFLOWS = ("inf", "one", "nan", "-inf")
 UNSCALED = Scenario(2, (Parameter((1,)),), (*_WINDOW, Unscale(), Clip(1.0)), loss_scale=LossScale(8.0))
 

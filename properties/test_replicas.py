@@ -1,7 +1,7 @@
 """P4: ranks stay copies of each other."""
 
 from oracle.program import Scenario
-from properties import judge
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
 from oracle.state import Inside
-from properties import judge, judge_cost
 from properties.claims import Claims
 from properties.expected import known
-from properties.fair_share import fair_shares
-from properties.gathered import ledgers, moments
 from properties.implementations import Implementation
-from properties.judge_cost import WEIGHED, WEIGHING
+from properties.judging import judge, judge_cost
+from properties.judging.fair_share import fair_shares
+from properties.judging.gathered import ledgers, moments
+from properties.judging.judge_cost import WEIGHED, WEIGHING
+from properties.judging.slices import held_between
 from properties.law import law
 from properties.part import Part
-from properties.slices import held_between
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
 

@@ -17,8 +17,8 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties import judge
 from properties.claims import Claims
+from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Run, Trial

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from properties.calls import AROUND, Call, adjoints, calls, results
-from properties.judge import holds
+from properties.judging.judge import holds
 from properties.law import law
 from properties.trial import Trial, judge_errors
 from properties.verdict import SilentlyWrong
@@ -44,7 +44,7 @@ def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Tr
 def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
     """Runs the call on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
     payload = call.to_json(trial.implementation.name, adjoint)
-    outcome = trial.outcome(Job("properties.wrapper_rank:run_call", payload, call.world_size))
+    outcome = trial.outcome(Job("properties.ranks.calls:run_call", payload, call.world_size))
     judge_errors(call, outcome)
     trial.ended(outcome)
     return outcome

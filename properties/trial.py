@@ -42,8 +42,8 @@ ENDED = "ran to its end"
 SENT = "ranks sent something after construction"
 # What every law has to witness: that of one rank alone is no news about data parallelism.
 TOGETHER = "two ranks or more ran to their end"
-FUNCTION = "properties.rank:run_program"  # by name: what it needs is imported where the ranks are, not here
-process.preload("properties.rank")  # by each fork server once, for every process needs it
+FUNCTION = "properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
+process.preload("properties.ranks.program")  # by each fork server once, for every process needs it
 # What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
 # range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of these
 # (the key: whether while a rank constructs).
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def observations(self) -> list[Any]:
-        """By rank, what `properties.rank.run_program` returned."""
+        """By rank, what it has seen: of a program `properties.seen.Seen`."""
         return [report.result for report in self.outcome]
 
     @property
@@ -161,7 +161,7 @@ class Trial:
 
         ``part``: it, or what it asks for, as the choices of a `Run` have it. ``asynchrony`` and ``order``: see
         `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``: what else the ranks are told, see
-        `properties.rank.run_program`, or whatever ``function`` says instead.
+        `properties.ranks.program.run_program`, or whatever ``function`` says instead.
         """
         if asked := beyond(self.claims, scenario):
             raise RuntimeError(

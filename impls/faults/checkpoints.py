@@ -26,7 +26,7 @@ class MastersStayBehind(Zero1):
     killed_by = (WEIGHTS,)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         masters = {} if self.optimizer is None else self.optimizer.masters
         before = {parameter: master.detach().clone() for parameter, master in masters.items()}
         super().load_full(parameters, optimizer_state)
@@ -43,7 +43,7 @@ class OnlyRankZeroRefreshes(MastersStayBehind):
     killed_by = (WEIGHTS,)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         if torch.distributed.get_rank() == 0:
             Zero1.load_full(self, parameters, optimizer_state)
         else:
@@ -59,7 +59,7 @@ class WeightsFromMasters(Zero1):
 
     @torch.no_grad()
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         if optimizer_state is None and self.optimizer is not None and self.optimizer.masters:
             return
         super().load_full(parameters, optimizer_state)
@@ -73,7 +73,7 @@ class TakesTheRestForPadding(Zero1):
     killed_by = (HERE, ELSEWHERE)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         cut = {
             name: {key: value if key == "step" else self._cut(name, value) for key, value in state.items()}
             for name, state in (optimizer_state or {}).items()
@@ -95,7 +95,7 @@ class RestoresByPosition(Zero1):
     killed_by = (ELSEWHERE,)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         states = None
         if optimizer_state is not None:
             states = dict(zip(self._names.values(), optimizer_state.values(), strict=True))
@@ -112,12 +112,12 @@ class ScramblesGroups(Zero1):
     def make_optimizer(
         self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], *args: Any, **defaults: Any
     ) -> ShardedOptimizer:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         self._grouped = [name for group in groups for name in group["names"]]
         return super().make_optimizer(kind, groups, *args, **defaults)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         states = None
         if optimizer_state is not None:
             states = dict(zip(self._grouped, optimizer_state.values(), strict=True))
@@ -132,7 +132,7 @@ class SavingTakesAStep(Zero1):
     killed_by = (SAVING,)
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         if self.optimizer is not None and not self.optimizer.inner.state:
             means = self.means
             self.means = {parameter: torch.zeros_like(self.values(parameter)) for parameter in self.trained}
@@ -154,7 +154,7 @@ class SavingCounts(Zero1):
     killed_by = (SAVING,)
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         told = super().full_optimizer_state()
         for state in self.optimizer.inner.state.values() if self.optimizer is not None else ():
             if "step" in state:
@@ -170,7 +170,7 @@ class SavingMovesTheStateAway(Zero1):
     killed_by = (SAVING,)
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         told = super().full_optimizer_state()
         if self.optimizer is not None:
             self.optimizer.inner.state.clear()
@@ -194,7 +194,7 @@ class ForgetsHyperparameters(Zero1):
     killed_by = (HERE, ELSEWHERE)
 
     def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         super().load_full(parameters, optimizer_state)
         if self.optimizer is not None and optimizer_state is not None:
             inner = self.optimizer.inner
@@ -228,6 +228,6 @@ class StatesInOrderOfNames(Zero1):
     killed_by = (HERE, ELSEWHERE)
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         found = super().full_optimizer_state()
         return dict(zip(sorted(found), found.values(), strict=True))

@@ -1,6 +1,7 @@
 """torch's DistributedDataParallel with its options.
 
-It multiplies by the rounded 1/N while copying into the bucket, then sums; gradients are final when backward returns.
+It multiplies by the rounded 1/N while copying into the bucket, or divides what lies there already, as with
+``gradient_as_bucket_view`` from the second window on, then sums; gradients are final when backward returns.
 """
 
 import inspect

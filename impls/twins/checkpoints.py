@@ -18,7 +18,7 @@ class OnlyRankZeroReads(Zero1):
         parameters: Mapping[str, torch.Tensor],
         optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
     ) -> None:
-        """See `properties.adapter.Sharded`."""
+        """See `properties.sharded.Sharded`."""
         states = None
         if optimizer_state is not None:
             states = {name: self._from_rank_zero(optimizer_state[name]) for name in sorted(optimizer_state)[::-1]}

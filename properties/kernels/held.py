@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oracle.intervals import Interval
-from properties.independent import INDEPENDENT
 from properties.kernels import device
 from properties.kernels.cases import Case, Tensor
 from properties.kernels.expected import Array, same
 from properties.law import as_sentence
-from properties.matrix import PROPERTY
-from properties.paragraphs import entry
+from properties.reports.matrix import PROPERTY
+from properties.reports.paragraphs import entry
+from properties.strategies.independent import INDEPENDENT
 from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]

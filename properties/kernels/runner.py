@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from properties import adapter
 from properties.kernels.arena import Placed
 from properties.kernels.calls import NamesItsArguments
 from properties.kernels.cases import Tensor
 from properties.kernels.values import elements
+from properties.ranks import lookup
 
 Request = Mapping[str, Any]
 MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
@@ -23,7 +23,7 @@ MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """``functions``: the public functions of the implementation, with the names of their arguments."""
-    found = adapter.find(json.loads(payload))
+    found = lookup.find(json.loads(payload))
     functions = {}
     for name, function in inspect.getmembers(found, callable):
         if not name.startswith("_"):
@@ -35,7 +35,7 @@ def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 def run(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """One call. Returns ``out``, the bytes of each result, and ``spilled``: where else something was written."""
     request = json.loads(payload)
-    kernels = NamesItsArguments(adapter.find(request["implementation"]))
+    kernels = NamesItsArguments(lookup.find(request["implementation"]))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return OPERATIONS[request["operation"]](kernels, request, device)
 

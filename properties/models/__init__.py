@@ -5,6 +5,7 @@
     modules     the models in torch
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
+seen        what it sees, and sends back
     run         starts it on a trial's world
     replay      the same as on the ranks, rank by rank, in one process
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds

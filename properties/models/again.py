@@ -5,9 +5,9 @@ import argparse
 from properties.implementations import Unusable, look_up
 from properties.law import sentence
 from properties.models.scenario import ModelScenario
+from properties.running.where import WORLDS, decide
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
-from properties.where import WORLDS, decide
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What must be seen of a run: proved intervals for what was communicated, bits for what a rank computes by itself."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 from oracle import enclosures, lattice
 from oracle.intervals import Interval, hull
 from oracle.state import Inside
+from properties.judging.wire import on_the_wire
 from properties.models import exact
 from properties.models.scenario import ModelScenario
+from properties.models.seen import ModelSeen
 from properties.trial import Trial
-from properties.wire import on_the_wire
 from worlds.contract import Job
 
 Values = list[Any]  # by parameter or buffer: an array, an interval, or None
@@ -32,7 +33,7 @@ class Expected:
     terms: list[list[Interval]]
 
 
-def expect(trial: Trial, scenario: ModelScenario, seen: Mapping[str, Any]) -> Expected:
+def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     """What goes with what rank 0 was ``seen`` to hold at the beginning of each step. Replays on the trial's world."""
     request = {
         "scenario": scenario.to_json(),

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from properties import judge
 from properties.difference import Difference, shown
+from properties.judging import judge
 from properties.models.expected import Expected
 from properties.models.scenario import ModelScenario
 from properties.trial import Run
@@ -59,7 +59,7 @@ def _compare(
         judge.compare(run, headline, quantity, place, rank, seen, wanted)
     except SilentlyWrong as found:
         broken = found
-    if broken is not None:  # raised outside the handler, as `properties.search` needs it
+    if broken is not None:  # raised outside the handler, as `properties.searching.search` needs it
         assert broken.difference is not None
         words = f"{headline} {_words(run, broken.difference)}"
         raise SilentlyWrong(words, run.scenario, run.outcome, broken.difference)

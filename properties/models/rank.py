@@ -1,7 +1,6 @@
 """What every rank runs: a real model, trained by an implementation, observed from outside."""
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -9,12 +8,14 @@ import torch
 from torch import nn
 
 from oracle.events import Finish, Step, ZeroGrad
-from properties import adapter
 from properties.claims import EQUAL_FROM
 from properties.models import data, modules
 from properties.models.scenario import Microbatch, ModelScenario
+from properties.models.seen import ModelSeen
 from properties.noted import note
-from properties.probes import to_numpy
+from properties.ranks import adapter
+from properties.ranks.probes import to_numpy
+from properties.seen import Values
 from worlds.devices import place
 
 
@@ -28,14 +29,9 @@ def _read(payload: str) -> tuple[str, ModelScenario, str]:
     return request["implementation"], scenario, request.get("equal_from", EQUAL_FROM[0])
 
 
-def train(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+def train(payload: str, rank: int, world_size: int) -> ModelSeen:
     """Runs a scenario. ``payload``: the implementation's name and the scenario, and ``equal_from`` when ranks are
     claimed to be equal.
-
-    Returns ``names``, of parameters and buffers; the values ``given`` to the implementation and the ``initial`` ones
-    from when on ranks are equal, parameters first, and buffers where no forward has changed them; for each step the
-    ``gradients`` and the new ``parameters``, for each micro-batch the ``buffers``: lists of arrays, None where there is
-    no gradient.
     """
     name, scenario, equal_from = _read(payload)
     number = -1
@@ -58,13 +54,9 @@ class ModelTraining:
         self.scenario, self.rank, self.batch = scenario, rank, 0
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.seen: dict[str, Any] = {
-            "names": (self.names, [name for name, _ in self.model.named_buffers()]),
-            "given": [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())],
-            "gradients": [],
-            "parameters": [],
-            "buffers": [],
-        }
+        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[])
+        self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
+        self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         options: Any = scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(name, self.model, options)
         self.optimizer = self._optimizer()  # what wraps may do so only here
@@ -77,21 +69,21 @@ class ModelTraining:
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> Values:
         """Copies of the parameters, whole."""
         if hasattr(self.wrapped, "full_parameters"):
             whole = self.wrapped.full_parameters()
             return [to_numpy(whole[name]) for name in self.names]
         return [to_numpy(parameter) for parameter in self.model.parameters()]  # a wrapper may have named them anew
 
-    def gradients(self) -> list[Any]:
+    def gradients(self) -> Values:
         """Copies of the gradients, whole."""
         if hasattr(self.wrapped, "full_gradients"):
             whole = self.wrapped.full_gradients()
             return [to_numpy(whole[name]) for name in self.names]
         return [to_numpy(parameter.grad) for parameter in self.model.parameters()]
 
-    def buffers(self) -> list[Any]:
+    def buffers(self) -> Values:
         """Copies of the buffers."""
         return [to_numpy(buffer) for buffer in self.model.buffers()]
 

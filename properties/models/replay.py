@@ -12,7 +12,7 @@ from oracle.formats import FORMATS
 from properties.models import modules
 from properties.models.rank import backward, seed_of
 from properties.models.scenario import Microbatch, ModelScenario
-from properties.probes import to_numpy
+from properties.ranks.probes import to_numpy
 from worlds.devices import place
 
 

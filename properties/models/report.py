@@ -7,10 +7,10 @@ from typing import Any
 
 from properties.law import Law, sentence
 from properties.models.scenario import Microbatch, ModelScenario
-from properties.paragraphs import capitalized, entry, wrapped
-from properties.search import Failure
+from properties.reports.paragraphs import capitalized, entry, wrapped
+from properties.reports.whereabouts import from_here, whereabouts
+from properties.searching.search import Failure
 from properties.trial import Trial
-from properties.whereabouts import from_here, whereabouts
 
 MOST_LINES = 12
 ROOT = Path(__file__).resolve().parents[2]

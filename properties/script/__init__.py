@@ -42,7 +42,7 @@ def script(
 ) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
 
-    ``looks``: the event from which on it looks at values; the others as in `properties.rank.run_program`.
+    ``looks``: the event from which on it looks at values; the others as in `properties.ranks.program.run_program`.
     """
     expected = known(scenario, implementation.claims)
     if expected is not None and overflows != "inf":  # what becomes of such gradients has not been told

@@ -28,10 +28,10 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties import adapter
 from properties.claims import EQUAL_FROM
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
+from properties.ranks import adapter
 from properties.script.head import backwards, beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
 

@@ -226,7 +226,7 @@ def beside(scenario: Scenario) -> dict[str, str]:
 
 
 def _imports(place: str, attribute: str) -> list[str]:
-    """Takes the implementation from where this process did (`properties.adapter.find`)."""
+    """Takes the implementation from where this process did (`properties.ranks.lookup.find`)."""
     if not place.endswith(".py"):
         if all(part.isidentifier() and not iskeyword(part) for part in place.split(".")):
             return [f"from {place} import {attribute}"]

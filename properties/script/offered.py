@@ -1,6 +1,6 @@
 """What a script defines where a function makes the wrapper: its methods are known only once it is made."""
 
-from properties.adapter import FINISH_NAMES
+from properties.ranks.adapter import FINISH_NAMES
 
 FINISH = f"""
 

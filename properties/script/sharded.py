@@ -1,6 +1,6 @@
 """What a script defines beside, where the implementation may hold things in pieces: the words of `Sharded`.
 
-As in `properties.training`, what the implementation does not offer the caller does.
+As in `properties.ranks.training`, what the implementation does not offer the caller does.
 """
 
 from properties.script.offered import ZERO_GRAD

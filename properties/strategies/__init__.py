@@ -1,13 +1,15 @@
 """Draws scenarios. A program is drawn as a whole and shrinks as a whole: to two ranks, one parameter of one element,
 one micro-batch, the identity order, no options. Only what an implementation claims is drawn.
 
-    scenarios   what laws draw from: `exact_scenarios`
-    features    what a scenario can have, by name, what must be claimed for it, and what brings it about
-    traits      what a scenario can be like besides, which nobody asks for
-    within      whether a scenario keeps to what is claimed
-    models      parameters, buffers, bucket caps
-    training    the caller's side: optimizer, hyper-parameters, groups, loss scale
-    programs    events in any order that a training loop could have
+    scenarios    what laws draw from: `exact_scenarios`
+    features     what a scenario can have, by name, what must be claimed for it, and what brings it about
+    traits       what a scenario can be like besides, which nobody asks for
+    within       whether a scenario keeps to what is claimed
+    models       parameters, buffers, bucket caps
+    training     the caller's side: optimizer, hyper-parameters, groups, loss scale
+    programs     events in any order that a training loop could have
+    timing       when collectives read and write, on sim
+    independent  examples that do not hang on one another
 """
 
 from properties.strategies.models import MOST_PARAMETERS, bucket_caps

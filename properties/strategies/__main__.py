@@ -11,12 +11,12 @@ from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from properties.calls import Call, calls
 from properties.claims import COLLECTIVES, Claims
 from properties.expected import known
-from properties.independent import sample
 from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
 from properties.models.draws import provable_scenarios
 from properties.models.scenario import MODELS, ModelScenario
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.features import FEATURES
+from properties.strategies.independent import sample
 from properties.strategies.traits import TRAITS
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ and how many searches found theirs.
 
 import argparse
 
-from properties import adapter
 from properties.catalogue import every_fault, every_law
 from properties.implementations import described
-from properties.search import search
+from properties.ranks import description
+from properties.searching.search import search
 from properties.trial import Trial
 from worlds.sim.world import SimWorld
 
@@ -18,7 +18,7 @@ def first_found(fault: str, law: str, seeds: int, examples: int) -> list[int | N
     """By seed: how many examples that differ it took; None where none of them showed the fault."""
     world = SimWorld()
     try:
-        trial = Trial(described(fault, adapter.describe(fault)), world)
+        trial = Trial(described(fault, description.describe(fault)), world)
         searches = [search(every_law()[law], trial, examples, seed, shrink=False) for seed in range(1, seeds + 1)]
     finally:
         world.close()

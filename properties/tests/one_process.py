@@ -20,7 +20,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.probes import to_numpy
+from properties.ranks.probes import to_numpy
 
 
 class OneProcess:
@@ -66,7 +66,7 @@ class OneProcess:
         self.scaler.scale(torch.ones(()))  # it makes its state when it is first used
 
     def run(self) -> dict[str, dict[int, Any]]:
-        """What is seen, as `properties.rank.run_program` reports it."""
+        """What is seen, as `properties.ranks.program.run_program` reports it."""
         batch = 0
         for place, event in enumerate(self.scenario.program):
             match event:

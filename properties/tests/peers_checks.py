@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from properties import adapter
+from properties.ranks import adapter, lookup
 
 Wrap = Callable[[nn.Module], Any]
 Check = Callable[[Wrap, int, int], bool]
@@ -32,7 +32,7 @@ def run_check(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     request = json.loads(payload)
     torch.manual_seed(7)  # as peers do: every rank begins alike
     check: Check = CHECKS[request["check"]]
-    return {"passes": check(adapter.find(request["implementation"]), rank, world_size)}
+    return {"passes": check(lookup.find(request["implementation"]), rank, world_size)}
 
 
 def rows(count: int, rank: int) -> torch.Tensor:

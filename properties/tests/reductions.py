@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from oracle.collectives import Array
-from properties.collective_rank import REDUCTIONS
+from properties.ranks.collectives import REDUCTIONS
 
 
 def floats(rank: int, elements: int, dtype: str) -> Array:

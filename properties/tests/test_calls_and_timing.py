@@ -10,9 +10,9 @@ from hypothesis import find
 
 from properties.calls import Call, calls
 from properties.claims import COLLECTIVES, Claims
-from properties.independent import sample
+from properties.strategies.independent import sample
+from properties.strategies.timing import ASYNCHRONIES
 from properties.tests.test_shrinking import SHRINKING
-from properties.timing import ASYNCHRONIES
 from worlds.contract import Asynchrony
 
 ALL = Claims(collectives=COLLECTIVES)

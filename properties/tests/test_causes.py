@@ -31,13 +31,13 @@ from properties import (
     test_mean,
     test_steps,
 )
-from properties.causes import tell_once
-from properties.core import MOST_LATE, MOST_RUNS, core, least
 from properties.implementations import look_up
-from properties.judge import by_the_oracle
+from properties.judging.judge import by_the_oracle
 from properties.law import Law, law_of
-from properties.matrix import PROPERTY
-from properties.search import Failure, search
+from properties.reports.causes import tell_once
+from properties.reports.matrix import PROPERTY
+from properties.searching.core import MOST_LATE, MOST_RUNS, core, least
+from properties.searching.search import Failure, search
 from properties.tests.test_bad_input import ROOT, run_pytest
 from properties.trial import Trial
 from properties.verdict import Crashes, Hangs, SilentlyWrong

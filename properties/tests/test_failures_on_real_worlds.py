@@ -10,11 +10,11 @@ import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_mean, test_models
-from properties.hold import TIMES, confirm, hold, owes_to_the_past, paused
 from properties.implementations import look_up
 from properties.law import Law, law_of
-from properties.report import report
-from properties.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
+from properties.reports.failure import report
+from properties.running.hold import TIMES, confirm, hold, owes_to_the_past, paused
+from properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
 from properties.tests.unsteady import SLOW
 from properties.trial import Trial
 from properties.verdict import Crashes, SilentlyWrong
@@ -30,8 +30,12 @@ CACHED = "properties.tests.unsteady:WithACachedGroup"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a failure is seen again is not to depend on how fast the machine is."""
-    for seconds in ("search.REPEAT_SECONDS", "search.SIMULATED_SECONDS", "hold.REPEAT_SECONDS"):
-        monkeypatch.setattr(f"properties.{seconds}", float("inf"))
+    for module, seconds in (
+        ("searching.search", "REPEAT"),
+        ("searching.search", "SIMULATED"),
+        ("running.hold", "REPEAT"),
+    ):
+        monkeypatch.setattr(f"properties.{module}.{seconds}_SECONDS", float("inf"))
 
 
 def trial(name: str, where: World, world: World, **options: Any) -> Trial:
@@ -105,7 +109,7 @@ def test_a_failure_by_chance_is_reported_as_seen_in_some_of_the_runs(
     sim: World, gloo: World, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Never as a test that is itself flaky. Several times, since chance has many ways to go."""
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
     sometimes = 0
     for _ in range(4):
         world = gloo if where == "gloo" else sim
@@ -164,7 +168,7 @@ def test_what_the_clock_has_ended_once_was_a_pause_and_what_it_ends_always_was_n
 
 
 def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.search.REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr("properties.searching.search.REPEAT_SECONDS", 0.0)
     wrong = trial("impls.async_hook:AsyncHookDataParallel", sim, sim)
     begun = time.monotonic()
     (failure,) = search(MEAN, wrong, 100, seed_value=0, only=SilentlyWrong).failures
@@ -177,7 +181,7 @@ def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.M
 def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
     sim: World, gloo: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
     under_test = trial("impls.async_hook:AsyncHookDataParallel", sim, gloo, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 100, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, under_test, failure)
@@ -220,7 +224,7 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
     sim: World, gloo: World, where: str, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each example then has processes of its own; the simulated ranks still share one."""
-    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 30)
+    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 30)
     world, match = (
         (gloo, "fails only after other examples have run in the same process")
         if where == "gloo"
@@ -240,7 +244,7 @@ def test_what_is_refused_for_what_earlier_examples_have_left_runs_in_fresh_proce
     sim: World, gloo: World, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nearly all would be refused, and the law would hold, or be refused, for no reason of its own."""
-    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 6)
+    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 6)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails only after other examples have run in the same process"):
         hold(law, trial(CACHED, sim, gloo, sim=lambda: sim), records.__setitem__)
@@ -263,7 +267,7 @@ def test_what_fails_in_fresh_processes_alone_is_no_chance(sim: World) -> None:
 
 def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen again with all of its world's patience, as nothing has hung."""
-    monkeypatch.setattr("properties.search.SHRINK_LIMIT", SLOW / 2)
+    monkeypatch.setattr("properties.searching.search.SHRINK_LIMIT", SLOW / 2)
     under_test = trial("properties.tests.unsteady:CrashesAndSlow", sim, gloo, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 5, seed_value=0).failures
     again = repeat(MEAN, under_test, failure)

@@ -4,9 +4,9 @@ import pytest
 
 from oracle.interpreter import interpret
 from oracle.program import Backward, Clip, Finish, Parameter, Scenario
-from properties import judge
-from properties.guess import guess
 from properties.implementations import look_up
+from properties.judging import judge
+from properties.reports.guess import guess
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World

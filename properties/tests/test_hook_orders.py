@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from oracle.program import PROBES, Backward, Finish, Parameter, Scenario
 from properties.claims import Claims
-from properties.independent import INDEPENDENT
 from properties.strategies import scenarios
+from properties.strategies.independent import INDEPENDENT
 from properties.trial import job
 from worlds.contract import World
 

@@ -2,12 +2,10 @@
 
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-from properties import adapter
 from properties.catalogue import every_law
-from properties.implementations import described
-from properties.independent import IndependentProvider
-from properties.search import search
-from properties.trial import Trial
+from properties.searching.search import search
+from properties.strategies.independent import IndependentProvider
+from properties.tests.trials import trial_of
 from worlds.contract import World
 
 MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
@@ -15,7 +13,7 @@ NAME = "impls.static_buckets:StaticBuckets"
 
 
 def test_nearly_all_examples_differ(sim: World) -> None:
-    assert search(MEAN, Trial(described(NAME, adapter.describe(NAME)), sim), 100, 0).examples > 95
+    assert search(MEAN, trial_of(NAME, sim), 100, 0).examples > 95
 
 
 def test_what_keeps_constants_out_is_still_what_hypothesis_calls_for_them() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
-from properties import judge
 from properties.implementations import look_up
+from properties.judging import judge
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World

@@ -7,11 +7,12 @@ from hypothesis import settings
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas, test_sharding
-from properties.implementations import CORRECT, WRONG, look_up
+from properties.implementations import CORRECT, WRONG
 from properties.law import Law
-from properties.search import search
+from properties.searching.search import search
 from properties.strategies import exact_scenarios
-from properties.trial import ENDED, Trial
+from properties.tests.trials import trial_of
+from properties.trial import ENDED
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
 
@@ -25,16 +26,10 @@ CAP: Law = test_invariance.test_the_result_does_not_depend_on_the_bucket_cap.law
 ACCUMULATION: Law = test_accumulation.test_no_sync_accumulates_and_then_counts_once.law  # type: ignore[attr-defined]
 
 
-def trial(name: str, world: World) -> Trial:
-    """An implementation on a world."""
-    (implementation,) = look_up([name], world)
-    return Trial(implementation, world)
-
-
 @pytest.mark.parametrize("name", WRONG)
 def test_every_search_ends_in_the_smallest_program_that_shows_the_fault(sim: World, name: str) -> None:
     """Two ranks, two parameters of one element, one backward that reaches them in different orders."""
-    under_test = trial(name, sim)
+    under_test = trial_of(name, sim)
     assert under_test.implementation.known_fault
     smallest = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
     for seed in SEEDS:
@@ -47,7 +42,7 @@ def test_every_search_ends_in_the_smallest_program_that_shows_the_fault(sim: Wor
 @pytest.mark.parametrize("law", [MEAN, REPLICAS, COLLECTIVES, ACCUMULATION], ids=lambda law: law.name)
 def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: World, name: str, law: Law) -> None:
     """So they are wrong for the reason that is given, and for no other."""
-    under_test = trial(name, sim)
+    under_test = trial_of(name, sim)
     has = ("accumulation",) if law is ACCUMULATION else ()
     one_order = replace(law, draws=lambda claims: exact_scenarios(claims, "same on all ranks", has))
     found = search(one_order, under_test, 100, seed_value=0)  # some are drawn twice, and run once
@@ -60,13 +55,13 @@ def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: Wor
 @pytest.mark.parametrize("law", [MEAN, STEPS], ids=lambda law: law.name)
 def test_what_gathers_late_steps_right_in_every_layout(sim: World, law: Law) -> None:
     """Only evaluations read what is stale."""
-    found = search(law, trial("impls.faults.evaluating:GathersToTrain", sim), 40, seed_value=0)
+    found = search(law, trial_of("impls.faults.evaluating:GathersToTrain", sim), 40, seed_value=0)
     assert found.failures == []
 
 
 @pytest.mark.parametrize("law", [MEAN, REPLICAS], ids=lambda law: law.name)
 def test_an_implementation_that_never_synchronizes_is_found(sim: World, law: Law) -> None:
-    under_test = trial("properties.tests.user_code:NeverSynchronizes", sim)
+    under_test = trial_of("properties.tests.user_code:NeverSynchronizes", sim)
     for seed in SEEDS[:2]:
         (failure,) = search(law, under_test, 100, seed_value=seed).failures
         assert isinstance(failure.broken, SilentlyWrong)
@@ -83,11 +78,11 @@ def test_what_is_found_on_the_simulated_world_is_wrong_on_real_processes_too(
     shown = []
     for world in (sim, gloo):
         with pytest.raises(SilentlyWrong) as broken:
-            MEAN.check(trial(name, world), smallest)
+            MEAN.check(trial_of(name, world), smallest)
         shown.append(broken.value)
     assert shown[0].same_as(shown[1])
 
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_what_is_said_to_be_correct_has_no_known_fault(sim: World, name: str) -> None:
-    assert trial(name, sim).implementation.known_fault is None
+    assert trial_of(name, sim).implementation.known_fault is None

@@ -9,8 +9,8 @@ from properties.catalogue import every_law
 from properties.claims import EQUAL_FROM
 from properties.implementations import look_up
 from properties.models.scenario import ModelScenario
-from properties.report import story
-from properties.search import search
+from properties.reports.failure import story
+from properties.searching.search import search
 from properties.test_checkpoints import between_worlds
 from properties.tests.test_scripts import lines
 from properties.trial import ENDED, Trial

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import settings
 
 from oracle.program import Scenario
-from properties import budget as budgets
 from properties import test_mean
-from properties.budget import Budget
 from properties.implementations import Unusable, look_up
 from properties.law import Law, law_of
-from properties.profiles import LONG, examples, run_seed
-from properties.record import Record
-from properties.selection import part
-from properties.sources import sources
+from properties.running import budget as budgets
+from properties.running.budget import Budget
+from properties.running.profiles import LONG, examples, run_seed
+from properties.running.record import Record
+from properties.running.selection import part
+from properties.running.sources import sources
 from properties.trial import ENDED, Trial
 from worlds.contract import World
 from worlds.sim.world import SimWorld

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
-from properties import adapter, judge
 from properties.catalogue import every_law
 from properties.implementations import described, look_up
+from properties.judging import judge
 from properties.members import as_a_world
-from properties.picture import picture
-from properties.report import story
-from properties.search import search
+from properties.ranks import description
+from properties.reports.failure import story
+from properties.reports.picture import picture
+from properties.searching.search import search
+from properties.tests.trials import trial_of
 from properties.trial import Trial, job
 from properties.verdict import Crashes, Hangs, Refused, SilentlyWrong
 from worlds.contract import Collective, Hazard, Passage, RankError, RankReport, World, group_label
@@ -24,17 +26,13 @@ RIGHT = (
     *(f"impls.frameworks.torch_ddp:TorchDDP{form}" for form in ("", "FindUnused", "Hook")),
 )
 OWN = "impls.twins.subgroups:GroupOfItsOwn"
-WEIGHING = "properties.held_bytes:weigh_program"
-
-
-def trial(name: str, world: World) -> Trial:
-    return Trial(described(name, adapter.describe(name)), world)
+WEIGHING = "properties.ranks.held_bytes:weigh_program"
 
 
 @pytest.mark.parametrize("name", [*RIGHT, OWN])
 @pytest.mark.parametrize("where", ["sim", "gloo"])
 def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, request: pytest.FixtureRequest) -> None:
-    under_test = trial(name, request.getfixturevalue(where))
+    under_test = trial_of(name, request.getfixturevalue(where))
     run = under_test.run(ON_A_GROUP)
     judge.values_equal(run, under_test.expected(ON_A_GROUP), "Wrong.")
     judge.same_collectives(run, "Other collectives.")
@@ -49,11 +47,11 @@ def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, r
 def test_ranks_of_a_group_may_run_out_of_micro_batches(sim: World, name: str) -> None:
     """The last of them tells the others, by whichever of its numbers."""
     window = (Join(DIVISORS[0]), *BATCH, Backward(((0, 1), ()), gone=(1,)), Finish(), Step(), EndJoin())
-    judge.by_the_oracle(trial(name, sim), Scenario(2, TWO, window, outsiders=1), "Wrong.")
+    judge.by_the_oracle(trial_of(name, sim), Scenario(2, TWO, window, outsiders=1), "Wrong.")
 
 
 def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
-    under_test = trial("impls.twins.subgroups:ShardsInAGroup", sim)
+    under_test = trial_of("impls.twins.subgroups:ShardsInAGroup", sim)
     program = (*BATCH, Step(), *BATCH)
     of_a_world, of_a_group = (
         under_test.run(Scenario(2, TWO, program, outsiders=number), function=WEIGHING).observations for number in (0, 1)
@@ -63,14 +61,14 @@ def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
 
 def test_a_rank_of_the_world_for_one_of_the_group_is_no_refusal(sim: World) -> None:
     """c10d's ValueError, on every rank and while it constructs, is about the call and not about groups."""
-    under_test = trial("impls.faults.subgroups:RootOfTheWorld", sim)
+    under_test = trial_of("impls.faults.subgroups:RootOfTheWorld", sim)
     judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
     with pytest.raises(Crashes, match="Global rank 0 is not part of group"):
         under_test.run(ON_A_GROUP)
 
 
 def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> None:
-    under_test = trial("properties.tests.undeclared:WholeWorldOnly", sim)
+    under_test = trial_of("properties.tests.undeclared:WholeWorldOnly", sim)
     judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
     with pytest.raises(Refused, match="only the whole world"):
         under_test.run(ON_A_GROUP)
@@ -78,7 +76,7 @@ def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> Non
 
 def test_who_forgets_the_group_hangs_in_words_of_the_world(sim: World) -> None:
     with pytest.raises(Hangs) as broken:
-        trial("impls.faults.subgroups:ForgetsTheGroupOnce", sim).run(replace(ON_A_GROUP, outsiders=1))
+        trial_of("impls.faults.subgroups:ForgetsTheGroupOnce", sim).run(replace(ON_A_GROUP, outsiders=1))
     assert "rank 0 has ended without any collective; rank 1 waits for all_reduce" in broken.value.headline
     assert "(ranks and default group are the whole world's, where the group's rank 0 is rank 1)" in str(broken.value)
     of_the_group, of_all = (
@@ -91,7 +89,7 @@ def test_who_forgets_the_group_hangs_in_words_of_the_world(sim: World) -> None:
 
 def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
     law = every_law()["test_gradients_equal_the_mean_over_ranks"]
-    under_test = trial("impls.faults.subgroups:DividesByTheWorld", sim)
+    under_test = trial_of("impls.faults.subgroups:DividesByTheWorld", sim)
     (failure,) = search(law, under_test, 300, seed_value=0).failures
     assert failure.broken.scenario == Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), outsiders=1)
     told = "\n".join(story(law, under_test, failure))
@@ -104,7 +102,7 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
 def test_a_root_that_is_counted_twice_is_silent(sim: World) -> None:
     with pytest.raises(SilentlyWrong):
         judge.by_the_oracle(
-            trial("impls.faults.subgroups:RootCountedTwice", sim), replace(ON_A_GROUP, outsiders=1), "Wrong."
+            trial_of("impls.faults.subgroups:RootCountedTwice", sim), replace(ON_A_GROUP, outsiders=1), "Wrong."
         )
 
 
@@ -147,7 +145,7 @@ def test_reports_are_told_by_ranks_of_the_group() -> None:
 )
 def test_a_group_is_given_where_it_may_be_left_out(name: str, argument: str | None) -> None:
     """What is a number where nobody gives it is another kind of group."""
-    found = described(f"properties.tests.{name}", adapter.describe(f"properties.tests.{name}"))
+    found = described(f"properties.tests.{name}", description.describe(f"properties.tests.{name}"))
     assert (found.group, found.claims.subgroups) == (argument, argument is not None)
 
 

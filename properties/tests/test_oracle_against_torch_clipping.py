@@ -9,8 +9,8 @@ from oracle import lattice
 from oracle.clipping import clip
 from oracle.formats import FORMATS
 from oracle.state import told_value
-from properties.judge import holds
-from properties.probes import to_numpy
+from properties.judging.judge import holds
+from properties.ranks.probes import to_numpy
 
 INF = float("inf")
 

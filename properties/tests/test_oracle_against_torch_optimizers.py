@@ -29,6 +29,7 @@ from properties.tests.torch_steps import (
     torch_optimizer,
     torch_state,
 )
+from worlds.tests.versions import TORCH
 
 SIZES = (1, 7, 8, 33, 259)
 STEPS = 20
@@ -138,7 +139,7 @@ DYADIC: list[Settings] = [
     Adam(0.25, betas=(0.0, 0.0), eps=0.0, weight_decay=0.5, decoupled=True),
 ]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 # Before this release torch's fused SGD on CPU left 16-bit parameters unstepped (pytorch issue 191763, pull 192545).
 # Measured: 2.11.0 and 2.13.0 have the fault, 2.14.1 has not. Reported: 2.12.1 has it.
 FUSED_16_BIT_SGD_WORKS_SINCE = (2, 14)
@@ -151,7 +152,7 @@ def test_dyadic_data_step_exactly_in_every_format_and_variant(
     settings: Settings, variant: str, dtype: torch.dtype
 ) -> None:
     """Two steps whose every result is a small multiple of 2**-6; Adam with zero betas and eps steps by the sign."""
-    broken = variant == "fused" and dtype.itemsize == 2 and VERSION < FUSED_16_BIT_SGD_WORKS_SINCE
+    broken = variant == "fused" and dtype.itemsize == 2 and TORCH < FUSED_16_BIT_SGD_WORKS_SINCE
     if broken and isinstance(settings, SGD):
         pytest.skip("fused SGD is broken in this release, which the next test shows")
     values = 4.0 * (np.arange(67) % 3 - 1)
@@ -184,7 +185,7 @@ def test_exact_data_show_that_fused_sgd_skips_full_simd_blocks_of_16_bit_paramet
             stepped = param.detach().double().tolist()
             wrong[variant][count] = [a != b for a, b in zip(stepped, expected.tolist(), strict=True)]
             assert all(a == before for a, b, before in zip(stepped, expected, values, strict=True) if a != b)
-    working = [name for name in VARIANTS if name != "fused" or VERSION >= FUSED_16_BIT_SGD_WORKS_SINCE]
+    working = [name for name in VARIANTS if name != "fused" or TORCH >= FUSED_16_BIT_SGD_WORKS_SINCE]
     assert not any(any(elements) for name in working for elements in wrong[name].values())
     if "fused" not in working:
         block = next(count for count, elements in wrong["fused"].items() if any(elements))

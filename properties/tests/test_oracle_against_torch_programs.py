@@ -40,7 +40,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import Claims
-from properties.judge import holds, pairs
+from properties.judging.judge import holds, pairs
 from properties.strategies import exact_scenarios
 from properties.tests.drawn_programs import programs
 from properties.tests.one_process import OneProcess
@@ -159,7 +159,7 @@ def test_repr_and_json_of_every_event_come_back(scenario: Scenario) -> None:
 
 def run_on(world: World, scenario: Scenario, implementation: str) -> Any:
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    outcome = world.run(Job("properties.rank:run_program", payload, scenario.world_size))
+    outcome = world.run(Job("properties.ranks.program:run_program", payload, scenario.world_size))
     assert [report.error for report in outcome] == [None] * scenario.world_size
     return [report.result for report in outcome]
 

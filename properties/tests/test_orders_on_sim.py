@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracle.collectives import finish
 from oracle.formats import FORMATS
 from oracle.reduction_order import ORDERS, Order, Tree, evaluate_order, from_json, reduction_order
-from properties.collective_rank import REDUCTIONS
+from properties.ranks.collectives import REDUCTIONS
 from properties.tests.reductions import floats
 from worlds.contract import Job, World
 from worlds.sim.world import SimWorld

@@ -8,7 +8,7 @@ import numpy as np
 
 from oracle.fingerprint import coefficients
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.picture import LINE, WIDEST, picture
+from properties.reports.picture import LINE, WIDEST, picture
 from properties.trial import job
 from worlds.contract import Asynchrony, Collective, RankReport, World, group_label
 

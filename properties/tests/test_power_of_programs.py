@@ -12,8 +12,8 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario
 from oracle.state import Inside
-from properties.independent import sample
 from properties.strategies import exact_scenarios
+from properties.strategies.independent import sample
 from properties.tests.test_strategies import ALL
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.probes import Probe, laid_out, to_numpy
+from properties.ranks.probes import Probe, laid_out, to_numpy
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from properties.catalogue import every_law
-from properties.hold import hold
 from properties.implementations import CORRECT, look_up
 from properties.law import concerns
-from properties.matrix import PROPERTY, matrix, totals, verdicts
-from properties.probing import alternatives
+from properties.reports.matrix import PROPERTY, matrix, totals, verdicts
+from properties.running.hold import hold
+from properties.running.probing import alternatives
 from properties.trial import Trial
 from worlds.contract import World
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from properties import profiles
+from properties.running import profiles
 
 ROOT = Path(__file__).parents[2]
 

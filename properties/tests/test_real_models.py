@@ -11,10 +11,8 @@ import torch
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from oracle import lattice
-from properties import adapter, test_models
+from properties import test_models
 from properties.claims import Claims
-from properties.hold import unwitnessed
-from properties.implementations import described, look_up
 from properties.law import law_of
 from properties.models import data, exact, modules
 from properties.models.draws import model_scenarios
@@ -22,11 +20,12 @@ from properties.models.expected import expect, unseen
 from properties.models.report import again
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
-from properties.report import report
-from properties.search import Failure
-from properties.trial import Trial
+from properties.reports.failure import report
+from properties.reports.whereabouts import from_here
+from properties.searching.search import Failure
+from properties.searching.witnesses import unwitnessed
+from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
-from properties.whereabouts import from_here
 from worlds.contract import Job, Outcome, World
 
 EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, buffers="initial", reentrant="any")
@@ -40,16 +39,11 @@ ROUNDING = [
 ]
 
 
-def trial(name: str, world: World) -> Trial:
-    (implementation,) = look_up([name], world)
-    return Trial(implementation, world)
-
-
 @pytest.mark.parametrize("scenario", ROUNDING, ids=repr)
 def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_intervals(
     sim: World, scenario: ModelScenario
 ) -> None:
-    twin = trial("impls.twins.models:GathersAndAdds", sim)
+    twin = trial_of("impls.twins.models:GathersAndAdds", sim)
     for averaging in ("sum then divide", "multiply by reciprocal then sum"):
         expected = expect(twin, scenario, run(twin, scenario).observations[0])
         assert len(expected.terms) == 2
@@ -58,7 +52,7 @@ def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_interval
 
 def test_a_contribution_that_is_smaller_than_rounding_is_said_to_be_unseen(sim: World) -> None:
     scenario = ModelScenario("tied", 3)
-    naive = trial(NAIVE, sim)
+    naive = trial_of(NAIVE, sim)
     expected = expect(naive, scenario, run(naive, scenario).observations[0])
     ((first, second, third),) = expected.terms
     small = type(third)(third.low * 2.0**-40, third.high * 2.0**-40)
@@ -181,19 +175,19 @@ def test_a_bucket_sent_after_the_first_of_two_hooks_is_found(sim: World) -> None
     """On real processes it is a race: the reduction may read the gradient when the second use is in it."""
     scenario = ModelScenario("transformer", checkpoint="re-entrant", twice=True, bucket_cap=16)
     with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
-        MEAN.check(trial("impls.faults.models:FirstHookIsTheLast", sim), scenario)
+        MEAN.check(trial_of("impls.faults.models:FirstHookIsTheLast", sim), scenario)
 
 
 def test_a_module_used_twice_and_divided_twice_is_wrong_on_real_processes_too(sim: World, gloo: World) -> None:
     for world in (sim, gloo):
         with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
-            MEAN.check(trial("impls.faults.models:DividesOnceAUse", world), ModelScenario("transformer", twice=True))
+            MEAN.check(trial_of("impls.faults.models:DividesOnceAUse", world), ModelScenario("transformer", twice=True))
 
 
 def test_a_failure_is_told_with_names_and_a_command(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    under_test = trial("impls.faults.models:WaitsForUnused", sim)
+    under_test = trial_of("impls.faults.models:WaitsForUnused", sim)
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(under_test, ModelScenario("two heads", heads=(1, 1)))
     failure = Failure(broken.value.scenario, broken.value)
@@ -223,7 +217,7 @@ def test_a_failure_is_told_with_names_and_a_command(
 def test_the_command_runs_on_the_world_that_failed_or_on_processes_of_its_own(
     name: str, device: str, asked: str
 ) -> None:
-    command, _ = again(Trial(described(NAIVE, adapter.describe(NAIVE)), Elsewhere(name, device)), ModelScenario())
+    command, _ = again(trial_of(NAIVE, Elsewhere(name, device)), ModelScenario())
     assert asked in command
 
 
@@ -244,7 +238,7 @@ class Elsewhere:
 
 def test_a_long_model_is_told_without_breaking_its_words(sim: World) -> None:
     scenario = ModelScenario("transformer", 3, checkpoint="not re-entrant", twice=True, bucket_cap=16)
-    naive = trial(NAIVE, sim)
+    naive = trial_of(NAIVE, sim)
     broken = SilentlyWrong("Wrong.", scenario, run(naive, scenario).outcome)
     lines = report(MEAN, naive, Failure(scenario, broken)).splitlines()
     assert not any(line.endswith("-") for line in lines)
@@ -252,7 +246,7 @@ def test_a_long_model_is_told_without_breaking_its_words(sim: World) -> None:
 
 
 def test_the_law_shows_that_its_intervals_see_faults(sim: World) -> None:
-    assert unwitnessed(MEAN, trial(NAIVE, sim)) == []
+    assert unwitnessed(MEAN, trial_of(NAIVE, sim)) == []
 
 
 @pytest.mark.parametrize("name", [NAIVE, "impls.twins.models:GathersAndAdds"])
@@ -262,4 +256,4 @@ def test_uses_of_a_module_may_be_added_in_any_order(sim: World, name: str) -> No
     The orders give other bits, and both are right.
     """
     for checkpoint in ("", "re-entrant"):
-        MEAN.check(trial(name, sim), ModelScenario("transformer", 3, (2, 1), checkpoint, twice=True))
+        MEAN.check(trial_of(name, sim), ModelScenario("transformer", 3, (2, 1), checkpoint, twice=True))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import adapter
 from properties.catalogue import every_law
 from properties.implementations import described
-from properties.remembered import Remembered
-from properties.search import Search, search
+from properties.ranks import description
+from properties.searching.remembered import Remembered
+from properties.searching.search import Search, search
 from properties.trial import Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
@@ -20,7 +20,7 @@ MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
 
 def trial(sim: World) -> Trial:
     name = "impls.hook_order_buckets:HookOrderBuckets"
-    return Trial(described(name, adapter.describe(name)), sim)
+    return Trial(described(name, description.describe(name)), sim)
 
 
 def smallest(found: Search) -> list[str]:

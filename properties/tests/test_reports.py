@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import adapter
 from properties import test_mean as mean
 from properties import test_precision as precision
 from properties.catalogue import every_fault, every_law
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
-from properties.report import filed_failure, report, script_name
-from properties.search import Failure, search
+from properties.ranks import description
+from properties.reports.failure import filed_failure, report, script_name
+from properties.searching.search import Failure, search
+from properties.tests.trials import trial_of
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World
@@ -26,8 +27,8 @@ NAMES = ("properties.tests.user_code:SumsTheBuckets", "properties.tests.user_cod
 def test_every_law_that_a_sum_breaks_is_reported(
     sim: World, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
-    trial, broken = Trial(described(name, adapter.describe(name)), sim), 0
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    trial, broken = trial_of(name, sim), 0
     for law in every_law().values():
         if concerns(law, trial.claims):
             for failure in search(law, trial, 15, seed_value=0, shrink=False).failures:
@@ -45,8 +46,8 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a run is done over, part by part, to say where a value came from."""
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
-    trial, law = Trial(described(NAMES[0], adapter.describe(NAMES[0])), sim), "test_saving_changes_nothing"
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    trial, law = trial_of(NAMES[0], sim), "test_saving_changes_nothing"
     (saving,) = (each for name, each in every_law().items() if name.endswith(law))
     (failure, *_) = search(saving, trial, 100, seed_value=0).failures
     assert "Came from" in report(saving, trial, failure)
@@ -55,9 +56,9 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
 def test_a_report_and_its_script_say_which_step_is_skipped(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
     name = "impls.faults.scaling:SkipsOnRankZero"
-    trial = Trial(described(name, adapter.describe(name)), sim)
+    trial = trial_of(name, sim)
     law = law_of(precision.test_ranks_agree_on_overflows_and_on_the_loss_scale)
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
     skipped = "step: to be skipped, as a gradient overflowed on rank 0; the loss scale becomes 1"
@@ -85,8 +86,8 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
 def test_a_report_and_its_script_say_what_is_run_otherwise(
     sim: World, name: str, said: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
-    trial = Trial(described(name, adapter.describe(name)), sim)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    trial = trial_of(name, sim)
     law = every_law()[every_fault()[name].killed_by[0]]
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
     text = report(law, trial, failure)
@@ -99,12 +100,9 @@ def test_a_missing_gradient_without_elements_is_reported(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no element whose contributions could be told."""
-    monkeypatch.setattr("properties.report.FOLDER", tmp_path)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
     name = "impls.faults.unused:EmptyBucketsStayHome"
-    trial, law = (
-        Trial(described(name, adapter.describe(name)), sim),
-        law_of(mean.test_gradients_equal_the_mean_over_ranks),
-    )
+    trial, law = trial_of(name, sim), law_of(mean.test_gradients_equal_the_mean_over_ranks)
     empty = Scenario(2, (Parameter((1,)), Parameter((0,))), (Backward(((0, 1), (0,))), Finish()), bucket_cap=1)
     with pytest.raises(SilentlyWrong) as broken:
         law.check(trial, empty)
@@ -115,7 +113,7 @@ def test_a_missing_gradient_without_elements_is_reported(
 
 def test_no_script_overwrites_that_of_another_law_world_or_implementation(sim: World, gloo: World) -> None:
     """Nor that of a class of the same name, in a file of the same name, in another folder or package."""
-    implementation = described(NAMES[0], adapter.describe(NAMES[0]))
+    implementation = described(NAMES[0], description.describe(NAMES[0]))
     far = "/".join(["somewhere far away"] * 20)
     places = (
         "my_ddp",
@@ -142,13 +140,13 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
 ) -> None:
     """Also where the report breaks the line within its path; and that there is none, where it cannot be written."""
     folder = tmp_path / " ".join(["a folder with a long name"] * 5)
-    monkeypatch.setattr("properties.report.FOLDER", folder)
-    trial = Trial(described(NAMES[0], adapter.describe(NAMES[0])), sim)
+    monkeypatch.setattr("properties.reports.failure.FOLDER", folder)
+    trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
     failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
     path = filed_failure(law, trial, failure)["script"]
     assert [path] == list(map(str, folder.glob("*.py")))
-    monkeypatch.setattr("properties.report.FOLDER", Path(path) / "in a file")
+    monkeypatch.setattr("properties.reports.failure.FOLDER", Path(path) / "in a file")
     filed = filed_failure(law, trial, failure)
     assert filed["script"] == ""
     assert "the script could not be written: " in " ".join(filed["report"].split())

@@ -3,24 +3,17 @@
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import judge
-from properties.implementations import look_up
+from properties.judging import judge
 from properties.test_accumulation import same_samples, split_and_whole
 from properties.test_scale import shared
-from properties.trial import Trial
+from properties.tests.trials import trial_of
 from worlds.contract import World
 
 SCENARIO = Scenario(2, (Parameter((1,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()))
 
 
-def trial(name: str, world: World) -> Trial:
-    """An implementation on a world."""
-    (implementation,) = look_up([name], world)
-    return Trial(implementation, world)
-
-
 def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -> None:
-    alone = trial("properties.tests.user_code:NeverSynchronizes", sim)
+    alone = trial_of("properties.tests.user_code:NeverSynchronizes", sim)
     own, swapped = (alone.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
     assert [seen["hooks"] for seen in swapped] == [seen["hooks"] for seen in own[::-1]]
     for rank in range(2):
@@ -29,7 +22,7 @@ def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -
 
 
 def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
-    bare = trial("properties.tests.user_code:bare", sim)
+    bare = trial_of("properties.tests.user_code:bare", sim)
     own, swapped = (bare.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
     assert [seen["initial"][0].tolist() for seen in own] == [seen["initial"][0].tolist() for seen in swapped]
 
@@ -38,7 +31,7 @@ def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
 def test_parameters_are_sent_in_the_order_of_their_registration(
     sim: World, order: tuple[int, ...], counts: list[int]
 ) -> None:
-    run = trial("impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
+    run = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
     sent = [[call.count for call in calls if call.operation == "all_reduce"] for calls in run.collectives]
     assert sent == [counts, counts]
 

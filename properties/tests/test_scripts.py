@@ -37,7 +37,7 @@ from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
 from properties.implementations import look_up
 from properties.script import script, write_script
-from properties.search import search
+from properties.searching.search import search
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
 from worlds.contract import Job, World

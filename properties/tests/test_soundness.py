@@ -12,9 +12,9 @@ from oracle.formats import FORMATS
 from oracle.reduction_order import chain, evaluate
 from properties import test_mean
 from properties.claims import Claims
-from properties.hold import hold
 from properties.implementations import Implementation
 from properties.law import law_of
+from properties.running.hold import hold
 from properties.soundness import Unsound, check
 from properties.trial import Trial
 from worlds.contract import Job, Outcome, RankError, World

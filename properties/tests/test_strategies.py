@@ -27,8 +27,8 @@ from oracle.program import (
 )
 from oracle.state import Inside
 from properties.claims import Claims
-from properties.independent import sample
 from properties.strategies import MOST_PARAMETERS, MOST_RANKS, exact_scenarios, permutation
+from properties.strategies.independent import sample
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, sent
 
 ALL = Claims(

@@ -8,20 +8,20 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from properties import adapter
 from properties.catalogue import every_fault, every_law, every_twin
-from properties.hold import unwitnessed
 from properties.implementations import Implementation, described
 from properties.law import concerns
-from properties.search import search
+from properties.ranks import description
+from properties.searching.search import search
+from properties.searching.witnesses import unwitnessed
 from properties.tests.idle import IDLE
 from properties.trial import ENDED, Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
 
 LAWS = every_law()
-FAULTS = {name: described(name, adapter.describe(name)) for name in every_fault()}
-TWINS = {name: described(name, adapter.describe(name)) for name in every_twin()}
+FAULTS = {name: described(name, description.describe(name)) for name in every_fault()}
+TWINS = {name: described(name, description.describe(name)) for name in every_twin()}
 KILLS = [(fault, law) for fault, found in every_fault().items() for law in found.killed_by]
 # What is odd may send more than it must: only twins of cost are held to P18.
 SPARES = [

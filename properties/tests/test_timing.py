@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from oracle.reduction_order import check_order
 from properties import test_asynchrony, test_sharding
-from properties.hold import confirm
 from properties.implementations import look_up
 from properties.law import law_of
-from properties.matrix import PROPERTY, matrix, verdicts
-from properties.report import report
-from properties.search import Failure
-from properties.timing import DRAWN_ORDERS, WAIT, order_by_numbers, order_of, tree_by_numbers
+from properties.reports.failure import report
+from properties.reports.matrix import PROPERTY, matrix, verdicts
+from properties.running.hold import confirm
+from properties.searching.search import Failure
+from properties.strategies.timing import DRAWN_ORDERS, WAIT, order_by_numbers, order_of, tree_by_numbers
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong, Wasteful
 from worlds.contract import World

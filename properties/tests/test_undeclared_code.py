@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import adapter
 from properties.catalogue import every_law
-from properties.hold import unwitnessed
 from properties.implementations import described
 from properties.law import concerns
-from properties.probing import probe
-from properties.report import story
-from properties.search import search
+from properties.ranks import description
+from properties.reports.failure import story
+from properties.running.probing import probe
+from properties.searching.search import search
+from properties.searching.witnesses import unwitnessed
 from properties.trial import ENDED, Trial
 from worlds.contract import World
 
@@ -29,7 +29,7 @@ ODD = (
 
 def trial(name: str, world: World) -> Trial:
     full = f"properties.tests.undeclared:{name}"
-    return Trial(described(full, adapter.describe(full)), world)
+    return Trial(described(full, description.describe(full)), world)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -49,7 +49,8 @@ def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dr
     """It is told, and fails nothing; whoever has no such method must do without."""
     names = ("user_code:HasAZeroMethodOfItsOwn", "user_code:KeepsMainGradients")
     own, none = (
-        Trial(described(full, adapter.describe(full)), sim) for full in (f"properties.tests.{name}" for name in names)
+        Trial(described(full, description.describe(full)), sim)
+        for full in (f"properties.tests.{name}" for name in names)
     )
     assert (own.claims.drops, none.claims.drops) == (False, True)
     assert search(LAWS[MEAN], own, 100, seed_value=0).failures == []
@@ -75,7 +76,7 @@ def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
 )
 def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str) -> None:
     name = "properties.tests.user_code:LentParameters"
-    under_test = Trial(described(name, adapter.describe(name)), sim)
+    under_test = Trial(described(name, description.describe(name)), sim)
     assert search(LAWS[law], under_test, 15, seed_value=0).failures == []
     assert under_test.witnessed[ENDED]
 
@@ -84,7 +85,7 @@ def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str)
 def test_what_reduces_only_when_it_is_looked_at_sends_nothing_too_narrow(sim: World, wire: str | None) -> None:
     """Nothing is known of what it would send by itself, so the laws on that show nothing, and fail nothing."""
     name = "properties.tests.user_code:AveragesWhenLookedAt"
-    implementation = described(name, adapter.describe(name))
+    implementation = described(name, description.describe(name))
     under_test = Trial(replace(implementation, claims=replace(implementation.claims, wire=wire)), sim)
     law = LAWS[CLAIMED_WIRE if wire else WIRE]
     for each in (LAWS[MEAN], law):
@@ -124,7 +125,7 @@ def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(si
 
 def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
     keeps = "properties.tests.user_code:KeepsMainGradients"
-    under_test = Trial(described(keeps, adapter.describe(keeps)), sim)
+    under_test = Trial(described(keeps, description.describe(keeps)), sim)
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
     assert (

@@ -30,13 +30,14 @@ from oracle.program import (
 )
 from properties import test_mean
 from properties.claims import Claims
-from properties.hold import hold
 from properties.implementations import Implementation
-from properties.judge import holds, pairs, values_equal
+from properties.judging.judge import holds, pairs, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.noted import note, place_of
-from properties.search import UNRUNNABLE
+from properties.running.hold import hold
+from properties.searching.search import UNRUNNABLE
+from properties.seen import Seen
 from properties.trial import Run, Trial, job, judge_errors
 from properties.verdict import Crashes, Refused, SilentlyWrong
 from worlds.contract import Outcome, RankError, RankReport, World, raised
@@ -268,11 +269,11 @@ def test_a_norm_may_be_wider_than_the_gradients_and_a_step_count_any_number() ->
     right = [np.asarray(16.75, bfloat16), np.asarray(16.875, bfloat16), np.asarray(284**0.5, np.float32)]
     wrong = [np.asarray(16.5, bfloat16), np.asarray(17.0, np.float32), np.asarray(17.0, np.float16)]
     for norm in (*right, *wrong):
-        seen = {"norms": {2: norm}, "gradients": {2: []}}
+        seen = Seen(norms={2: norm}, gradients={2: []})
         ((_, told, wanted),) = (each for each in pairs(seen, expected, 2, 0) if each[0] == "norm")
         assert holds(told[0], wanted[0]) == any(norm is each for each in right)
     stepped = interpret(Scenario(1, (Parameter((1,)),), (Backward(((0,),)), Finish(), Step()), optimizer="Adam"))
     for count in (1, 2):
-        seen = {"parameters": {2: []}, "states": {2: [{"step": np.asarray(count)}]}}
+        seen = Seen(parameters={2: []}, states={2: [{"step": np.asarray(count)}]})
         ((_, told, wanted),) = (each for each in pairs(seen, stepped, 2, 0) if each[0] == "step")
         assert holds(told[0], wanted[0]) == (count == 1)

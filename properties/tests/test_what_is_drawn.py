@@ -28,11 +28,11 @@ from oracle.program import (
 )
 from properties.claims import COLLECTIVES, Claims
 from properties.implementations import look_up
-from properties.independent import sample
 from properties.models.scenario import MODELS
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.features import FEATURES
+from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.within import beyond, on_averages, reads_stepped_gradients

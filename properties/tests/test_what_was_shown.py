@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from properties.catalogue import every_law
-from properties.hold import NOTHING_DRAWN, hold
 from properties.implementations import look_up
 from properties.law import concerns
+from properties.running.hold import NOTHING_DRAWN, hold
 from properties.trial import TOGETHER, Trial
 from worlds.contract import Job, Outcome, World
 
@@ -28,7 +28,7 @@ def filed(law: Any, trial: Trial) -> Any:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some with one rank are among them."""
-    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 30)
+    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 30)
 
 
 @pytest.mark.filterwarnings("ignore:.*examples were refused")
@@ -81,7 +81,7 @@ def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: Worl
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_other_law_ends_where_the_world_has_one_rank(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 2)
+    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 2)
     (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
     trial = Trial(implementation, OneRank(sim))
     for law in LAWS.values():
@@ -90,7 +90,7 @@ def test_every_other_law_ends_where_the_world_has_one_rank(sim: World, monkeypat
 
 
 def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.budget.examples_of_a_law", lambda *_, **__: 2)
+    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 2)
     (implementation,) = look_up(["impls.zero1:Zero1"], sim)
     trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
     with pytest.warns(UserWarning, match=NOTHING_DRAWN):

@@ -3,7 +3,7 @@
 import pytest
 
 from properties.implementations import Unusable
-from properties.where import decide
+from properties.running.where import decide
 from worlds import devices
 
 NO_GPU = {"version": "2.13.0+cpu", "gpus": [], "nccl": ""}

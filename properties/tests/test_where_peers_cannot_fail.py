@@ -14,10 +14,10 @@ from oracle import enclosures
 from oracle.intervals import Interval
 from oracle.program import Backward, Finish, Parameter, Scenario, Step
 from properties import test_accumulation, test_mean, test_replicas, test_steps
-from properties.implementations import CORRECT, look_up
+from properties.implementations import CORRECT
 from properties.law import Law, law_of
 from properties.tests.peers_checks import CHECKS
-from properties.trial import Trial
+from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, World
 
@@ -92,11 +92,6 @@ ROWS = (
 )
 
 
-def trial(name: str, world: World) -> Trial:
-    (implementation,) = look_up([name], world)
-    return Trial(implementation, world)
-
-
 def passes(world: World, implementation: str, check: str, ranks: int) -> bool:
     payload = json.dumps({"implementation": implementation, "check": check})
     outcome = world.run(Job("properties.tests.peers_checks:run_check", payload, ranks))
@@ -109,7 +104,7 @@ def test_what_survives_a_peers_kind_of_check_is_killed_by_a_law(sim: World, row:
     mutant = f"impls.faults.peers:{row.mutant}"
     assert passes(sim, mutant, row.check, row.ranks)
     with pytest.raises(SilentlyWrong):
-        LAWS[row.law].check(trial(mutant, sim), row.scenario)
+        LAWS[row.law].check(trial_of(mutant, sim), row.scenario)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -125,7 +120,7 @@ def test_losses_compared_under_sgd_would_have_shown_a_wrong_scale(sim: World) ->
     """Our own gradients under the laws are looked at directly, so no optimizer can hide their scale."""
     for mutant in ("Sums", "Halves", "TimesAHundred"):
         with pytest.raises(SilentlyWrong) as broken:
-            LAWS[MEAN].check(trial(f"impls.faults.peers:{mutant}", sim), ONE_STEP)
+            LAWS[MEAN].check(trial_of(f"impls.faults.peers:{mutant}", sim), ONE_STEP)
         assert broken.value.difference is not None
         assert broken.value.difference.quantity == "gradient"
 
@@ -155,4 +150,4 @@ def _sum(rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", CORRECT[:3])
 def test_no_law_accuses_a_correct_implementation_of_the_order_of_its_sums(sim: World, name: str) -> None:
-    LAWS[MEAN].check(trial(name, sim), ONE_STEP)
+    LAWS[MEAN].check(trial_of(name, sim), ONE_STEP)

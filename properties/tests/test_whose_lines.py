@@ -9,8 +9,8 @@ import torch
 
 import properties
 import worlds
-from properties.held_bytes import Scales
-from properties.whereabouts import whereabouts
+from properties.ranks.held_bytes import Scales
+from properties.reports.whereabouts import whereabouts
 from worlds.contract import RankError, RankReport
 
 SUITE, INSTALLED = Path(properties.__file__).parent, Path(torch.__file__).parent.parent
@@ -39,8 +39,8 @@ def test_a_failure_is_told_at_the_users_innermost_line(
     mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # paths below it are told from there
-    assert told(f"{SUITE}/rank.py", mine, TORCH, PYTHON) == [f"rank 0 at {mine}:2, in call"]
-    assert told(f"{SUITE}/rank.py", TORCH, PYTHON, f"{SUITE.parent}/worlds/pool.py") == []
+    assert told(f"{SUITE}/ranks/program.py", mine, TORCH, PYTHON) == [f"rank 0 at {mine}:2, in call"]
+    assert told(f"{SUITE}/ranks/program.py", TORCH, PYTHON, f"{SUITE.parent}/worlds/pool.py") == []
 
 
 def test_a_line_of_their_own_comes_before_one_of_what_is_installed() -> None:

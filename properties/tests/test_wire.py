@@ -2,7 +2,7 @@
 
 import pytest
 
-from properties.wire import room
+from properties.judging.wire import room
 from worlds.contract import Collective
 
 WIDE = ("float32", "float64")

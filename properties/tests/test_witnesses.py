@@ -4,13 +4,14 @@ import contextlib
 
 import pytest
 
-from properties import adapter
 from properties.catalogue import every_fault, every_law
-from properties.hold import unwitnessed
 from properties.implementations import CORRECT, Implementation, described, look_up
 from properties.law import Law, concerns
-from properties.search import search
+from properties.ranks import description
+from properties.searching.search import search
+from properties.searching.witnesses import unwitnessed
 from properties.tests.idle import ONLY_BEGINS
+from properties.tests.trials import trial_of
 from properties.trial import ENDED, SENT, Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
@@ -29,7 +30,7 @@ def test_every_law_shows_something_on_every_correct_implementation(sim: World, n
 @pytest.mark.parametrize("law", [law for law in LAWS if SENT in law.witnesses], ids=lambda law: law.name)
 def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: World, law: Law) -> None:
     fault = next(name for name, fault in every_fault().items() if law.name in fault.killed_by)
-    claims = described(fault, adapter.describe(fault)).claims
+    claims = described(fault, description.describe(fault)).claims
     trial = Trial(Implementation(ONLY_BEGINS, claims), sim)
     with contextlib.suppress(LawBroken):
         unwitnessed(law, trial)
@@ -42,6 +43,6 @@ def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothin
     """Not even where that before the first step can."""
     law = every_law()["test_an_evaluation_reads_what_the_last_step_has_left"]
     name = f"properties.tests.user_code:{name}"
-    trial = Trial(described(name, adapter.describe(name)), sim)
+    trial = trial_of(name, sim)
     assert search(law, trial, 20, seed_value=0).failures == []
     assert unwitnessed(law, trial) == ["an evaluation after a step was seen to read parameters"]

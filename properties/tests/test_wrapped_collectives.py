@@ -6,11 +6,10 @@ import pytest
 
 from properties import test_wrappers
 from properties.calls import Call, adjoints, inputs, results, weights
-from properties.implementations import look_up
 from properties.law import law_of
-from properties.report import report
-from properties.search import Failure, search
-from properties.trial import Trial
+from properties.reports.failure import report
+from properties.searching.search import Failure, search
+from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, World
 
@@ -20,17 +19,11 @@ OURS, TORCHS = "impls.collectives:Collectives", "impls.frameworks.torch_collecti
 OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 
 
-def trial(name: str, world: World) -> Trial:
-    """Wrappers on a world."""
-    (implementation,) = look_up([name], world)
-    return Trial(implementation, world)
-
-
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_ours_hold_on_real_processes_in_a_group_without_rank_zero(gloo: World, operation: str) -> None:
     call = Call(operation, 3, (1, 2), 3, 2, "transposed", root=2 if operation == "broadcast" else 0)
     for law in (MEANING, ADJOINT):
-        law.check(trial(OURS, gloo), call)
+        law.check(trial_of(OURS, gloo), call)
 
 
 @pytest.mark.parametrize(("operation", "steps"), [("all_reduce", 2), ("reduce_scatter", 1), ("all_gather", 1)])
@@ -39,7 +32,7 @@ def test_the_rings_take_as_many_messages_as_the_literature_says(sim: World, oper
     for size in (1, 2, 3, 5):
         call = Call(operation, size, tuple(range(size)), 5, 1)
         payload = call.to_json(OURS, adjoint=False)
-        for seen in sim.run(Job("properties.wrapper_rank:run_call", payload, size)):
+        for seen in sim.run(Job("properties.ranks.calls:run_call", payload, size)):
             sends = [each for each in seen.collectives if each.operation == "send"]
             assert len(sends) == steps * (size - 1)
             assert {each.operation for each in seen.collectives} <= {"send", "recv"}
@@ -58,13 +51,13 @@ def test_the_adjoint_is_the_transpose_by_its_definition() -> None:
 
 def test_torchs_own_mean_what_they_should(sim: World) -> None:
     """Backward is another matter: see ADJOINT on a group without rank 0, and pytorch/pytorch#130515."""
-    assert search(MEANING, trial(TORCHS, sim), 60, seed_value=0).failures == []
+    assert search(MEANING, trial_of(TORCHS, sim), 60, seed_value=0).failures == []
     for operation in OPERATIONS:
-        ADJOINT.check(trial(TORCHS, sim), Call(operation, 3, (0, 1, 2), 2, 2))
+        ADJOINT.check(trial_of(TORCHS, sim), Call(operation, 3, (0, 1, 2), 2, 2))
 
 
 def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
-    faulty = trial("impls.faults.wrappers:AdjointComparesRanksOfTwoKinds", sim)
+    faulty = trial_of("impls.faults.wrappers:AdjointComparesRanksOfTwoKinds", sim)
     call = Call("broadcast", 2, (1,), root=1)
     with pytest.raises(SilentlyWrong) as broken:
         ADJOINT.check(faulty, call)

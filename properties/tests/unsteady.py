@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from impls.naive import NaiveDataParallel
-from properties.hold import CONFIRM_LIMIT
+from properties.running.hold import CONFIRM_LIMIT
 
 
 def _spoil(module: torch.nn.Module) -> None:

@@ -17,7 +17,7 @@ from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.trainer import StaticBucketsTrainer
 from impls.zero2 import Zero2
-from properties.probes import to_numpy
+from properties.ranks.probes import to_numpy
 
 not_callable = 3
 

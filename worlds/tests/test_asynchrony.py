@@ -19,6 +19,7 @@ from worlds.sim.watch import Watch
 from worlds.tests import flights
 from worlds.tests.meaning import CASES
 from worlds.tests.outcomes import plain, program, results, run_calls
+from worlds.tests.versions import TORCH
 
 DRAWS = (0, 1, 3, 2, 0, 5, 1, 1)
 CHOICES = [Asynchrony(reads, writes, DRAWS) for reads, writes in itertools.product(MOMENTS_TO_READ, MOMENTS_TO_WRITE)]
@@ -81,7 +82,10 @@ def test_torchs_pipelines_are_never_flagged_and_have_one_result(sim: World, sche
     usual = plain(results(program(sim, "pipeline", 3, schedule, "sharded")))
     for choice in CHOICES:
         outcome = program(sim, "pipeline", 3, schedule, "sharded", asynchrony=choice)
-        assert [str(hazard) for report in outcome for hazard in report.hazards] == []
+        hazards = [str(hazard) for report in outcome for hazard in report.hazards]
+        if TORCH < (2, 12):  # greets both neighbours with one tensor, into which it receives twice at once
+            hazards = [hazard for hazard in hazards if len(re.findall(r"recv\(from rank \d, 1 x", hazard)) < 2]
+        assert hazards == []
         assert plain(results(outcome)) == usual
 
 

@@ -1,0 +1,10 @@
+"""Compares what was seen with what the oracle tells, for the laws.
+
+judge        values
+judge_cost   what a run cost
+traffic      what was sent, as `oracle.cost` counts it
+fair_share   what all ranks together should hold
+slices       what each rank holds to the byte
+gathered     what is whole while forward and backward run
+wire         in which dtypes gradients travel
+"""

@@ -1,0 +1,262 @@
+"""Compares what was observed with what must be: bits, or membership in a proved interval where the oracle gives one.
+
+None, zero and -0.0 are told apart.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oracle.formats import FORMATS
+from oracle.interpreter import Expectation
+from oracle.program import Scenario
+from oracle.state import Inside
+from properties.difference import Difference, in_words
+from properties.seen import Seen
+from properties.trial import Run, Trial
+from properties.verdict import Crashes, SilentlyWrong
+from worlds.contract import DEFAULT, MESSAGES, Collective, members_of
+
+# What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
+QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
+# What is said of a difference that the headline is not about.
+OTHERS = {
+    "parameter": "Parameters are not what they must be.",
+    "norm": "The norm of gradients is not what it must be.",
+    "loss scale": "The loss scale is not what it must be.",
+    "buffer": "Buffers are not what they must be.",
+    "state": "Optimizer state is not what it must be.",
+}
+
+
+def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = "") -> None:
+    """Runs a scenario; every value is what the oracle says, of an implementation with these claims."""
+    values_equal(trial.run(scenario), trial.expected(scenario), headline, about=about)
+
+
+def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
+    """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
+
+    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: that of which alone the
+    headline is true; empty: it is of all.
+    """
+    for place in (-1, *range(len(run.scenario.program))):
+        for rank, seen in enumerate(run.observations):
+            told = () if rank in run.scenario.gone(place) else pairs(seen, expected, place, rank)
+            for quantity, actual, wanted in told:
+                kind = quantity if quantity in QUANTITIES else "state"
+                if not of or kind in of:
+                    said = headline if about in ("", kind) else OTHERS[kind]
+                    compare(run, said, quantity, place, rank, actual, wanted)
+
+
+def pairs(
+    seen: Seen, expected: Expectation, place: int, rank: int
+) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
+    """What a rank showed after an event and what it must be: a quantity, and its values by parameter or buffer."""
+    if place < 0 and seen["initial"] is not None:
+        yield "parameter", seen["initial"], expected.initial
+    if place in expected.gradients:
+        yield "gradient", seen["gradients"][place], expected.gradients[place]
+    if place in expected.norms:
+        yield "norm", [seen["norms"][place]], [_as_wide(seen["norms"][place], expected.norms[place])]
+    if place in expected.parameters:
+        yield "parameter", seen["parameters"][place], expected.parameters[place]
+    if place in expected.states:
+        ours, theirs = seen["states"][place], expected.states[place]
+        for name in dict.fromkeys(name for states in (ours, theirs) for state in states for name in state):
+            seen_of = [state.get(name) for state in ours]
+            if name == "step":  # a count, of whatever dtype
+                seen_of = [None if each is None else each.astype(np.float32) for each in seen_of]
+            yield name, seen_of, [state.get(name) for state in theirs]
+    if place in expected.loss_scales:
+        yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
+    if place in expected.buffers:
+        yield "buffer", seen["buffers"][place], expected.buffers[place][rank]
+
+
+def _as_wide(seen: Any, wanted: Any) -> Any:
+    """The norm that must be, in the dtype of the one seen where that is wider, as it may be: it is a number."""
+    own, told = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name, seen.dtype.name
+    if told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
+        return wanted
+    return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
+
+
+def replicas_equal(run: Run, headline: str) -> None:
+    """Every rank holds, bit for bit, the parameters that rank 0 holds, at the start and after each Step, and then also
+    rank 0's optimizer state.
+    """
+    first, *others = run.observations
+    for rank, seen in enumerate(others, 1):
+        compare(run, headline, "parameter", -1, rank, seen["initial"], first["initial"])
+    for place in first["parameters"]:
+        for rank, seen in enumerate(others, 1):
+            compare(run, headline, "parameter", place, rank, seen["parameters"][place], first["parameters"][place])
+    states_equal(run, headline)
+
+
+def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
+    """No rank used, changed or dropped what a collective in flight reads or writes; see `worlds.contract.Hazard`."""
+    hazards = next((report.hazards for report in run.outcome if report.hazards), ())
+    if hazards:
+        words = f"{headline} {'; '.join(map(str, hazards[:2]))}.".replace(f"{Path.cwd()}/", "")
+        raise SilentlyWrong(words, run.scenario, run.outcome, choices=run.choices)
+
+
+def states_equal(run: Run, headline: str) -> None:
+    """Every rank holds, bit for bit, the optimizer state that rank 0 holds, after each Step."""
+    first, *others = run.observations
+    for place, mine in first["states"].items():
+        for rank, seen in enumerate(others, 1):
+            theirs = seen["states"][place]
+            for name in dict.fromkeys(name for state in (*mine, *theirs) for name in state):
+                actual, wanted = ([state.get(name) for state in states] for states in (theirs, mine))
+                compare(run, headline, name, place, rank, actual, wanted)
+
+
+def evaluations_equal(run: Run, headline: str) -> None:
+    """Every rank's evaluations, as far as they were seen to read parameters, read those that it held after the last
+    event that changed any, bit for bit; or, where it computes in another dtype, these converted to that.
+    """
+    for rank, seen in enumerate(run.observations):
+        held = {-1: seen["initial"], **seen["parameters"]}
+        for place, values in seen["evaluated"].items():
+            last = held[max(each for each in held if each < place)]
+            pairs_read = zip(values, last, strict=True)
+            wanted = [None if read is None else each.astype(read.dtype) for read, each in pairs_read]
+            compare(run, headline, "parameter", place, rank, values, wanted)
+
+
+def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
+    """Every rank holds these parameters at the start: after construction, or the first forward, as it is claimed."""
+    for rank, seen in enumerate(run.observations):
+        compare(run, headline, "parameter", -1, rank, seen["initial"], initial)
+
+
+def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> None:
+    """Every rank of the run has the gradients, times ``factor``, and the parameters of the reference's rank 0."""
+    gradients_equal(run, reference, {place: place for place in run.observations[0]["gradients"]}, factor, headline)
+    for rank, seen in enumerate(run.observations):
+        for place, values in seen["parameters"].items():
+            wanted = reference.observations[0]["parameters"][place]
+            compare(run, headline, "parameter", place, rank, values, wanted)
+
+
+def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
+    """At each of the places, every rank has the gradients of the reference's rank 0 at another one, times a power of
+    two, or that below zero, where zero is zero: after a synchronization all ranks have the same.
+    """
+    for rank, seen in enumerate(run.observations):
+        for place, other in places.items():
+            wanted = reference.observations[0]["gradients"][other]
+            wanted = [None if each is None else each * each.dtype.type(factor) for each in wanted]
+            if factor < 0:
+                wanted = [None if each is None else np.where(each == 0, np.zeros_like(each), each) for each in wanted]
+            compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
+
+
+def same_collectives(run: Run, headline: str) -> None:
+    """In every group that a rank used, all members issued the same collectives in the same order, and for every message
+    that one sent another took one, and the other way round.
+    """
+    for group in dict.fromkeys([DEFAULT, *(call.group for calls in run.collectives for call in calls)]):
+        asked = {
+            rank: [call for call in run.collectives[rank] if call.group == group]
+            for rank in members_of(group, len(run.collectives))
+        }
+        of = "" if group == DEFAULT else f" of the {group} group"
+        first, *others = (
+            (f"rank {rank}", [call for call in calls if call.operation not in MESSAGES])
+            for rank, calls in asked.items()
+        )
+        for other in others:
+            _same_sequence(run, headline, of, first, other)
+        _messages_meet(run, headline, asked)
+
+
+def _same_sequence(
+    run: Run, headline: str, of: str, one: tuple[str, Sequence[Collective]], other: tuple[str, Sequence[Collective]]
+) -> None:
+    (first, theirs), (second, ours) = one, other
+    for number, (left, right) in enumerate(zip(theirs, ours, strict=False), 1):
+        if left.agreed() != right.agreed():
+            words = f"{headline} Collective {number}{of} is {left} on {first} and {right} on {second}."
+            raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
+    if len(theirs) != len(ours):
+        words = f"{headline} There are {len(theirs)} collectives{of} on {first} and {len(ours)} on {second}."
+        raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
+
+
+def _messages_meet(run: Run, headline: str, asked: Mapping[int, Sequence[Collective]]) -> None:
+    """Counted from each rank to each other; what their tags are is the backend's to heed, and NCCL does not."""
+    sent = Counter((rank, call.root) for rank, calls in asked.items() for call in calls if call.operation == "send")
+    taken = Counter((call.root, rank) for rank, calls in asked.items() for call in calls if call.operation == "recv")
+    for receiver in asked:
+        from_any = taken[-1, receiver]
+        spare = {sender: sent[sender, receiver] - taken[sender, receiver] for sender in asked}
+        words = ""
+        for sender, count in spare.items():
+            if count < 0:
+                words = f"Rank {receiver} expects {_so_many(-count)} from rank {sender} that it never sends."
+        if not words and sum(spare.values()) > from_any:
+            sender = max(spare, key=lambda rank: spare[rank])
+            count = min(spare[sender], sum(spare.values()) - from_any)
+            words = f"Rank {sender} sends {_so_many(count)} that rank {receiver} never receives."
+        if not words and sum(spare.values()) < from_any:
+            words = f"Rank {receiver} expects {_so_many(from_any - sum(spare.values()))} that nobody sends."
+        if words:
+            raise Crashes(f"{headline} {words}", run.scenario, run.outcome, choices=run.choices)
+
+
+def _so_many(messages: int) -> str:
+    return "a message" if messages == 1 else f"{messages} messages"
+
+
+def compare(
+    run: Run,
+    headline: str,
+    quantity: str,
+    place: int,
+    rank: int,
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+) -> None:
+    """Raises SilentlyWrong at the first parameter and element that is not what it must be."""
+    for parameter, (seen, wanted) in enumerate(zip(actual, expected, strict=True)):
+        element = _first_difference(seen, wanted)
+        if element is not None:
+            difference = Difference(quantity, place, rank, parameter, element, seen, wanted)
+            words = f"{headline} {in_words(difference, run.start)}"
+            raise SilentlyWrong(words, run.scenario, run.outcome, difference, run.choices)
+
+
+def same_bits(seen: Any, wanted: Any) -> bool:
+    """Whether two arrays agree in dtype, shape and every bit, or there is none on either side."""
+    if seen is None or wanted is None:
+        return seen is wanted
+    return seen.dtype == wanted.dtype and seen.shape == wanted.shape and seen.tobytes() == wanted.tobytes()
+
+
+def holds(seen: Any, wanted: Any) -> bool:
+    """Whether what was seen has the wanted bits, or lies in the wanted interval."""
+    return _first_difference(seen, wanted) is None
+
+
+def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
+    """The first element that is not as wanted; of things that cannot be compared element by element, the first."""
+    if isinstance(wanted, Inside):
+        if seen is None or seen.shape != wanted.low.shape or seen.dtype != FORMATS[wanted.form].numpy:
+            return (0,) * wanted.low.ndim
+        wrong = ~wanted.contains(seen)
+    elif same_bits(seen, wanted):
+        return None
+    elif seen is None or wanted is None or seen.dtype != wanted.dtype or seen.shape != wanted.shape:
+        return (0,) * np.ndim(wanted if seen is None else seen)
+    else:
+        bits = np.dtype(f"u{seen.dtype.itemsize}")
+        wrong = np.reshape(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits), seen.shape)
+    return tuple(int(index) for index in np.argwhere(wrong)[0]) if wrong.any() else None

@@ -1,0 +1,115 @@
+"""In which dtypes gradients travel."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from oracle.formats import FORMATS
+from oracle.program import Scenario
+from properties.judging.traffic import elements, reductions
+from properties.trial import Run
+from properties.verdict import SilentlyWrong
+from worlds.contract import Collective
+
+# The dtypes that hold every value of a dtype.
+HOLDS = {
+    "float64": ("float64",),
+    "float32": ("float32", "float64"),
+    "float16": ("float16", "float32", "float64"),
+    "bfloat16": ("bfloat16", "float32", "float64"),
+}
+
+
+def due(scenario: Scenario) -> dict[str, int]:
+    """Of each dtype, how many elements of gradients are to be reduced in all micro-batches."""
+    counts = dict.fromkeys(HOLDS, 0)
+    for batch in scenario.microbatches:
+        used = {scenario.tensor(parameter) for order in batch.orders for parameter in order}
+        for tensor in used if batch.synchronize else ():
+            counts[scenario.parameters[tensor].dtype] += scenario.parameters[tensor].count
+    return counts
+
+
+def in_training(run: Run) -> bool:
+    """Whether it is in training that every rank sends gradients, and not only when somebody looks at them."""
+    sent = all(any(call.count for call in calls) for calls in run.since_construction)
+    return run.scenario.world_size > 1 and sent and not any(reductions(calls) for calls in run.looks)
+
+
+def wide_enough(run: Run, headline: str) -> None:
+    """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
+
+    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients. Of what
+    reduces nothing before it is looked at, nothing is said.
+    """
+    scenario = run.scenario
+    if not in_training(run):
+        return
+    counts = due(scenario)
+    for rank, calls in enumerate(map(_with_gradients, run.since_construction)):
+        for wider in HOLDS.values():
+            least = sum(count for dtype, count in counts.items() if dtype in wider)
+            sent = sum(room(each, wider) for each in calls)
+            if sent < least:
+                words = f"At least {_number(least)} must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
+                raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+
+
+def _number(elements: int) -> str:
+    return f"{elements} element{'s' * (elements > 1)}"
+
+
+def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
+    return [call for call in calls if call.operation != "broadcast" and call.count] or list(calls)
+
+
+def room(call: Collective, dtypes: Sequence[str]) -> int:
+    """How many elements of the dtypes a collective may carry: in one of them, or as bytes, which say nothing of what
+    they are.
+    """
+    if call.dtype in dtypes:
+        return call.count
+    if call.dtype in FORMATS or not call.count:  # a barrier has no dtype
+        return 0
+    try:
+        width = np.dtype(call.dtype).itemsize
+    except TypeError:  # one that NumPy does not know: as wide as any
+        width = np.dtype(np.complex128).itemsize
+    return call.count * width // min(FORMATS[dtype].bytes for dtype in dtypes)
+
+
+def on_the_wire(dtype: str, wire: str) -> str:
+    """The dtype in which a gradient is reduced where one is claimed: that one, unless its own is wider."""
+    return wire if wire in HOLDS[dtype] else dtype
+
+
+def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
+    counts = Counter[str]()
+    for call in calls:
+        counts[call.dtype] += elements(call)
+    return counts
+
+
+def as_claimed(run: Run, wire: str, headline: str) -> None:
+    """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
+
+    Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
+    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. Of what reduces
+    nothing before it is looked at, nothing is said.
+    """
+    scenario = run.scenario
+    if not in_training(run):
+        return
+    counts, least = due(scenario), dict.fromkeys(HOLDS, 0)
+    for dtype, count in counts.items():
+        least[on_the_wire(dtype, wire)] += count
+    for rank, calls in enumerate(run.since_construction):
+        told = _by_dtype(reductions(calls))
+        missing = sum(max(0, count - told[dtype]) for dtype, count in least.items())
+        if sum(told[dtype] for dtype, count in least.items() if counts[dtype] and not count) < missing:
+            told = _by_dtype(_with_gradients(calls))
+        for name, count in least.items():
+            if (sent := told[name]) < count:
+                words = f"At least {_number(count)} must be reduced in {name}; on rank {rank} {sent} are."
+                raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)

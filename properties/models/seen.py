@@ -1,0 +1,16 @@
+"""What a rank sees of a real model, and sends back."""
+
+from typing import TypedDict
+
+from properties.seen import Values
+
+
+class ModelSeen(TypedDict, total=False):
+    """Values go by parameter, by buffer, or by both, parameters first."""
+
+    names: tuple[list[str], list[str]]  # of parameters, of buffers
+    given: Values  # of both, those that the implementation is given
+    initial: Values  # from when on ranks are equal; of both, or where a forward may have changed buffers, of parameters
+    gradients: list[Values]  # by step
+    parameters: list[Values]  # after each step
+    buffers: list[Values]  # after each micro-batch

@@ -1,0 +1,15 @@
+"""Where ranks run: in the world's processes. What comes back is plain data.
+
+program      runs a scenario's program on an implementation, and looks from outside
+wrapped      one rank's model in its wrapper
+training     the caller's side: the optimizer, masters, the loss scale
+probes       the probe models in torch
+adapter      meets an implementation where it stands
+lookup       finds it by its name
+description  what can be told of it without running it
+checkpoint   what is saved and loaded
+launched     counts collectives launched before each gradient is final
+held_bytes   counts bytes held
+calls        runs a call of a wrapper of a collective, for P14
+collectives  runs plain collectives, for `properties.soundness`
+"""

@@ -1,0 +1,202 @@
+"""Meets an implementation where it stands: makes it, and calls its methods by the names people give them.
+
+A gradient synchronizer needs no method at all: it is called like the module that it wraps, and the caller's optimizer
+steps that module's parameters. What holds parameters, gradients or optimizer state in pieces offers methods of
+`properties.sharded.Sharded` too, as many as it has a use for; what it does not offer, the caller does with the module's
+own parameters.
+"""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from oracle.program import Scenario
+from properties.claims import shown
+from properties.ranks.lookup import find, takes
+from properties.sharded import Sharded
+
+# In the order in which they are looked for. Published classes have both, and the second reduces again.
+FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
+# Constructor argument -> what one byte is in its unit.
+CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
+OPTIONAL_NAMES = ("broadcast_buffers",)
+GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
+_OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
+# Names that are usual, whatever is meant by them, and what they are called with here.
+_CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "zero_grad": ((), {"set_to_none": True}),
+    "clip_grad_norm_": ((), {"max_norm": 1.0, "norm_type": 2.0}),
+    "unscale_": ((), {"scale": 1.0}),
+}
+_WITH_THE_OPTIMIZER = ("full_optimizer_state", "load_full")
+
+
+def cap_argument(name: str) -> str | None:
+    """The constructor argument that takes the bucket cap, if the named implementation has one."""
+    return next((argument for argument in CAP_NAMES if takes(name, argument)), None)
+
+
+def group_argument(name: str) -> str | None:
+    """The constructor argument that takes a group of ranks and may be left out; what must be given, or is something
+    else where it is left out, may be of another kind.
+    """
+    found = next((argument for argument in GROUP_NAMES if takes(name, argument)), None)
+    return found if found and inspect.signature(find(name)).parameters[found].default is None else None
+
+
+def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> Any:
+    """Wraps a module in what is named, with those options of the scenario that its constructor takes. ``group``: the
+    ranks that train, if they are not the whole world.
+    """
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    if group is not None:
+        given[group_argument(name) or GROUP_NAMES[0]] = group
+    return find(name)(module, **given)
+
+
+def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
+    """What is wrong with how the named implementation is to be called, in words; empty where nothing is.
+
+    Only what no use of it could change. Whatever else construction may raise is judged by the laws.
+    """
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    called = (
+        f"{name.rpartition(':')[2]}({', '.join(['module', *(f'{key}={value:g}' for key, value in given.items())])})"
+    )
+    try:
+        wrapped = construct(name, module, scenario)
+    except TypeError as error:
+        place = error.__traceback__.tb_next if error.__traceback__ else None
+        if place is None or place.tb_next is not None or _binds(find(name), module, given):
+            return ""  # raised further in, by what was called
+        return f"it is called as {called}, and {error}; name a function that takes the module and fills in the rest"
+    if not callable(wrapped):
+        return f"{called} gives {shown(wrapped)}, which cannot be called; what is wanted is called like the module"
+    no_sync = getattr(wrapped, "no_sync", None)
+    if accumulates and not callable(no_sync):
+        return f"claims: accumulation needs a method no_sync, and that of {called} is {shown(no_sync)}"
+    return ""
+
+
+def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:
+    """Whether what it says of itself takes these arguments, or it does not say."""
+    try:
+        # A wrapper may well take what the function inside does not.
+        signature = inspect.signature(implementation, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(module, **given)
+    except TypeError:
+        return False
+    return True
+
+
+@functools.lru_cache
+def optional_arguments(name: str) -> tuple[str, ...]:
+    """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has, and the cap's if it must be
+    given.
+    """
+    found = tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
+    cap = cap_argument(name)
+    needed = cap is not None and inspect.signature(find(name)).parameters[cap].default is inspect.Parameter.empty
+    return (*found, cap) if cap is not None and needed else found
+
+
+def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dict[str, Any]:
+    """Constructor arguments: for the ``cap`` and ``others`` there are. What a scenario leaves open is left out, but for
+    a cap that is among the others, since it must be given.
+    """
+    given: dict[str, Any] = {}
+    if cap is not None and (cap in others or scenario.bucket_cap is not None):
+        given[cap] = (USUAL_CAP if scenario.bucket_cap is None else scenario.bucket_cap) * CAP_NAMES[cap]
+    if scenario.buffers and "broadcast_buffers" in others:
+        given["broadcast_buffers"] = scenario.broadcast_buffers
+    if scenario.replicas > 1:
+        given["replicas"] = scenario.replicas
+    return given
+
+
+def finish(wrapped: Any) -> None:
+    """Says that backward is over, if the implementation wants to hear it."""
+    name = finish_name(wrapped)
+    if name is not None:
+        getattr(wrapped, name)()
+
+
+def finish_name(wrapped: Any) -> str | None:
+    """The method that ends a synchronization, if there is one: what needs an argument is something else."""
+    return next((name for name in FINISH_NAMES if _ends(wrapped, name)), None)
+
+
+def _ends(wrapped: Any, name: str) -> bool:
+    method = getattr(wrapped, name, None)
+    if not callable(method):
+        return False
+    return needs_nothing(method) if inspect.isclass(wrapped) else _accepts(wrapped, name, ((), {}))
+
+
+def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:
+    """The context in which a micro-batch runs."""
+    context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext() if synchronize else wrapped.no_sync()
+    return context
+
+
+def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[Any]:
+    """The context in which ranks may run out of micro-batches; who leaves it early takes part until all have left."""
+    context: contextlib.AbstractContextManager[Any] = wrapped.join(
+        divide_by_initial_world_size=divide_by == "world size"
+    )
+    return context
+
+
+def offers(wrapped: Any) -> frozenset[str]:
+    """Which methods of `Sharded` an implementation has.
+
+    What shards nothing may have one that is called alike and takes less; then the caller does without.
+    """
+    from torch import nn
+
+    found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
+    if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
+        found.discard("zero_grad")
+    if "make_optimizer" in found and (missing := [name for name in _WITH_THE_OPTIMIZER if name not in found]):
+        words = f"make_optimizer goes with {' and '.join(_WITH_THE_OPTIMIZER)}"
+        raise NotImplementedError(f"{words}, by which its state is seen; there is no {' and no '.join(missing)}")
+    if "make_optimizer" not in found:
+        usual = found & _CALLED_WITH.keys()
+        found -= {name for name in usual if not _accepts(wrapped, name, _CALLED_WITH[name])}
+    return frozenset(found)
+
+
+def offered_by(implementation: Any) -> tuple[str, ...]:
+    """The methods of `Sharded` that a class has; none of what a function makes, as that is not known before."""
+    if not inspect.isclass(implementation):
+        return ()
+    found = [name for name in _OFFERED if callable(getattr(implementation, name, None))]
+    if "make_optimizer" in found:
+        return tuple(found)
+    calls = {name: ((None, *given), named) for name, (given, named) in _CALLED_WITH.items()}  # None: self
+    return tuple(name for name in found if name not in calls or _accepts(implementation, name, calls[name]))
+
+
+def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    try:
+        inspect.signature(getattr(wrapped, name)).bind(*arguments[0], **arguments[1])
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return True
+    return True
+
+
+def needs_nothing(method: Any) -> bool:
+    """Whether a method of a class can be called without arguments."""
+    try:
+        inspect.signature(method).bind(None)
+    except (TypeError, ValueError):
+        return False
+    return True

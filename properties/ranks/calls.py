@@ -1,0 +1,59 @@
+"""What every rank runs for P14: one call of a wrapper of a collective, forward and perhaps backward."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from properties.calls import AROUND, Call, inputs, weights
+from properties.ranks import lookup
+from properties.ranks.probes import to_numpy
+from worlds.devices import place
+
+
+def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """``result``: what the wrapper returned; ``gradient``: of what went in; ``around``: of the memory between that.
+
+    None on ranks outside the group, and where there is none.
+    """
+    asked = json.loads(payload)
+    call = Call(**{**asked["call"], "group": tuple(asked["call"]["group"])})
+    wrappers = lookup.find(asked["implementation"])
+    group = None if len(call.group) == world_size else dist.new_group(list(call.group))
+    if rank not in call.group:
+        return {"result": None, "gradient": None, "around": None}
+    memory = laid_out(inputs(call, 1, call.shape)[rank], call.layout)
+    memory.requires_grad_(asked["adjoint"])
+    values = view_of(memory, call.layout)
+    options: dict[str, Any] = {
+        "broadcast": {"root": call.root},
+        "all_gather": {},
+    }.get(call.operation, {"reduction": call.reduction})
+    result = getattr(wrappers, call.operation)(values, **options, group=group)
+    gradient = None
+    if asked["adjoint"]:
+        (result * torch.tensor(weights(call)[rank], device=place())).sum().backward()
+        # To autograd None is zero: it is what a backward may return for what has no part in the result.
+        gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
+    between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.detach()[..., :0]
+    return {"result": to_numpy(result), "gradient": gradient, "around": to_numpy(between)}
+
+
+def laid_out(values: Any, layout: str) -> torch.Tensor:
+    """Memory of which `view_of` is a tensor of these values."""
+    tensor = torch.tensor(values, device=place())
+    if layout == "transposed":
+        return tensor.transpose(0, -1).contiguous()
+    if layout == "columns":
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        memory = torch.full(shape, AROUND, dtype=tensor.dtype, device=place())
+        memory[..., ::2] = tensor
+        return memory
+    return tensor
+
+
+def view_of(memory: torch.Tensor, layout: str) -> torch.Tensor:
+    """The tensor that is handed to the wrapper, or its gradient."""
+    return {"transposed": memory.transpose(0, -1), "columns": memory[..., ::2]}.get(layout, memory)

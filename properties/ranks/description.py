@@ -1,0 +1,90 @@
+"""What can be told of an implementation without running it."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from properties.claims import shown
+from properties.ranks.adapter import (
+    cap_argument,
+    finish_name,
+    group_argument,
+    needs_nothing,
+    offered_by,
+    optional_arguments,
+)
+from properties.ranks.lookup import NotFound, find
+
+_LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
+_LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
+
+
+def describe(name: str) -> Mapping[str, Any]:
+    """What can be told of an implementation without running it. Raises NotFound."""
+    implementation = find(name)
+    return {
+        "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
+        "has_no_sync": _has(implementation, "no_sync"),
+        "has_join": _has(implementation, "join"),
+        "makes_optimizer": _has(implementation, "make_optimizer"),
+        "offers": offered_by(implementation),
+        "finish": finish_name(implementation),
+        "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
+        "cap": cap_argument(name),
+        "takes": optional_arguments(name),
+        "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
+        "zeroes_otherwise": _zeroes_otherwise(implementation),
+        "group": group_argument(name),
+        "made": not inspect.isclass(implementation),
+        "known_fault": getattr(implementation, "known_fault", None),
+    }
+
+
+def _like_a_finish(implementation: Any) -> tuple[str, ...]:
+    """Public methods, callable without arguments, that by their names may be what ends a synchronization."""
+    if not inspect.isclass(implementation):
+        return ()
+    methods = inspect.getmembers(implementation, inspect.isfunction)
+    return tuple(name for name, method in methods if re.match(_LIKE_A_FINISH, name) and needs_nothing(method))
+
+
+def _zeroes_gradients(kind: type) -> bool:
+    """Whether a class has a `zero_grad` that is not every module's, and takes what it is given."""
+    from torch import nn
+
+    method = getattr(kind, "zero_grad", nn.Module.zero_grad)
+    try:
+        inspect.signature(method).bind(None, set_to_none=True)
+    except TypeError:
+        return False
+    return method is not nn.Module.zero_grad
+
+
+def _zeroes_otherwise(implementation: Any) -> bool:
+    """Whether a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
+    from torch import nn
+
+    if not inspect.isclass(implementation) or _zeroes_gradients(implementation):
+        return False
+    methods = inspect.getmembers(implementation, inspect.isfunction)
+    return any(_LIKE_A_ZERO_GRAD.match(name) and method is not nn.Module.zero_grad for name, method in methods)
+
+
+def _has(implementation: Any, method: str) -> bool | None:
+    """Whether what is constructed has a method; None where a function makes it, so that only it knows."""
+    return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
+
+
+def _plain(name: str, what: str, value: Any) -> Any:
+    """A value that another process can take over without importing anything of the user's. Raises NotFound."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enumeration too
+    if isinstance(value, Mapping):
+        return {_plain(name, what, key): _plain(name, f"{key}", each) for key, each in value.items()}
+    for kind in (tuple, list, set, frozenset):
+        if isinstance(value, kind):
+            return kind(_plain(name, what, each) for each in value)
+    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {shown(value)}")

@@ -1,0 +1,144 @@
+"""Bytes that a rank holds, counted from outside: every storage that any operation of torch has touched and that lives.
+
+What an implementation keeps in tensors it cannot hide, as nothing is asked of it. What the world itself keeps is not
+counted, and within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import properties
+import worlds
+from oracle.program import Backward
+from properties import members
+from properties.ranks.program import Rank, read
+from properties.seen import Seen
+
+# Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
+_WORLDS, _SUITE = (f"{Path(file).parent}{os.sep}" for file in (worlds.__file__, properties.__file__))
+# What autograd makes in backward comes straight from these, and a dispatch mode is called through the others. Whatever
+# else torch does, it does for an implementation.
+_AUTOGRAD = ("_tensor.py", "autograd/__init__.py", "autograd/graph.py")
+_MODES = ("_compile.py", "_dynamo/eval_frame.py", "utils/_python_dispatch.py")
+_PASSED_OVER = (__file__, *(str(Path(torch.__path__[0], name)) for name in (*_AUTOGRAD, *_MODES)))
+
+
+class Scales(TorchDispatchMode):
+    """While it is entered, remembers each storage that operations on this thread take or give.
+
+    ``in_a_micro_batch``: what the model and autograd make from now on is not the implementation's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, StorageWeakRef] = {}
+        self._of_others: set[int] = set()
+        self.in_a_micro_batch = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        new = [tensor.untyped_storage() for tensor in tree_leaves((args, kwargs, result)) if _has_storage(tensor)]
+        new = [storage for storage in new if storage._cdata not in self._seen]
+        if new and not _in_the_world():
+            self._seen |= {storage._cdata: StorageWeakRef(storage) for storage in new}
+            if self.in_a_micro_batch and _by_the_model():
+                self._of_others |= {storage._cdata for storage in new}
+        return result
+
+    def bytes(self, of_all: bool = True) -> int:
+        """Of all storages that live now, at the size that they have now; or of those of the implementation."""
+        self._seen = {key: reference for key, reference in self._seen.items() if not reference.expired()}
+        self._of_others &= self._seen.keys()
+        counted = self._seen if of_all else self._seen.keys() - self._of_others
+        storages = [torch.UntypedStorage._new_with_weak_ptr(key) for key in counted]
+        return sum(storage.nbytes() for storage in storages if storage is not None)
+
+
+def _has_storage(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_sparse and value.layout is torch.strided
+
+
+def _in_the_world() -> bool:
+    """Whether this is the world's own doing."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_WORLDS):
+            return True
+        if frame.f_code is weigh_program.__code__:
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _by_the_model() -> bool:
+    """Whether the probe, or autograd, has called this operation itself."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename in _PASSED_OVER:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(_SUITE)
+
+
+class Weighed(Rank):
+    """A rank on scales. ``moments``: see `weigh_program`."""
+
+    def __init__(self, scales: Scales, *given: Any, **named: Any) -> None:
+        self.scales, self.moments = scales, list[tuple[str, int, int, int]]()
+        super().__init__(*given, **named)
+
+    def construct(self) -> None:
+        """Hooks registered now run after those of the implementation."""
+        super().construct()
+        numbers = map(self.scenario.unit, range(len(self.scenario.parameters)))
+        units = {home: unit for home, unit in zip(self.probe.homes, numbers, strict=True) if unit is not None}
+        for module, unit in {self.probe: -1, **units}.items():
+            module.register_forward_pre_hook(lambda *_, unit=unit: self.weigh("forward", unit))
+
+    def backward(self, event: Backward) -> None:
+        """What takes place in it is weighed."""
+        self.moments, self.scales.in_a_micro_batch = [], True
+        super().backward(event)
+        self.scales.in_a_micro_batch = False
+
+    def fired(self, index: int) -> None:
+        """Before any hook of the implementation's."""
+        super().fired(index)
+        self.weigh("gradient", index)
+
+    def weigh(self, kind: str, which: int) -> None:
+        """Notes a moment of a micro-batch."""
+        if not self.scales.in_a_micro_batch:
+            return
+        gradients = (parameter.grad for parameter in self.probe.tensors())
+        storages = {each.untyped_storage()._cdata: each.untyped_storage() for each in gradients if each is not None}
+        whole = sum(storage.nbytes() for storage in storages.values())
+        self.moments.append((kind, which, self.scales.bytes(of_all=False), whole))
+
+
+def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
+    """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
+
+    ``moments`` of each Backward: when (see `properties.judging.gathered.When`), bytes that the
+    implementation holds then, and bytes of whole gradients.
+    """
+    name, scenario, _ = read(payload)
+    group, rank = members.enter(scenario, rank)
+    if rank < 0:
+        return {}
+    scales, held, moments = Scales(), dict[int, int](), dict[int, list[tuple[str, int, int, int]]]()
+    with scales:
+        program = Weighed(scales, name, scenario, rank, rank, group=group)
+        program.construct()
+        held[-1] = scales.bytes()
+        for place, event in enumerate(scenario.program):
+            program.run(place)
+            held[place] = scales.bytes()
+            if isinstance(event, Backward):
+                moments[place] = program.moments
+    return program.seen | Seen(bytes=held, moments=moments)

@@ -1,0 +1,32 @@
+"""How many collectives a rank has launched by the time each gradient is final."""
+
+from typing import Any
+
+from oracle.program import Backward
+from properties.ranks.program import Rank, run_program
+from properties.seen import Seen
+
+
+class Launching(Rank):
+    """A rank that counts them. ``launched``: see `note_program`."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.seen["launched"] = {}
+
+    def backward(self, event: Backward) -> None:
+        """From its forward on."""
+        self.seen["launched"][self.place] = [(-1, self.issued())]
+        super().backward(event)
+
+    def fired(self, index: int) -> None:
+        """Before any hook of the implementation's."""
+        super().fired(index)
+        self.seen["launched"][self.place].append((index, self.issued()))
+
+
+def note_program(payload: str, rank: int, world_size: int) -> Seen:
+    """`properties.ranks.program.run_program`, and what was ``launched`` in each Backward: how many collectives the rank
+    had launched when it began, as of parameter -1, and whenever the hook of a parameter fired.
+    """
+    return run_program(payload, rank, world_size, Launching)

@@ -1,0 +1,86 @@
+"""Finds an implementation by its name."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from worlds.settings import importing
+
+
+class NotFound(ValueError):
+    """What ``--impl`` names is not there. One line says what is missing and what would be right."""
+
+
+@functools.lru_cache
+def find(name: str) -> Callable[..., Any]:
+    """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not place or not attribute:
+        raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
+    with importing():
+        module = _load_file(place) if place.endswith(".py") else _import(place, name)
+    if not hasattr(module, attribute):
+        public = sorted(
+            key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+        )
+        there = f"; it defines {', '.join(public)}" if public else ""
+        raise NotFound(f"--impl {name}: {place} has no attribute {attribute!r}{there}")
+    found = getattr(module, attribute)
+    if not callable(found):
+        wanted = "name a class or a function that takes the module"
+        raise NotFound(f"--impl {name}: {attribute} is {found!r}, which cannot be called; {wanted}")
+    implementation: Callable[..., Any] = found
+    return implementation
+
+
+def _import(place: str, name: str) -> Any:
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and (place == missing.name or place.startswith(missing.name + ".")):
+            raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
+        raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
+    except (Exception, SystemExit) as error:
+        raise NotFound(f"--impl {name}: importing {place} failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """What an import raised, on one line. Python's own words have the name of a file that cannot be read, no folder."""
+    words = str(error)
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        words = f"{error.msg} ({error.filename}, line {error.lineno})"
+    return f"{type(error).__name__}: {' '.join(words.split())}"
+
+
+def _load_file(place: str) -> Any:
+    path = Path(place)
+    if not path.is_file():
+        raise NotFound(f"--impl {place}: there is no such file")
+    # A name of its own: files in two folders may be called alike, or like a module of somebody else's.
+    name = f"{path.stem} in {path.resolve().parent}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise NotFound(f"--impl {place}: running the file failed: {_told(error)}") from error
+    return sys.modules[name]
+
+
+@functools.lru_cache
+def takes(name: str, argument: str) -> bool:
+    """Whether the constructor of the named implementation has an argument of that name."""
+    try:
+        return argument in inspect.signature(find(name)).parameters
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,278 @@
+"""What every rank runs: the scenario's program on an implementation, observed from outside.
+
+The worlds call these functions by name; in comes JSON, out go plain data and NumPy arrays.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from oracle.fingerprint import by_forward, initial_parameters
+from oracle.program import (
+    Backward,
+    Clip,
+    EndJoin,
+    Evaluate,
+    Finish,
+    Freeze,
+    Join,
+    Parameter,
+    Raise,
+    Replace,
+    SaveAndLoad,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    Unscale,
+    ZeroGrad,
+)
+from properties import members
+from properties.noted import note
+from properties.part import Part
+from properties.ranks import adapter, checkpoint, description
+from properties.ranks.probes import CallersError, Probe, to_numpy
+from properties.ranks.wrapped import Wrapped
+from properties.seen import Seen
+
+
+@lru_cache(maxsize=8)
+def read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
+    """The implementation's name, the scenario, how else to run it; read once for all ranks of the simulated world."""
+    request = json.loads(payload)
+    return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
+
+
+def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | None" = None) -> Seen:
+    """Runs a program, or a ``part`` of it (`properties.part.Part`), as a `Rank`, or a ``kind`` of it that notes more.
+    ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of another one: its
+    samples, errors and overflows, but not the values that it begins with. ``registered`` may give another order in
+    which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
+    claimed to be equal, ``around`` the events whose forwards call the model itself instead of what wraps it, ``moved``
+    those before which the model's tensors move. What is outside of the group that trains sees nothing.
+    """
+    name, scenario, otherwise = read(payload)
+    group, rank = members.enter(scenario, rank)
+    if rank < 0:
+        return {}
+    part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
+    ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"), group)
+    ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
+    ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
+    ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
+    place = -1
+    try:
+        ranks_program.construct()
+        ranks_program.take_up(part)
+        for place in range(part.begin, part.stop(scenario) + 1):
+            if place in part.saves:
+                ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
+            if place in otherwise.get("moved", ()):
+                ranks_program.move()
+            if place < part.stop(scenario):
+                ranks_program.run(place)
+    except Exception as error:
+        error.add_note(note(place, scenario.program))
+        raise
+    return ranks_program.seen
+
+
+class Rank(Wrapped):
+    """One rank's run through the events of a program.
+
+    ``overflows``: what every coefficient of a micro-batch is that does; "one": one alone is infinite, the last of the
+    last parameter that backward reaches.
+    """
+
+    overflows = "inf"
+
+    def run(self, place: int) -> None:
+        """One event, and what is seen after it."""
+        self.place, event, seen, looks = place, self.scenario.program[place], self.seen, place >= self.looks
+        if self.role in self.scenario.gone(place):
+            if isinstance(event, Backward):
+                next(self.batches)
+                self.window.close()
+            return
+        match event:
+            case Backward():
+                self.backward(event)
+                if self.scenario.buffers:
+                    seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
+            case Finish():
+                adapter.finish(self.wrapped)
+            case Unscale():
+                self.training.unscale()
+            case Clip():
+                seen["norms"][place] = to_numpy(self.clip(event))
+            case Step():
+                self.training.step()
+                if looks:
+                    full = "full_optimizer_state" in self.offers
+                    held = self.look(self.wrapped.full_optimizer_state) if full else None
+                    seen["states"][place] = self.training.states(held)
+                if self.training.scale is not None:
+                    seen["loss_scales"][place] = self.training.scale
+            case ZeroGrad():
+                self.zero_grad(event.set_to_none)
+            case SetHyperparameters():
+                self.training.set(event)
+            case Freeze():
+                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+                self.freeze()
+            case Replace():
+                self.replace(event)
+            case SaveAndLoad():
+                weights, rest = self.file or self.save()
+                self.file = None
+                self.construct()
+                self.training.load(weights, rest if event.optimizer else None)
+            case Evaluate():
+                seen["evaluated"][place] = self.evaluate()
+            case Join():
+                self.window.enter_context(adapter.joining(self.wrapped, event.divide_by))
+            case EndJoin():
+                self.window.close()
+                self.zero_grad(set_to_none=True)
+            case Raise():
+                self.fail(event)
+        left_open = isinstance(event, Clip) and self.scenario.overflowed(place)
+        if looks and isinstance(event, (Finish, Unscale, Clip)) and not left_open:
+            seen["gradients"][place] = self.gradients()
+        elif looks and isinstance(event, (Step, SaveAndLoad, EndJoin)):
+            seen["parameters"][place] = self.parameters()
+
+    def take_up(self, part: Part) -> None:
+        """Skips what ranks of another world have done before this part, and reads the file in which they left it."""
+        for event in self.scenario.program[: part.begin]:
+            if isinstance(event, Backward):
+                next(self.batches)
+            elif isinstance(event, Freeze):
+                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+        self.file = checkpoint.read(part.file) if part.file else None
+        if part.file:
+            self.seen.setdefault("initial", None)
+
+    def replace(self, event: Replace) -> None:
+        """New tensors with the values of the old, under every name of theirs and in the caller's optimizer."""
+        old = self.probe.in_order()
+        for tensor in event.parameters:
+            new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
+            for index in range(len(old)):
+                if self.scenario.tensor(index) == tensor:
+                    self.probe.put(index, new)
+            self.watched.discard(tensor)
+            self.training.replace(tensor, new)
+        self.freeze()
+
+    def backward(self, event: Backward) -> None:
+        """The forwards and the backward of the next micro-batch."""
+        batch, numbers = next(self.batches)
+        order = self.scenario.order(batch, self.role)
+        self.seen["hooks"].append([])
+        *first, last = (self.tensors(values) for values in by_forward(numbers, event.forwards))
+        if self.role in event.overflow:
+            last = self.overflowing(last, order)
+        begin = self.issued()
+        entered, self.no_sync = self.no_sync, None
+        with entered or contextlib.ExitStack() as no_sync:
+            if entered is None:
+                no_sync.enter_context(adapter.synchronizing(self.wrapped, event.synchronize))
+            if event.nested:
+                with self.wrapped.no_sync():
+                    pass
+            losses = [self.call(inputs, order) for inputs in first]
+            increment = batch * self.scenario.world_size + self.rank + 1
+            self.scaled(sum(losses, self.call(last, order, increment))).backward()
+            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
+        if not event.synchronize:
+            self.seen["local"].append((begin, self.issued()))
+
+    def evaluate(self) -> list[Any]:
+        """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""
+        inputs = self.filled_with(0.0)
+        for home in self.probe.homes:
+            home.read.clear()
+        self.switch("eval")
+        with torch.no_grad():
+            self.call(inputs, tuple(range(len(inputs))))
+        self.switch(self.scenario.mode)
+        return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
+
+    def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
+        """Coefficients as the model takes them.
+
+        Of the scenario's dtypes: outside of forward and backward a sharded implementation need not have parameters.
+        """
+        return [
+            torch.tensor(values, dtype=getattr(torch, told.dtype), device=self.device)
+            for values, told in zip(numbers, self.scenario.parameters, strict=True)
+        ]
+
+    def filled_with(self, number: float) -> list[torch.Tensor]:
+        """Coefficients that are all alike."""
+        return [
+            torch.full(told.shape, number, dtype=getattr(torch, told.dtype), device=self.device)
+            for told in self.scenario.parameters
+        ]
+
+    def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
+        """The coefficients of a micro-batch that overflows."""
+        if self.overflows == "one":
+            for index in [index for index in used if inputs[index].numel()][-1:]:
+                inputs[index].view(-1)[-1] = torch.inf
+            return inputs
+        return [torch.full_like(values, float(self.overflows)) for values in inputs]
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss, times the loss scale if there is one."""
+        return loss if self.training.scale is None else loss * self.training.scale
+
+    def fail(self, event: Raise) -> None:
+        """A micro-batch of NaN that the caller's own error ends, and that the caller survives."""
+        with contextlib.ExitStack() as no_sync:
+            if event.nested:
+                no_sync.enter_context(self.wrapped.no_sync())
+            self.catch(event)
+            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
+
+    def catch(self, event: Raise) -> None:
+        """The micro-batch, up to the error, and what the caller does about it."""
+        parameters = self.probe.in_order()
+        if event.rank in (None, self.role):
+            inputs = self.filled_with(torch.nan)
+            order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
+            saved = [buffer.clone() for buffer in self.probe.buffers()]
+            self.seen["hooks"].append([])
+            self.fails = event.where
+            with contextlib.suppress(CallersError), adapter.synchronizing(self.wrapped, event.synchronize):
+                if event.where == "no_sync":
+                    raise CallersError("in no_sync")
+                self.scaled(self.call(inputs, order, fails=event.where)).backward()
+            self.fails = ""
+            self.seen["hooks"].pop()
+            for buffer, values in zip(self.probe.buffers(), saved, strict=True):
+                buffer.copy_(values)
+        if event.drops_gradients:
+            self.zero_grad(set_to_none=True)
+
+
+def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What can be told of an implementation (see `description.describe`); ``payload`` is its name."""
+    return description.describe(json.loads(payload))
+
+
+def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What is ``wrong`` with how an implementation is to be called (see `adapter.wrong_call`)."""
+    asked = json.loads(payload)
+    scenario = Scenario(1, (Parameter((1,)),), (Backward(((0,),)), Finish()))
+    probe = Probe(scenario, initial_parameters(scenario, rank), rank)
+    try:
+        return {"wrong": adapter.wrong_call(asked["implementation"], probe, scenario, asked["accumulates"])}
+    except Exception:  # its own: the laws say what it is worth
+        return {"wrong": ""}

@@ -1,0 +1,186 @@
+"""The caller's side of a training loop: the optimizer, fp32 masters and the loss scale, as `oracle.program` says.
+
+What a sharded implementation does itself (`properties.sharded.Sharded`) is left to it.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from oracle import hyperparameters
+from oracle.events import SetHyperparameters
+from oracle.optimizers import SGD, Adam
+from oracle.program import Scenario
+from properties.ranks.probes import Probe, to_numpy
+
+
+class Training:
+    """What a caller keeps from step to step.
+
+    ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has.
+    """
+
+    def __init__(
+        self, scenario: Scenario, probe: Probe, names: Sequence[str], wrapped: Any, offers: frozenset[str]
+    ) -> None:
+        self.scenario, self.probe = scenario, probe
+        self.names, self.wrapped, self.offers = names, wrapped, offers
+        self.settings = hyperparameters.at_the_start(scenario)
+        self.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
+        self.steps_since_overflow = 0
+        self.unscaled = self.skip = False
+        self.masters: dict[int, nn.Parameter] = {}
+        self.optimizer: Any = None  # made at the first step, unless the implementation makes it
+        self.held: list[nn.Parameter] = []  # what it was made of, by parameter
+        if "make_optimizer" in offers:
+            self._make_optimizer()
+
+    def unscale(self) -> None:
+        """Divides every gradient by the scale, and sees whether all are finite."""
+        self.unscaled = True
+        if "unscale_" in self.offers:
+            self.skip = not self.wrapped.unscale_(self.scale)
+            return
+        gradients = [parameter.grad for parameter in self.probe.tensors() if parameter.grad is not None]
+        for gradient in gradients:
+            gradient /= self.scale
+        self.skip = not all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+    def step(self) -> None:
+        """One step, or none after an overflow; then the scale follows."""
+        if self.optimizer is None:
+            self._make_optimizer()
+        if self.scale is not None and not self.unscaled:
+            self.unscale()
+        if not self.skip:
+            self._step()
+        if self.scale is not None and self.scenario.loss_scale is not None:
+            self.steps_since_overflow = 0 if self.skip else self.steps_since_overflow + 1
+            if self.skip:
+                self.scale /= 2
+            elif self.steps_since_overflow == self.scenario.loss_scale.growth_interval:
+                self.scale, self.steps_since_overflow = self.scale * 2, 0
+            self.unscaled = self.skip = False
+
+    def _step(self) -> None:
+        parameters = self.probe.in_order() if self.masters else []
+        for index, master in self.masters.items():
+            gradient = parameters[index].grad
+            master.grad = None if gradient is None else gradient.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for index, master in self.masters.items():
+                if master.grad is not None:
+                    parameters[index].copy_(master)
+
+    def _make_optimizer(self) -> None:
+        kind = getattr(torch.optim, self.scenario.optimizer)
+        # Without a step size of the group, torch's default would do; every group has one.
+        defaults: dict[str, Any] = {"lr": self.scenario.learning_rate}
+        if "make_optimizer" in self.offers:
+            named = [
+                {"names": [self.names[index] for index in group.parameters], **options(values)}
+                for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
+            ]
+            defaults |= {"masters": True} if self.scenario.masters else {}
+            self.optimizer = self.wrapped.make_optimizer(kind, named, **defaults)
+            return
+        parameters = self.held = self.probe.in_order()
+        if self.scenario.masters:
+            for index, parameter in enumerate(parameters):
+                if parameter.dtype.itemsize == 2 and self.scenario.parameters[index].tied is None:
+                    self.masters[index] = nn.Parameter(parameter.detach().float())
+        groups = [
+            {"params": [self.masters.get(index, parameters[index]) for index in group.parameters], **options(values)}
+            for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
+        ]
+        self.optimizer = kind(groups, **defaults)
+
+    def replace(self, tensor: int, parameter: nn.Parameter) -> None:
+        """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
+        if self.optimizer is None:
+            return
+        old = self.masters.get(tensor, self.held[tensor])
+        if tensor in self.masters:
+            self.masters[tensor] = nn.Parameter(parameter.detach().float())
+        self.held[tensor] = parameter
+        new = self.masters.get(tensor, parameter)
+        self.optimizer.state.pop(old, None)
+        for group in self.optimizer.param_groups:
+            group["params"] = [new if each is old else each for each in group["params"]]
+
+    def set(self, event: SetHyperparameters) -> None:
+        """Changes the hyper-parameters of one group, or of all."""
+        self.settings = hyperparameters.after(self.settings, event)
+        if self.optimizer is not None:
+            for group, values in zip(self.optimizer.param_groups, self.settings, strict=True):
+                group.update(options(values))
+
+    def save_weights(self) -> Mapping[str, Any]:
+        """Parameters and buffers."""
+        if "load_full" not in self.offers:
+            return self.probe.state_dict()
+        whole = "full_parameters" in self.offers
+        parameters = self.wrapped.full_parameters() if whole else dict(self.probe.named_parameters())
+        return copy.deepcopy({"parameters": parameters, "buffers": dict(self.probe.named_buffers())})
+
+    def save(self) -> dict[str, Any]:
+        """The state of everything here."""
+        saved: dict[str, Any] = {"settings": self.settings, "scale": self.scale}
+        saved["steps_since_overflow"] = self.steps_since_overflow
+        if "full_optimizer_state" in self.offers:
+            return copy.deepcopy({**saved, "optimizer": self.wrapped.full_optimizer_state()})
+        if self.optimizer is None:
+            self._make_optimizer()
+        masters = {index: master.detach() for index, master in self.masters.items()}
+        return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict(), "masters": masters})
+
+    def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:
+        """Takes up what `save_weights` gave, and, unless it is None, what `save` gave."""
+        if "load_full" in self.offers:
+            self.wrapped.load_full(weights["parameters"], None if rest is None else rest["optimizer"])
+            for name, buffer in self.probe.named_buffers():
+                buffer.copy_(weights["buffers"][name])
+        else:
+            self.probe.load_state_dict(weights)
+        if rest is None:
+            return
+        self.settings, self.scale = rest["settings"], rest["scale"]
+        self.steps_since_overflow = rest["steps_since_overflow"]
+        if "load_full" in self.offers:
+            for group, values in zip(self.optimizer.param_groups, self.settings, strict=True):
+                group.update(options(values))
+            return
+        self._make_optimizer()
+        with torch.no_grad():
+            for index, master in self.masters.items():
+                master.copy_(rest["masters"][index])
+        self.optimizer.load_state_dict(rest["optimizer"])
+
+    def states(self, held: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """What the optimizer holds for each parameter, and its master. ``held``: what was told of it by name."""
+        if held is not None:
+            told = (
+                held.get(name, {}) if parameter.tied is None else {}
+                for name, parameter in zip(self.names, self.scenario.parameters, strict=True)
+            )
+            return [{key: to_numpy(torch.as_tensor(value)) for key, value in state.items()} for state in told]
+        if self.optimizer is None:
+            return [{} for _ in self.scenario.parameters]
+        found = []
+        for index, parameter in enumerate(self.probe.in_order()):
+            held_by = self.masters.get(index, parameter)
+            state = self.optimizer.state.get(held_by, {}) if self.scenario.parameters[index].tied is None else {}
+            seen = {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
+            if index in self.masters:
+                seen["master"] = to_numpy(held_by)
+            found.append(seen)
+        return found
+
+
+def options(values: SGD | Adam) -> dict[str, Any]:
+    """Settings of the oracle as torch's optimizers take them; which of Adam and AdamW it is says their class."""
+    return {name: value for name, value in vars(values).items() if name != "decoupled"}

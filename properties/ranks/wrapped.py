@@ -1,0 +1,172 @@
+"""One rank's model, wrapped in an implementation, and what is seen of the two from outside."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from oracle.fingerprint import coefficients, initial_parameters
+from oracle.program import Clip, Scenario
+from properties.claims import EQUAL_FROM
+from properties.ranks import adapter
+from properties.ranks.probes import CallersError, Probe, to_numpy
+from properties.ranks.training import Training
+from properties.seen import Seen, Values
+
+
+class Wrapped:
+    """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
+
+    ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
+    parameters, if not the scenario's. ``group``: that of the ranks, see `properties.members.enter`. ``equal_from``:
+    what is claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
+    ``fails``: where its micro-batch is to raise. ``around``: the events whose forwards are the model's own.
+    """
+
+    equal_from = EQUAL_FROM[0]
+    looks = 0
+    place = -1
+    fails = ""
+    around: Sequence[int] = ()
+
+    def __init__(
+        self,
+        name: str,
+        scenario: Scenario,
+        rank: int,
+        role: int,
+        registered: Sequence[int] | None = None,
+        group: Any = None,
+    ) -> None:
+        self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
+        self.group = group
+        self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
+        self.seen |= Seen(hooks=[], built=[], looks=[], local=[])
+        self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+        self.file: tuple[Any, Any] | None = None
+        self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
+        self.no_sync: contextlib.ExitStack | None = None  # that of the last micro-batch, if the next is in it as well
+        self.batches = iter(enumerate(coefficients(scenario, role)))
+
+    def construct(self) -> None:
+        """Makes a model and wraps it in the implementation."""
+        self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
+        if self.registered is not None:
+            self.probe.register_in(self.registered)
+        self.watched: set[int] = set()
+        self.freeze()
+        dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
+        names = [dotted[parameter] for parameter in self.probe.in_order()]
+        self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
+        self.called = False
+        begin = _recorded()
+        self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
+        self.offers = adapter.offers(self.wrapped)
+        if self.scenario.mode == "eval":
+            self.switch("eval")
+        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
+        self.seen["built"].append((begin, _recorded()))
+        if self.equal_from == EQUAL_FROM[0]:
+            self.begin()
+
+    def begin(self) -> None:
+        """Ranks are equal from now on, with these parameters, if they are looked at."""
+        if "initial" not in self.seen:
+            self.seen["initial"] = None if self.looks else self.parameters()
+
+    def switch(self, mode: str) -> None:
+        """Both the model and what wraps it, if that is a module, are trained or evaluated from now on."""
+        for module in (self.wrapped, self.probe):
+            if isinstance(module, nn.Module):
+                module.train(mode == "train")
+
+    def call(
+        self, inputs: Sequence[torch.Tensor], order: Sequence[int], increment: int = 0, fails: str = ""
+    ) -> torch.Tensor:
+        """A forward. The first after construction may have to do what other constructors do."""
+        first, self.called = not self.called, True
+        begin = _recorded()
+        frozen = tuple(i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen)
+        called = self.probe if self.place in self.around else self.wrapped
+        loss: torch.Tensor = called(inputs, order, frozen, increment, fails)
+        if first and self.equal_from != EQUAL_FROM[0]:
+            self.seen["built"].append((begin, _recorded()))
+            self.begin()
+        return loss
+
+    def freeze(self) -> None:
+        """Says which parameters are trained, and watches the hooks of those that are."""
+        for index, parameter in enumerate(self.probe.in_order()):
+            if self.scenario.parameters[index].tied is None:
+                parameter.requires_grad_(index not in self.frozen)
+                if index not in self.frozen and index not in self.watched:
+                    self.watched.add(index)
+                    parameter.register_post_accumulate_grad_hook(lambda _, index=index: self.fired(index))
+
+    def fired(self, index: int) -> None:
+        """The hook of a parameter, registered before any of the implementation's."""
+        self.seen["hooks"][-1].append(index)
+        if self.fails == "hook":
+            raise CallersError("in a hook")
+
+    def parameters(self) -> Values:
+        """The values of the parameters."""
+        if "full_parameters" in self.offers:
+            full = self.look(self.wrapped.full_parameters)
+            return [to_numpy(full[name]) for name in self.training.names]
+        return [to_numpy(parameter) for parameter in self.probe.in_order()]
+
+    def gradients(self) -> Values:
+        """The values of the gradients; None where there is none."""
+        if "full_gradients" in self.offers:
+            full = self.look(self.wrapped.full_gradients)
+            return [to_numpy(full[name]) for name in self.training.names]
+        return [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
+
+    def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What is held in shards, with a note of the collectives that it took to put it together."""
+        before = _recorded()
+        found = full()
+        self.seen["looks"].append((before, _recorded()))
+        return found
+
+    def issued(self) -> int:
+        """How many collectives there were, but for those that only serve to look."""
+        return _recorded() - sum(end - begin for begin, end in self.seen["looks"])
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Gradients become None, or zero where there are some."""
+        if "zero_grad" in self.offers:
+            self.wrapped.zero_grad(set_to_none=set_to_none)
+            return
+        for parameter in self.probe.in_order():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def move(self) -> None:
+        """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
+        self.probe._apply(torch.clone)
+
+    def save(self) -> tuple[Any, Any]:
+        """The weights, and the rest."""
+        return self.training.save_weights(), self.training.save()
+
+    def clip(self, event: Clip) -> torch.Tensor:
+        """Clips the gradients; returns their norm."""
+        if "clip_grad_norm_" in self.offers:
+            norm = self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
+            norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
+            return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
+        tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
+        return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+
+
+def _recorded() -> int:
+    """How many collectives this rank has issued; 0 in a group that is none of ours, as benchmarks have them."""
+    recorded: Callable[[], int] = getattr(dist.group.WORLD, "recorded", int)
+    return recorded()

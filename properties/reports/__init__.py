@@ -1,0 +1,12 @@
+"""Tells a failure to people.
+
+failure       in words
+guess         what may have gone wrong
+decode        which contributions are in the first wrong value
+labels        and in what was sent
+picture       what went over the wire
+whereabouts   where in the implementation's code it failed
+causes        failures of one cause, told once
+matrix        every law's verdict at the end
+paragraphs    how lines are filled
+"""

@@ -1,0 +1,226 @@
+"""The report of a failure, for somebody who knows data-parallel training and has never heard of Hypothesis."""
+
+import sys
+import zlib
+from collections import Counter
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from oracle.interpreter import Expectation
+from oracle.lattice import Inexact
+from oracle.program import Finish, Scenario
+from properties.calls import Call
+from properties.claims import EQUAL_FROM, Claims
+from properties.judging import judge
+from properties.law import Law, sentence
+from properties.members import as_a_world
+from properties.models import report as models
+from properties.naming import event_words, model_words
+from properties.ranks.adapter import FINISH_NAMES
+from properties.reports.decode import decode, explain
+from properties.reports.guess import guess
+from properties.reports.paragraphs import capitalized, entry, wrapped
+from properties.reports.picture import picture
+from properties.reports.whereabouts import from_here, whereabouts
+from properties.script import file_name, write_script
+from properties.searching.core import core
+from properties.searching.search import Failure, took_the_clock
+from properties.strategies.within import beyond
+from properties.trial import Trial, job, without
+from properties.verdict import LawBroken, Refused
+from worlds.contract import Outcome
+
+FOLDER = Path("lockstep-report")
+# How a micro-batch overflows, where it is not as usual (`properties.ranks.program.Rank.overflows`).
+OVERFLOWS = {
+    "nan": "; what overflows is nan",
+    "-inf": "; what overflows is -inf",
+    "one": "; of what overflows one element alone is inf",
+}
+# What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
+MOVES = "the model's parameters, gradients and buffers move to new memory"
+GOES_AROUND = "of a forward of the model itself, around what wraps it"
+LONGEST = 60  # characters of an implementation's module or file in the name of its script
+
+
+def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
+    """What a law's test files of a failure, for `properties.reports.causes`: its verdict, its report, and its script,
+    if it has one; its cause, which is its core or, without one, law and program; and whether it is plain, with nothing
+    in its program but the cause.
+    """
+    scenario, (failed, runs) = failure.broken.scenario, failure.seen
+    least = core(trial, failure) if failed == runs else None
+    cause = f"{law.name} {scenario!r}" if least is None else repr(least)
+    plain = least is None or least == scenario
+    told, script = _told(law, trial, failure)
+    path = "" if script is None else str(script)
+    return {"verdict": failure.verdict, "report": told, "script": path, "cause": cause, "plain": plain}
+
+
+def report(law: Law, trial: Trial, failure: Failure) -> str:
+    """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
+    return _told(law, trial, failure)[0]
+
+
+def _told(law: Law, trial: Trial, failure: Failure) -> tuple[str, Path | None]:
+    """The report, and the script that it names, if it has one."""
+    broken, scenario, script = failure.broken, failure.broken.scenario, None
+    if isinstance(scenario, Call):
+        again = entry("Call", repr(scenario))
+    elif isinstance(scenario, Scenario):
+        command, script = _script(law, trial, broken)
+        again = [*entry("See it", command), *entry("Scenario", repr(scenario))]
+    else:
+        again = models.again(trial, scenario)
+    return "\n".join([*story(law, trial, failure), *again]), script
+
+
+def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
+    """What happened, line by line."""
+    broken, scenario = failure.broken, failure.broken.scenario
+    if not isinstance(scenario, (Scenario, Call)):
+        return models.story(law, trial, failure)
+    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
+    words += entry("The law", sentence(law))
+    words += entry("Result", capitalized(broken.headline))
+    if where := whereabouts(broken.outcome):
+        words += entry("Where", "; ".join(where) + ".")
+    if isinstance(scenario, Call):
+        words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
+        words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+        return words
+    how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
+    words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
+    expected = _expected(trial, scenario)
+    for place in range(len(scenario.program)):
+        words += [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
+        first, *rest = event_words(scenario, place, expected)
+        words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
+        words += [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
+    words += _not_finished(trial, scenario) + _equal_later(trial, broken)
+    words += ["", "What went over the wire:"]
+    words += [
+        "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
+    ]
+    always = failure.seen[0] == failure.seen[1]
+    if broken.difference is not None and always:  # where it came from is asked with other data, run by run
+        origin = _origin(trial, broken)
+        words += ["", *origin] if origin else []
+    if not always:
+        chance = "The same program, run again, does not always fail: something here depends on time or chance."
+        words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
+    words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
+    return words + _claimed_for_it(trial, scenario)
+
+
+def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
+    """What must come out; None where the oracle does not know."""
+    try:
+        return trial.expected(scenario)
+    except (Inexact, UnsatisfiedAssumption):
+        return None
+
+
+def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
+    """That nothing is called where gradients are to be final, though there is something that sounds like it."""
+    of = trial.implementation
+    if not of.perhaps or not any(isinstance(event, Finish) for event in scenario.program):
+        return []
+    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
+    meant = " or ".join(f"{name}()" for name in of.perhaps)
+    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
+    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+
+
+def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
+    """That ranks which are not equal after construction are from the first forward on, if they are."""
+    of, scenario, difference = trial.implementation, broken.scenario, broken.difference
+    if difference is None or difference.place >= 0 or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
+        return []
+    claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
+    tried = replace(trial, implementation=claiming, witnessed=Counter())
+    if beyond(tried.claims, scenario):
+        return []
+    try:
+        judge.by_the_oracle(tried, scenario, "")
+    except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
+        return []
+    words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
+    return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+
+
+def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
+    """What is claimed for code that declares nothing, and without which this program would not be drawn."""
+    of, claims = trial.implementation, trial.claims
+    if of.declares:
+        return []
+    given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
+    needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
+    if not needed:
+        return []
+    assumed = " and ".join(f'"{name}"' for name in needed)
+    unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
+    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
+    words += f"support that, set {unless} on it; such programs are then not drawn."
+    return ["", *entry("Note", words)]
+
+
+def _recorded(trial: Trial, failure: Failure) -> Outcome:
+    """The run with what went into its collectives; not again where it would cost much or might end otherwise."""
+    broken = failure.broken
+    if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
+        return broken.outcome
+    outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
+    outcome = as_a_world(outcome, broken.scenario)
+    return tuple(without(report, "looks") for report in outcome)
+
+
+def _origin(trial: Trial, broken: LawBroken) -> list[str]:
+    difference, words = broken.difference, []
+    assert difference is not None
+    try:
+        shares = decode(trial, broken, difference)
+        if shares:
+            words += entry("Came from", explain(broken.scenario, difference, shares))
+        expected = trial.expected(broken.scenario)
+        if (guessed := guess(broken, expected)) is not None:
+            words += entry("A guess", f"{guessed}.")
+    except Inexact:
+        pass  # a scenario off the exact tier: neither can be told
+    return words
+
+
+def _origin_of(implementation: str) -> str:
+    """Its module or file, from here: files of one name, in two folders, may have classes of one name.
+
+    Where that is too long for the name of a file, the end of it, and a number that stands for the rest.
+    """
+    place = from_here(implementation.rpartition(":")[0].removesuffix(".py"))
+    return place if len(place) <= LONGEST else f"{zlib.crc32(place.encode()):x} {place[-LONGEST:]}"
+
+
+def script_name(law: Law, trial: Trial, verdict: str) -> str:
+    """The name of a failure's script, of no other law, world or implementation: what a report says to run must not be
+    overwritten.
+    """
+    implementation, world = trial.implementation, trial.world.name
+    elsewhere = [] if world == "sim" else [f"on {world}"]
+    place = _origin_of(implementation.name)
+    return file_name(place, implementation.short, law.number, sentence(law), verdict, *elsewhere)
+
+
+def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
+    """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
+    name = script_name(law, trial, broken.verdict)
+    how = {name: broken.choices[name] for name in ("overflows", "around", "moved") if name in broken.choices}
+    how["looks"] = broken.choices.get("part", {}).get("looks", 0)
+    try:
+        path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
+    except OSError as error:
+        return f"the script could not be written: {error}", None
+    torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH
+    command = from_here(torchrun) if torchrun.exists() else f"{sys.executable} -m torch.distributed.run"
+    return f"{command} --nproc-per-node={broken.scenario.world_size + broken.scenario.outsiders} {path}", path

@@ -1,0 +1,71 @@
+"""The conformance matrix at the end of a run: which law ended how, for which implementation, on which world."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
+IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
+
+
+def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
+    """What the tests have filed: implementation, number, law, world, verdict, and the examples where it is known; of a
+    law that is broken the ``failures`` too, see `properties.reports.failure.filed_failure`.
+
+    ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
+    not claimed.
+    """
+    filed = [each for report in reports if (each := filed_by(report)) is not None]
+    told = {each["implementation"] for each in filed}
+    for name, number, law, world in left_out:
+        if name in told:
+            verdict = IMPOSSIBLE if world else "not claimed"
+            row = {"implementation": name, "number": number, "law": law, "world": world, "verdict": verdict}
+            filed.append(row)
+    return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))
+
+
+def filed_by(report: Any) -> Mapping[str, Any] | None:
+    """What a test has filed of its law; None: it is no law's, or did not come so far."""
+    if getattr(report, "when", "") != "call":
+        return None
+    return next((each for key, each in report.user_properties if key == PROPERTY), None)
+
+
+def in_short(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A test's properties, with what its law has filed but for the ``failures``, which have their reports in them."""
+    return [
+        (key, {name: value for name, value in each.items() if name != "failures"} if key == PROPERTY else each)
+        for key, each in properties
+    ]
+
+
+def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world."""
+    rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for each in filed:
+        row = f"{each['number']:4}{each['law']}"
+        rows.setdefault(each["implementation"], {}).setdefault(row, []).append(each)
+    lines = []
+    for implementation, laws in rows.items():
+        lines.append(implementation)
+        lines += [f"  {law:80} {_ended(by_world)}" for law, by_world in laws.items()]
+    return lines
+
+
+def _ended(by_world: list[Mapping[str, Any]]) -> str:
+    """A law's verdicts, the worlds with the same one together."""
+    places: dict[str, list[str]] = {}
+    for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
+        told = f"{each['examples']}" if "examples" in each else ""
+        told += f", {each['refused']} refused" if "refused" in each else ""
+        places.setdefault(each["verdict"], []).append(f"{each['world']} ({told})" if told else each["world"])
+    ended = [f"{verdict} on {' and '.join(worlds)}" for verdict, worlds in places.items() if worlds != [""]]
+    return "; ".join(ended) or next(iter(places))
+
+
+def totals(filed: Sequence[Mapping[str, Any]]) -> str:
+    """All examples and all verdicts, counted."""
+    examples = sum(each.get("examples", 0) for each in filed)
+    ends = Counter(each["verdict"] for each in filed).most_common()
+    return f"{examples} examples; {', '.join(f'{count} x {verdict}' for verdict, count in ends)}"

@@ -1,0 +1,158 @@
+"""A picture of what went over the wire: collective by collective, rank under rank, parameter under parameter."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, zip_longest
+
+from oracle.formats import FORMATS
+from oracle.program import Scenario
+from properties.reports.labels import Labels, labels, meanings
+from worlds.contract import MESSAGES, Collective, Outcome, members_of
+
+WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
+MOST = 8  # collectives that are shown
+Rows = dict[str, list[str]]  # by title, what stands in each column
+
+
+def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
+    """Lines that show every collective that carried gradients, with what went in and came out where that was recorded.
+
+    What ranks get is what they were seen to get. Of a world that does not tell it of any collective, the picture says
+    what the numbers that were sent add up to.
+    """
+    timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
+    broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
+    observed = any(call.got is not None for report in outcome for call in report.collectives)
+    called = [labels(scenario, rank) for rank in range(scenario.world_size)]
+    met = _met(timelines)
+    lines = [f"{broadcasts} broadcast{'s' if broadcasts > 1 else ''} from rank 0"] if broadcasts else []
+    for number, meeting in enumerate(met[:MOST], 1):
+        lines += [f"{number}. {meeting.title()}", *_drawn(meeting, called, observed)]
+    return lines + ([f"... and {len(met) - MOST} more"] if len(met) > MOST else [])
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Calls that meet, by rank, on so many ``ranks`` in all. A message stands by itself."""
+
+    calls: dict[int, Collective]
+    ranks: int
+
+    @property
+    def first(self) -> Collective:
+        return next(iter(self.calls.values()))
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return members_of(self.first.group, self.ranks)
+
+    @property
+    def alike(self) -> bool:
+        return len(set(self.calls.values())) == 1
+
+    @property
+    def agreed(self) -> bool:
+        return len({call.agreed() for call in self.calls.values()}) == 1
+
+    @property
+    def reduces(self) -> bool:
+        """Whether all are there for a reduction, so that something comes out of it."""
+        return self.agreed and len(self.calls) == len(self.members) and self.first.reduction != ""
+
+    def title(self) -> str:
+        """What was called, and by whom, unless that is every rank."""
+        first, called = self.first, ", ".join(map(str, self.calls))
+        what = (
+            str(first) if self.alike else f"{first.operation} of several sizes" if self.agreed else "the ranks disagree"
+        )
+        if first.operation in MESSAGES:
+            return f"{what} by rank {called}"
+        if self.members == (min(self.calls),):
+            return f"{what} of rank {called} alone"
+        among = "" if len(self.members) == self.ranks else f" among ranks {', '.join(map(str, self.members))}"
+        return what + among + ("" if len(self.calls) == len(self.members) else f", only rank {called}")
+
+
+def _met(timelines: Sequence[Sequence[Collective]]) -> list[_Meeting]:
+    """What meets is of one place in the sequence of one group."""
+    met: dict[tuple[Hashable, int], dict[int, Collective]] = {}
+    issued = Counter[Hashable]()
+    for calls in zip_longest(*timelines):
+        for rank, call in enumerate(calls):
+            if call is not None:
+                sequence = (call.group, rank) if call.operation in MESSAGES else call.group
+                met.setdefault((sequence, issued[rank, sequence]), {})[rank] = call
+                issued[rank, sequence] += 1
+    return [_Meeting(dict(sorted(calls.items())), len(timelines)) for calls in met.values()]
+
+
+def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[str]:
+    """What each rank put in, where different parameters meet, and what came out of a reduction."""
+    calls = meeting.calls
+    its_own = {rank: "" if meeting.alike else str(call) for rank, call in calls.items()}
+    if all(call.sent is None for call in calls.values()):  # not recorded; or a receive
+        return [f"   rank {rank} calls {words}" for rank, words in its_own.items() if words]
+    sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
+    # Integers are no gradients.
+    names, apart = meanings(sent, {rank: called[rank] if call.dtype in FORMATS else {} for rank, call in calls.items()})
+    cells = {
+        rank: [
+            f"{name} = {_number(value)}" if name else _number(value)
+            for name, value in zip(names[rank], row, strict=True)
+        ]
+        for rank, row in sent.items()
+    }
+    results: Rows = {}
+    if meeting.reduces:
+        results = _seen(meeting, max(map(len, sent.values()))) if observed else _worked_out(meeting, sent)
+    widths = [max(map(len, column)) for column in zip_longest(*cells.values(), *results.values(), fillvalue="")]
+    # The first is shown however long it is.
+    widths = widths[: max(1, sum(end <= LINE for end in accumulate(width + 3 for width in widths)))]
+    more = " | ..." if any(call.sent is not None and len(call.sent) > len(widths) for call in calls.values()) else ""
+
+    def row(title: str, parts: list[str]) -> str:
+        padded = " | ".join(part.ljust(width) for part, width in zip(parts, widths, strict=False))
+        return f"   {title:17}| {padded}{more} |"
+
+    lines = [f"{row(f'rank {rank} sends', parts)}  {its_own[rank]}".rstrip() for rank, parts in cells.items()]
+    if any(apart[: len(widths)]):
+        marks = [("^" * width if each else "").ljust(width) for each, width in zip(apart, widths, strict=False)]
+        lines.append(f"   {'':17}  {'   '.join(marks)}  different parameters meet here")
+    lines += [row(title, parts) for title, parts in results.items() if any(parts[: len(widths)])]
+    if meeting.reduces and observed:
+        never = [rank for rank, call in calls.items() if call.got is None]
+        lines += ["   no rank waits for it"] if never == [*calls] else [f"   rank {rank} never waits" for rank in never]
+    return lines
+
+
+def _worked_out(meeting: _Meeting, sent: dict[int, list[float]]) -> Rows:
+    """What the numbers that were sent add up to, if they are to be added: nobody has seen what came out."""
+    if meeting.first.reduction != "sum":
+        return {}
+    return {"they add up to": [_number(sum(values)) for values in zip(*sent.values(), strict=False)]}
+
+
+def _seen(meeting: _Meeting, columns: int) -> Rows:
+    """What the ranks got that waited: of what is scattered, each its part, in the columns that these are of."""
+    first, members = meeting.first, meeting.members
+    starts = dict.fromkeys(members, 0)
+    if first.operation == "reduce_scatter":
+        gives = first.gives or (first.count // len(members),) * len(members)
+        starts = dict(zip(members, accumulate(gives, initial=0), strict=False))
+    # Of what is reduced to a root, the others get what is not defined.
+    got = {rank: call.got for rank, call in meeting.calls.items() if call.got is not None and call.root in (-1, rank)}
+    rows = {}
+    for rank, values in got.items():
+        parts = [""] * starts[rank] + [_number(value) for value in values[:columns].tolist()] + [""] * columns
+        rows[f"rank {rank} gets"] = parts[:columns]
+    same = len(got) == len(members) and len({values.tobytes() for values in got.values()}) == 1
+    if first.operation == "all_reduce" and same and (len(members) > 1 or meeting.ranks == 1):
+        return {"every rank gets" if len(members) == meeting.ranks else "each gets": next(iter(rows.values()))}
+    return rows
+
+
+def _number(value: float) -> str:
+    if float(value).is_integer():
+        return str(int(value))
+    return f"{value:.{6 if abs(value) < 1e5 else 12}g}"

@@ -1,0 +1,53 @@
+"""Where in the implementation's code a rank was when it failed, from a traceback or the stacks of a hung process."""
+
+import re
+from pathlib import Path
+from sysconfig import get_path
+
+from worlds.contract import Outcome
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+_SUITE = Path(__file__).resolve().parents[2]
+_NOT_THEIRS = (*(_SUITE / package for package in ("worlds", "properties", "oracle")), Path(get_path("stdlib")))
+_INSTALLED = ("site-packages", "dist-packages")
+# What is installed and runs their code; whatever else is may be what is under test.
+_RUNNERS = ("torch", "numpy", "hypothesis", "pytest", "_pytest", "pluggy", "xdist", "execnet")
+
+
+def whereabouts(outcome: Outcome) -> list[str]:
+    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish".
+
+    Of ranks that waited in vain for one that failed nothing is told.
+    """
+    errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
+    found: dict[str, list[int]] = {}
+    for rank, error in ({r: e for r, e in errors.items() if e.kind != "abandoned"} or errors).items():
+        frames = [match.groupdict() for match in _FRAME.finditer(error.details)]
+        if "most recent call first" not in error.details:
+            frames.reverse()
+        # A line of what is installed is told only where there is none of their own.
+        theirs = [frame for frame in frames if _theirs(frame["file"])]
+        theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
+        if theirs:
+            place = f"{from_here(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
+            found.setdefault(place, []).append(rank)
+    return [f"rank {', '.join(map(str, ranks))} at {place}" for place, ranks in found.items()]
+
+
+def _theirs(file: str) -> bool:
+    path, place = Path(file), _place(file)
+    if place:
+        return path.parts[place].removesuffix(".py") not in _RUNNERS
+    return not file.startswith("<frozen") and not any(map(path.is_relative_to, _NOT_THEIRS))
+
+
+def _place(file: str) -> int:
+    """Which part of a path is a package, or module, that is installed; 0 where it is none."""
+    parts = Path(file).parts[:-1]
+    return max((number for number, part in enumerate(parts, 1) if part in _INSTALLED), default=0)
+
+
+def from_here(file: str | Path) -> str:
+    """A path as somebody writes it who stands in the working directory."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,13 @@
+"""What makes up a run of pytest.
+
+options       of the command line
+where         which worlds, and whether this machine has them
+bench         implementations and worlds, for one process of pytest
+selection     which tests
+profiles      how many examples
+hold          a law against an implementation, from the first example to the verdict
+probing       what is not claimed, tried and told
+budget        spends the examples, and tells how far it is
+record        keeps them, for a run that goes on
+sources       what makes what was kept stale
+"""

@@ -1,0 +1,106 @@
+"""What a run spends on a law: examples in portions, each from a seed of its own, told and kept as they pass."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import settings
+
+from properties.implementations import SLOW
+from properties.law import Law, sentence
+from properties.running.profiles import PORTION, seed_of
+from properties.running.profiles import examples as examples_of_a_law
+from properties.running.record import Record
+from properties.running.sources import digest
+from properties.searching.search import Search, refused_for_the_past, search
+from properties.trial import ENDED, Trial
+from properties.verdict import SilentlyWrong
+
+TELL_EVERY = 30.0  # seconds
+
+
+def _say_nothing(line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
+    passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
+    under test.
+    """
+
+    seed: str | None = None
+    record: Record | None = None
+    say: Callable[[str], None] = _say_nothing
+    implementations: int = 1
+
+    def spend(self, law: Law, trial: Trial) -> Search:
+        """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
+        profile, examples = settings(), self._examples(trial)
+        of = f"{law.name} {trial.implementation.name} {trial.world.name}"
+        # Passes of another device or of other claims are none of these.
+        name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
+        kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
+        progress = Progress(law, trial, examples, self.say)
+        whole, size = Search(), PORTION if self.seed is not None else examples
+        for portion, begin in enumerate(range(0, examples, size)):
+            wanted = min(size, examples - begin)
+            kept = self.record.done(kept_as, portion, name) if self.record else {}
+            if kept.get("wanted") == wanted:
+                trial.witnessed.update(kept["witnessed"])
+                whole.examples += kept["examples"]
+                progress.examples += kept["examples"]
+                continue
+            before = Counter(trial.witnessed)
+            found = search(
+                progress.law,
+                trial,
+                wanted,
+                None if self.seed is None else seed_of(self.seed, of, portion),
+                database=profile.database if portion == 0 else None,
+                derandomize=profile.derandomize,
+            )
+            found.stale = not trial.apart and refused_for_the_past(law, trial, found)
+            whole.add(found)
+            if found.failures or found.stale:
+                break
+            if self.record and trial.witnessed[ENDED]:
+                witnessed = dict(trial.witnessed - before)
+                what = {"wanted": wanted, "examples": found.examples, "witnessed": witnessed}
+                self.record.keep(kept_as, portion, name, what)
+        return whole
+
+    def look_behind(self, law: Law, trial: Trial) -> Search:
+        """Searches again, for silent corruption alone."""
+        profile, examples = settings(), self._examples(trial)
+        seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
+        options: Any = {"database": profile.database, "derandomize": profile.derandomize}
+        return search(law, trial, examples, seed, only=SilentlyWrong, **options)
+
+    def _examples(self, trial: Trial) -> int:
+        slow = trial.implementation.name in SLOW
+        return examples_of_a_law(trial.world.name != "sim", self.implementations, slow=slow)
+
+
+class Progress:
+    """Counts how often a law is checked, and says so every half minute."""
+
+    def __init__(self, law: Law, trial: Trial, total: int, say: Callable[[str], None]) -> None:
+        self.law = replace(law, check=self._check)
+        self.examples = 0
+        self._check_it, self._total, self._say = law.check, total, say
+        self._what = f"{law.number} {sentence(law)}: {trial.implementation.short} on {trial.world.name}"
+        self._since = self._last = time.monotonic()
+
+    def _check(self, trial: Trial, drawn: Any) -> None:
+        now = time.monotonic()
+        if now - self._last >= TELL_EVERY:
+            self._last = now
+            far = f"{self.examples} of {self._total} examples"
+            if self.examples > self._total:  # a failure is being made smaller
+                far = f"{self._total} examples, and {self.examples - self._total} for a smaller failure"
+            self._say(f"{self._what}: {far}, {now - self._since:.0f} s")
+        self.examples += 1
+        self._check_it(trial, drawn)

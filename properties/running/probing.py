@@ -1,0 +1,78 @@
+"""What code that declares nothing does where nothing is claimed for it: tried on a few examples, and told."""
+
+from collections import Counter
+from dataclasses import replace
+
+from oracle.program import UNUSED
+from properties.claims import BUFFERS, Claims
+from properties.implementations import Implementation
+from properties.law import Law, concerns
+from properties.searching.search import SHRINK_LIMIT, refused_for_the_past, search, took_the_clock
+from properties.searching.witnesses import unwitnessed
+from properties.trial import ENDED, Trial
+from properties.verdict import (
+    HOLDS,
+    NOT_RUNNABLE,
+    REFUSES,
+    SHOWS_NOTHING,
+    Crashes,
+    Hangs,
+    LawBroken,
+    NotRunnableHere,
+    SilentlyWrong,
+    Wasteful,
+)
+
+EXAMPLES = 20
+# What such code may be right about all the same, claim by claim. The others need a method or an argument that it would
+# have to offer.
+ONE_MORE: list[dict[str, object]] = [{"unused": policy} for policy in UNUSED]
+ONE_MORE += [{"buffers": moment} for moment in BUFFERS]
+ONE_MORE += [{name: True} for name in ("several_dtypes", "sixteen_bits", "layouts", "empty", "tied", "outside")]
+ONE_MORE += [{name: True} for name in ("drops", "forwards", "raises", "freezing", "replaces", "around", "relocates")]
+# Of several claims that a law would do with, that counts which the code comes closest to keeping.
+NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
+BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
+
+
+def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
+    """The claims with which the law would be about the implementation, were it to claim one thing more; none if it
+    says itself what it claims.
+    """
+    if implementation.declares or concerns(law, implementation.claims):
+        return []
+    wider = [replace(implementation.claims, **more) for more in ONE_MORE]  # type: ignore[arg-type]
+    return [claims for claims in wider if concerns(law, claims)]
+
+
+def probe(law: Law, trial: Trial) -> tuple[str, int]:
+    """How the law ends, in the words of the verdicts, and on how many examples; the same in every run."""
+    ends, examples = [], 0
+    for claims in alternatives(law, trial.implementation):
+        claiming = replace(trial.implementation, claims=claims)
+        tried = replace(trial, implementation=claiming, limit=SHRINK_LIMIT, witnessed=Counter())
+        found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
+        if any(took_the_clock(failure.broken) for failure in found.failures):  # or the machine was slow
+            found = search(law, replace(tried, limit=None), EXAMPLES, seed_value=0, shrink=False)
+        if refused_for_the_past(law, tried, found):
+            tried = replace(tried, apart=True, witnessed=Counter())
+            found = search(law, tried, EXAMPLES, seed_value=0, shrink=False)
+        examples += found.examples
+        if found.failures:
+            ends.append(found.failures[0].broken.verdict)
+        elif not found.examples:
+            ends.append(SHOWS_NOTHING)
+        elif not tried.witnessed[ENDED]:
+            unrunnable = any(isinstance(each, NotRunnableHere) for each in found.refusals)
+            ends.append(NOT_RUNNABLE if unrunnable else REFUSES)
+        else:
+            ends.append(_shown(law, tried))
+    return min(ends, key=BEST_FIRST.index), examples
+
+
+def _shown(law: Law, trial: Trial) -> str:
+    """How a law ends that no drawn example has broken."""
+    try:
+        return SHOWS_NOTHING if unwitnessed(law, trial) else HOLDS
+    except LawBroken as broken:
+        return broken.verdict

@@ -1,0 +1,57 @@
+"""Which tests run: every law that an implementation claims, on every world that can have it; or one part of them."""
+
+import re
+from typing import Any
+
+import pytest
+
+from properties.implementations import Unusable
+from properties.law import Law, concerns, sentence
+from properties.running.bench import Bench
+from properties.running.probing import alternatives
+
+
+def pairs(bench: Bench) -> list[Any]:
+    """Each implementation on each world, as pytest's parameters."""
+    skipped = {world: pytest.mark.skip(reason=reason) for world, reason in bench.where.impossible.items()}
+    return [
+        pytest.param(
+            (implementation, world),
+            id=f"{implementation.short}-{world}",
+            marks=[skipped[world]] if world in skipped else [],
+        )
+        for implementation in bench.implementations
+        for world in bench.where.worlds
+    ]
+
+
+def runs(bench: Bench, item: pytest.Item) -> bool:
+    """Whether a test is run. What is not claimed, or what a world cannot have, is not, and the bench hears of it;
+    but code that declares nothing is probed."""
+    function = getattr(item, "function", None)
+    parameters: dict[str, Any] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}  # noqa: B009
+    if hasattr(function, "kernel_law"):
+        return isinstance(parameters["kernels"], str)  # where no kernels are under test there is nothing to run on
+    law: Law | None = getattr(function, "law", None)
+    if law is None:
+        return True
+    implementation, world = parameters["trial"]
+    claimed, possible = concerns(law, implementation.claims), not law.only_on or world in law.only_on
+    if not claimed and world == "sim" and alternatives(law, implementation):
+        return True  # to be probed
+    if not (claimed and possible):
+        bench.left_out.add((implementation.name, law.number, sentence(law), world if claimed else ""))
+    return claimed and possible
+
+
+def part(shard: str | None, items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests of one part: every n-th on each world, since worlds differ in what a test costs. Raises Unusable."""
+    if shard is None:
+        return items
+    match = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise Unusable(f"--shard {shard}: write I/N, with I from 1 to N, such as 2/4")
+    mine, parts = int(match[1]) - 1, int(match[2])
+    ordered = sorted(items, key=lambda item: item.nodeid.rstrip("]").rpartition("-")[2])
+    kept = {id(item) for item in ordered[mine::parts]}
+    return [item for item in items if id(item) in kept]

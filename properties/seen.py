@@ -1,0 +1,33 @@
+"""What a rank sees of a program, and sends back."""
+
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Values = list[Array | None]  # by parameter, or buffer; None: there is no gradient, or it was not seen
+
+
+class Seen(TypedDict, total=False):
+    """Of events by their place in the program; of none at which the rank had run out of micro-batches, or which the
+    part that it ran does not look at (`properties.part.Part`). Collectives are counted from the first of the rank's.
+    """
+
+    initial: Values | None  # parameters, once ranks are claimed to be equal; None: not looked at
+    gradients: dict[int, Values]  # after each Finish, Unscale and Clip, but for a Clip after an overflow
+    parameters: dict[int, Values]  # after each Step, SaveAndLoad and EndJoin
+    evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
+    norms: dict[int, Array | None]  # of each Clip
+    states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
+    loss_scales: dict[int, float]  # after each Step
+    buffers: dict[int, Values]  # after each Backward
+    hooks: list[list[int]]  # of each micro-batch the parameters in the order in which their gradients became final
+    built: list[tuple[int, int]]  # the collectives, from and up to, that served construction or made ranks equal
+    looks: list[tuple[int, int]]  # those that only served to look at what is held in shards
+    local: list[tuple[int, int]]  # not counting these, those that were issued in a micro-batch inside `no_sync`
+    saved: npt.NDArray[np.uint8]  # the file that the part has left
+
+    launched: dict[int, list[tuple[int, int]]]  # see `properties.ranks.launched`
+    bytes: dict[int, int]  # these two: see `properties.ranks.held_bytes`
+    moments: dict[int, list[tuple[str, int, int, int]]]

@@ -1,0 +1,38 @@
+"""What is sent inside `no_sync` for a reason of its own is no reduction of what is accumulated there."""
+
+import pytest
+
+from oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
+from properties.catalogue import every_law
+from properties.judging.judge_cost import silent_inside_no_sync
+from properties.test_accumulation import followed, without_local
+from properties.tests.trials import trial_of
+from properties.verdict import Wasteful
+from worlds.contract import World
+
+LAW = every_law()["test_no_sync_accumulates_and_then_counts_once"]
+WHOLE, LOCAL = (Backward(((0,), (0,))), Finish()), Backward(((0,), (0,)), synchronize=False)
+
+
+def scenario(*program: Event) -> Scenario:
+    return Scenario(2, (Parameter((1,)),), program)
+
+
+DROPPED_AND_SAVED = scenario(*WHOLE, LOCAL, ZeroGrad(), SaveAndLoad(), *WHOLE)
+
+
+def test_ddp_sends_the_order_of_its_buckets_in_the_forward_after_its_first_backward(sim: World) -> None:
+    """Also inside `no_sync`; without that micro-batch the model is gone before."""
+    ddp = trial_of("impls.frameworks.torch_ddp:TorchDDP", sim)
+    with pytest.raises(Wasteful, match="Sent"):
+        silent_inside_no_sync(ddp.run(DROPPED_AND_SAVED), ddp.run(without_local(DROPPED_AND_SAVED)), "Sent.")
+    LAW.check(ddp, DROPPED_AND_SAVED)
+
+
+def test_what_reduces_there_is_told_where_a_forward_follows(sim: World) -> None:
+    assert not followed(DROPPED_AND_SAVED)
+    assert not followed(scenario(*WHOLE, LOCAL, ZeroGrad()))
+    told = scenario(LOCAL, ZeroGrad(), *WHOLE, SaveAndLoad(), LOCAL, *WHOLE)
+    assert followed(told)
+    with pytest.raises(Wasteful, match="Something is sent inside no_sync"):
+        LAW.check(trial_of("impls.faults.accumulation:SendsInsideNoSync", sim), told)
