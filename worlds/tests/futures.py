@@ -1,5 +1,6 @@
 """Futures of collectives that ranks ask in Python, in the tests that they may."""
 
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -54,12 +55,14 @@ def _what_follows(rank: int, size: int) -> object:
 
 
 def _keeping_what_follows(rank: int, size: int) -> object:
-    """It does not keep the tensors."""
+    """It does not keep the tensors. A thread of gloo's holds them until a moment after it has completed the future."""
     values = torch.ones(2)
     followed = dist.all_reduce(values, async_op=True).get_future().then(lambda done: None)
     followed.wait()
-    there = weakref.ref(values)
+    there, deadline = weakref.ref(values), time.monotonic() + 5
     del values
+    while there() is not None and time.monotonic() < deadline:
+        time.sleep(0.001)
     return there() is None
 
 
