@@ -7,10 +7,9 @@ from hypothesis.database import InMemoryExampleDatabase
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties.catalogue import every_law
-from properties.implementations import described
-from properties.ranks import description
 from properties.searching.remembered import Remembered
 from properties.searching.search import Search, search
+from properties.tests.trials import trial_of
 from properties.trial import Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
@@ -19,8 +18,7 @@ MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
 
 
 def trial(sim: World) -> Trial:
-    name = "impls.hook_order_buckets:HookOrderBuckets"
-    return Trial(described(name, description.describe(name)), sim)
+    return trial_of("impls.hook_order_buckets:HookOrderBuckets", sim)
 
 
 def smallest(found: Search) -> list[str]:

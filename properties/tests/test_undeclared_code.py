@@ -6,13 +6,12 @@ import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties.catalogue import every_law
-from properties.implementations import described
 from properties.law import concerns
-from properties.ranks import description
 from properties.reports.failure import story
 from properties.running.probing import probe
 from properties.searching.search import search
 from properties.searching.witnesses import unwitnessed
+from properties.tests.trials import trial_of
 from properties.trial import ENDED, Trial
 from worlds.contract import World
 
@@ -28,8 +27,7 @@ ODD = (
 
 
 def trial(name: str, world: World) -> Trial:
-    full = f"properties.tests.undeclared:{name}"
-    return Trial(described(full, description.describe(full)), world)
+    return trial_of(f"properties.tests.undeclared:{name}", world)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -48,10 +46,7 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
 def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dropped_without_it(sim: World) -> None:
     """It is told, and fails nothing; whoever has no such method must do without."""
     names = ("user_code:HasAZeroMethodOfItsOwn", "user_code:KeepsMainGradients")
-    own, none = (
-        Trial(described(full, description.describe(full)), sim)
-        for full in (f"properties.tests.{name}" for name in names)
-    )
+    own, none = (trial_of(f"properties.tests.{name}", sim) for name in names)
     assert (own.claims.drops, none.claims.drops) == (False, True)
     assert search(LAWS[MEAN], own, 100, seed_value=0).failures == []
     assert probe(LAWS[DROPPED], own)[0] == "silently wrong"
@@ -75,8 +70,7 @@ def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
     ],
 )
 def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str) -> None:
-    name = "properties.tests.user_code:LentParameters"
-    under_test = Trial(described(name, description.describe(name)), sim)
+    under_test = trial_of("properties.tests.user_code:LentParameters", sim)
     assert search(LAWS[law], under_test, 15, seed_value=0).failures == []
     assert under_test.witnessed[ENDED]
 
@@ -84,9 +78,9 @@ def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str)
 @pytest.mark.parametrize("wire", [None, "float32"])
 def test_what_reduces_only_when_it_is_looked_at_sends_nothing_too_narrow(sim: World, wire: str | None) -> None:
     """Nothing is known of what it would send by itself, so the laws on that show nothing, and fail nothing."""
-    name = "properties.tests.user_code:AveragesWhenLookedAt"
-    implementation = described(name, description.describe(name))
-    under_test = Trial(replace(implementation, claims=replace(implementation.claims, wire=wire)), sim)
+    under_test = trial_of("properties.tests.user_code:AveragesWhenLookedAt", sim)
+    implementation = under_test.implementation
+    under_test.implementation = replace(implementation, claims=replace(implementation.claims, wire=wire))
     law = LAWS[CLAIMED_WIRE if wire else WIRE]
     for each in (LAWS[MEAN], law):
         assert search(each, under_test, 20, seed_value=0).failures == []
@@ -124,8 +118,7 @@ def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(si
 
 
 def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
-    keeps = "properties.tests.user_code:KeepsMainGradients"
-    under_test = Trial(described(keeps, description.describe(keeps)), sim)
+    under_test = trial_of("properties.tests.user_code:KeepsMainGradients", sim)
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
     assert (
