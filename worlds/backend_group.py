@@ -22,8 +22,8 @@ class Groups:
     """All of one rank. ``backend``: the name by which `init_process_group` makes them.
 
     Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
-    ``made``, label and size of its groups, the default one first; and ``failed``, the operations that the backend has
-    refused or given up.
+    ``made``, label and size of its groups, the default one first; ``failed``, the operations that the backend has
+    refused or given up; and ``unawaited``, how many messages nobody has waited for that are to be received.
     """
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
@@ -42,6 +42,7 @@ class Groups:
         self.timeline: list[Collective] = []
         self.made: list[tuple[str, int]] = []
         self.failed: set[str] = set()
+        self.unawaited = 0
         self.contents = contents
 
     def meet(self, size: int) -> None:
@@ -125,7 +126,36 @@ class RecordedGroup(DescribedGroup):
 
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Starts a message."""
-        return self.launch(call, tensors if call.operation == "send" else [], tensors, again)
+        work = self.launch(call, tensors if call.operation == "send" else [], tensors, again)
+        return Receive(self._groups, work) if call.operation == "recv" and self._groups.real == "gloo" else work
+
+
+class Receive(dist.Work):
+    """gloo's handle of a message that is to be received, which sees whether somebody waits for it.
+
+    gloo forgets a message with its handle. Where it is dropped at both ends, the next on that connection may hang.
+    """
+
+    def __init__(self, groups: Groups, real: dist.Work) -> None:
+        super().__init__()
+        self._groups, self._real, self._awaited = groups, real, False
+        groups.unawaited += 1
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Blocks until it is there."""
+        done = self._real.wait() if timeout is None else self._real.wait(timeout)
+        self._groups.unawaited -= not self._awaited
+        self._awaited = True
+        return done
+
+    def is_completed(self) -> bool:
+        """What gloo says."""
+        return self._real.is_completed()
+
+    def _source_rank(self) -> int:
+        return self._real._source_rank()
+
+    source_rank = _source_rank
 
 
 def _devices(backend: str) -> list[str]:

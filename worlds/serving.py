@@ -101,6 +101,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
     left = [*leftovers.list(), *found.restore()]
     if error is None:  # else it is told already
         left += [f"a connection on which {operation} has failed" for operation in sorted(groups.failed)]
+        left += ["a message that nobody has waited for"] * (groups.unawaited > 0)
     return RankReport(result, error, tuple(groups.timeline), tuple(left))
 
 

@@ -89,6 +89,13 @@ def looking_at_messages_that_are_there(payload: str, rank: int, world_size: int)
     return {"known": known, "received": received.numpy()}
 
 
+def waiting_twice_for_a_message(payload: str, rank: int, world_size: int) -> Result:
+    """At both ends."""
+    message = torch.full((1,), float(rank))
+    work = dist.isend(message, 1) if rank == 0 else dist.irecv(message, 0)
+    return {"done": [work.wait(), work.wait()], "received": message.item()}
+
+
 def shapes_that_differ(payload: str, rank: int, world_size: int) -> Result:
     """Two rows of three on rank 0, three rows of two on rank 1, in every collective that compares counts alone."""
     mine = (torch.arange(6.0) + 10 * rank).reshape(2 + rank, 3 - rank)

@@ -199,6 +199,15 @@ def test_gloo_does_not_know_of_a_message_that_it_is_done_before_somebody_waits(s
             assert result["received"].tolist() == ([11, 12], [1, 2])[rank]
 
 
+def test_gloo_waits_for_ever_for_a_message_that_has_been_waited_for(sim: World) -> None:
+    assert [each["received"] for each in results(program(sim, "waiting_twice_for_a_message", 2))] == [0.0, 0.0]
+    world = GlooWorld(limit=2.0)
+    try:
+        assert kinds(program(world, "waiting_twice_for_a_message", 2)) == ["timeout", "timeout"]
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize("name", ["subgroups", "backends_by_name", "coalescing_with_a_device"])
 def test_groups_of_every_kind_do_what_they_mean(sim: World, gloo: World, name: str) -> None:
     here = results(program(sim, name, 4))

@@ -85,6 +85,24 @@ def test_the_next_example_does_not_meet_it(sim: World, kind: str) -> None:
         own.close()
 
 
+def test_a_message_that_both_ends_drop_reaches_no_later_example(sim: World) -> None:
+    """Its calls match, so only that nobody waits for it shows."""
+    own = GlooWorld(limit=5.0)
+    try:
+        for world in (sim, own):
+            dropped = run(world, "exchanging_handles")
+            alone = () if world is sim else ("a message that nobody has waited for",)
+            assert [report.left for report in dropped] == [(), alone]
+            after = run(world, "exchanging")
+            assert [each["values"] for each in results(after)] == [[1.0, 0.0], [1.0, 0.0]]
+            processes = [each["process"] for each in results(after)]
+            received = run(world, "exchanging_handles", "wait")
+            assert [each["process"] for each in results(received)] == processes
+            assert [report.left for report in received] == [(), ()]
+    finally:
+        own.close()
+
+
 def test_a_connection_on_which_a_call_has_failed_serves_nobody_else_although_the_error_was_caught() -> None:
     gloo = GlooWorld(limit=5.0)
     try:

@@ -40,6 +40,16 @@ def leaving_unmatched(payload: str, rank: int, world_size: int) -> Result:
     return {"process": os.getpid()}
 
 
+def exchanging_handles(payload: str, rank: int, world_size: int) -> Result:
+    """Of a message with tag 7, both dropped; with a payload its receiver waits, and its sender keeps its own."""
+    work = dist.isend(torch.full((1,), 99.0), 1, tag=7) if rank == 0 else dist.irecv(torch.zeros(1), 0, tag=7)
+    if payload and rank == 1:
+        work.wait()
+    if payload:
+        dist.barrier()
+    return {"process": os.getpid()}
+
+
 def exchanging(payload: str, rank: int, world_size: int) -> Result:
     """A sum, and a message with tag 7 from rank 0 to rank 1; with a payload, from whoever sends."""
     values, message = torch.full((1,), float(rank)), torch.full((1,), float(rank))
