@@ -61,6 +61,7 @@ class Zero3(ShardedDataParallel):
             for member in flat.members:
                 member.data = member.data.clone()  # storage of its own, to be freed
             self._free(flat)
+        module.register_forward_pre_hook(self._before_forward)  # of the module's own: a caller may go around this one
         for unit, parameters in units.items():
             if parameters:
                 flats = list(dict.fromkeys(self.flat_of[parameter] for parameter in parameters))
@@ -108,14 +109,13 @@ class Zero3(ShardedDataParallel):
 
     # Forward
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward; what a backward cut short has left open is closed."""
+    def _before_forward(self, *_: Any) -> None:
+        """Closes what a backward cut short has left open."""
         for call in self._open:
             self._release(call.flats)
         self._open, self._to_come = [], []
         if self.synchronize:
             self._unreduced = self.trained_flats()
-        return super().forward(*inputs, **named)
 
     def _after_forward(self, call: Call, outputs: Any) -> None:
         self._release(call.flats)

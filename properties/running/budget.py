@@ -10,8 +10,8 @@ from hypothesis import settings
 
 from properties.implementations import SLOW
 from properties.law import Law, sentence
+from properties.running import profiles
 from properties.running.profiles import PORTION, seed_of
-from properties.running.profiles import examples as examples_of_a_law
 from properties.running.record import Record
 from properties.running.sources import digest
 from properties.searching.search import Search, refused_for_the_past, search
@@ -28,13 +28,15 @@ def _say_nothing(line: str) -> None: ...
 class Budget:
     """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
     passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
-    under test.
+    under test. ``examples``: of each law; None: as many as the profile has. ``portion``: how many of one seed.
     """
 
     seed: str | None = None
     record: Record | None = None
     say: Callable[[str], None] = _say_nothing
     implementations: int = 1
+    examples: int | None = None
+    portion: int = PORTION
 
     def spend(self, law: Law, trial: Trial) -> Search:
         """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
@@ -44,7 +46,7 @@ class Budget:
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
         kept_as = f"{of} {digest(held)}{' apart' if trial.apart else ''}"
         progress = Progress(law, trial, examples, self.say)
-        whole, size = Search(), PORTION if self.seed is not None else examples
+        whole, size = Search(), self.portion if self.seed is not None else examples
         for portion, begin in enumerate(range(0, examples, size)):
             wanted = min(size, examples - begin)
             kept = self.record.done(kept_as, portion, name) if self.record else {}
@@ -80,8 +82,10 @@ class Budget:
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)
 
     def _examples(self, trial: Trial) -> int:
+        if self.examples is not None:
+            return self.examples
         slow = trial.implementation.name in SLOW
-        return examples_of_a_law(trial.world.name != "sim", self.implementations, slow=slow)
+        return profiles.examples(trial.world.name != "sim", self.implementations, slow=slow)
 
 
 class Progress:

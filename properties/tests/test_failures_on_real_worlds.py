@@ -13,6 +13,7 @@ from properties import test_mean, test_models
 from properties.implementations import look_up
 from properties.law import Law, law_of
 from properties.reports.failure import report
+from properties.running.budget import Budget
 from properties.running.hold import TIMES, confirm, hold, owes_to_the_past, paused
 from properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
 from properties.tests.unsteady import SLOW
@@ -221,10 +222,9 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: 
 
 @pytest.mark.parametrize(("where", "law"), [("sim", MEAN), ("gloo", MEAN), ("gloo", REAL_MODEL)])
 def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failure(
-    sim: World, gloo: World, where: str, law: Law, monkeypatch: pytest.MonkeyPatch
+    sim: World, gloo: World, where: str, law: Law
 ) -> None:
     """Each example then has processes of its own; the simulated ranks still share one."""
-    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 30)
     world, match = (
         (gloo, "fails only after other examples have run in the same process")
         if where == "gloo"
@@ -233,7 +233,7 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
     under_test = trial("properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match=match):
-        hold(law, under_test, records.__setitem__)
+        hold(law, under_test, records.__setitem__, Budget(examples=30))
     assert records["lockstep"]["verdict"] == ("holds" if where == "gloo" else "sim only, no failure")
     if where == "gloo":
         assert records["lockstep"]["examples"] > 1
@@ -241,19 +241,18 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
 
 @pytest.mark.parametrize("law", [MEAN, REAL_MODEL])
 def test_what_is_refused_for_what_earlier_examples_have_left_runs_in_fresh_processes(
-    sim: World, gloo: World, law: Law, monkeypatch: pytest.MonkeyPatch
+    sim: World, gloo: World, law: Law
 ) -> None:
     """Else nearly all would be refused, and the law would hold, or be refused, for no reason of its own."""
-    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 6)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails only after other examples have run in the same process"):
-        hold(law, trial(CACHED, sim, gloo, sim=lambda: sim), records.__setitem__)
+        hold(law, trial(CACHED, sim, gloo, sim=lambda: sim), records.__setitem__, Budget(examples=6))
     assert records["lockstep"]["verdict"] == "holds"
     assert records["lockstep"]["examples"] > 1
     assert "refused" not in records["lockstep"]
     under_test = trial(CACHED, sim, sim, confirm_on=lambda: gloo)
     with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
-        hold(law, under_test, records.__setitem__)
+        hold(law, under_test, records.__setitem__, Budget(examples=6))
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 
 

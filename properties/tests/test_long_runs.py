@@ -35,10 +35,8 @@ class Stopped(BaseException):
 
 @pytest.fixture
 def naive(sim: World, monkeypatch: pytest.MonkeyPatch) -> Trial:
-    """An implementation, and a profile of 50 examples in portions of 20."""
-    monkeypatch.setattr(budgets, "PORTION", PORTION)
-    monkeypatch.setattr(budgets, "settings", lambda: settings(max_examples=50, database=None))
-    monkeypatch.setattr(budgets, "examples_of_a_law", lambda real, implementations, slow: 50)
+    """An implementation, of which no example is kept."""
+    monkeypatch.setattr(budgets, "settings", lambda: settings(database=None))
     (implementation,) = look_up([NAIVE], sim)
     return Trial(implementation, sim)
 
@@ -55,6 +53,11 @@ def checking(seen: list[Scenario], most: int = 10**6) -> Law:
     return replace(MEAN, check=check)
 
 
+def budget(record: Record | None = None, **options: Any) -> Budget:
+    """50 examples in portions of 20."""
+    return Budget("7", record, examples=50, portion=PORTION, **options)
+
+
 def record(folder: Path, seed: str = "7") -> Record:
     kept = Record(folder)
     kept.begin(seed)
@@ -64,11 +67,11 @@ def record(folder: Path, seed: str = "7") -> Record:
 def test_a_run_that_was_stopped_goes_on_where_it_was(naive: Trial, tmp_path: Path) -> None:
     """All in all it checks what one run checks that was never stopped, and what has passed only once."""
     whole, first, rest = list[Scenario](), list[Scenario](), list[Scenario]()
-    expected = Budget("7").spend(checking(whole), naive)
+    expected = budget().spend(checking(whole), naive)
     with pytest.raises(Stopped):
-        Budget("7", record(tmp_path)).spend(checking(first, most=len(whole) - 3), naive)
+        budget(record(tmp_path)).spend(checking(first, most=len(whole) - 3), naive)
     naive.witnessed.clear()
-    found = Budget("7", record(tmp_path)).spend(checking(rest), naive)
+    found = budget(record(tmp_path)).spend(checking(rest), naive)
     passed = whole[: len(whole) - len(rest)]
     assert first[: len(passed)] == passed
     assert passed
@@ -79,7 +82,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(naive: Trial, tmp_path: Pat
 def test_what_has_passed_to_its_end_is_not_run_again(naive: Trial, tmp_path: Path) -> None:
     seen: list[Scenario] = []
     for _ in range(2):
-        Budget("7", record(tmp_path)).spend(checking(seen), naive)
+        budget(record(tmp_path)).spend(checking(seen), naive)
     assert max(Counter(map(repr, seen)).values()) <= 3  # the smallest ones may come in each of the three portions
 
 
@@ -128,7 +131,7 @@ def test_what_has_changed_since_it_passed_is_run_again(
         world = SimWorld()
         try:
             (mine,) = look_up([name], world)
-            return seen, bool(Budget("7", kept).spend(checking(seen), Trial(mine, world)).failures)
+            return seen, bool(budget(kept).spend(checking(seen), Trial(mine, world)).failures)
         finally:
             world.close()
 
@@ -180,7 +183,7 @@ def test_sources_are_those_of_the_user_s_own_tree_as_far_as_it_is_imported(
 def test_what_fails_is_not_kept_and_fails_again(sim: World, naive: Trial, tmp_path: Path) -> None:
     (wrong,) = look_up(["impls.hook:HookDataParallel"], sim)
     for _ in range(2):
-        assert Budget("7", record(tmp_path)).spend(MEAN, Trial(wrong, sim)).failures
+        assert budget(record(tmp_path)).spend(MEAN, Trial(wrong, sim)).failures
     kept = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
     assert len(kept) == len({(line.get("of"), line.get("portion")) for line in kept})
 
@@ -252,7 +255,7 @@ def test_what_is_slow_is_spared_in_short_runs_alone() -> None:
 def test_a_long_law_says_how_far_it_is(naive: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "TELL_EVERY", 0.0)
     told: list[str] = []
-    Budget("7", say=told.append).spend(MEAN, naive)
+    budget(say=told.append).spend(MEAN, naive)
     assert told[9].startswith("P1 gradients equal the mean over ranks: NaiveAccumulation on sim: 9 of 50 examples, ")
 
 

@@ -8,6 +8,7 @@ import pytest
 from properties.catalogue import every_law
 from properties.implementations import look_up
 from properties.law import concerns
+from properties.running.budget import Budget
 from properties.running.hold import NOTHING_DRAWN, hold
 from properties.trial import TOGETHER, Trial
 from worlds.contract import Job, Outcome, World
@@ -18,17 +19,11 @@ ANOTHER_NUMBER = LAWS["test_a_state_saved_on_n_ranks_goes_on_on_any_other_number
 ONE_RANK = "properties.tests.unsteady:ForOneRank"
 
 
-def filed(law: Any, trial: Trial) -> Any:
-    """What a law files of a trial."""
+def filed(law: Any, trial: Trial, examples: int = 30) -> Any:
+    """What a law files of a trial. Some of so many examples are of one rank."""
     records: dict[str, Any] = {}
-    hold(law, trial, records.__setitem__)
+    hold(law, trial, records.__setitem__, Budget(examples=examples))
     return records["lockstep"]
-
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some with one rank are among them."""
-    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 30)
 
 
 @pytest.mark.filterwarnings("ignore:.*examples were refused")
@@ -80,19 +75,17 @@ def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: Worl
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_other_law_ends_where_the_world_has_one_rank(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 2)
+def test_every_other_law_ends_where_the_world_has_one_rank(sim: World) -> None:
     (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
     trial = Trial(implementation, OneRank(sim))
     for law in LAWS.values():
         if concerns(law, trial.claims):
-            assert filed(law, trial)["verdict"] in ("holds", "shows nothing")
+            assert filed(law, trial, examples=2)["verdict"] in ("holds", "shows nothing")
 
 
-def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.running.budget.examples_of_a_law", lambda *_, **__: 2)
+def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World) -> None:
     (implementation,) = look_up(["impls.zero1:Zero1"], sim)
     trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
     with pytest.warns(UserWarning, match=NOTHING_DRAWN):
-        end = filed(ANOTHER_NUMBER, trial)
+        end = filed(ANOTHER_NUMBER, trial, examples=2)
     assert (end["verdict"], end["examples"]) == ("shows nothing", 0)

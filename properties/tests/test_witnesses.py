@@ -5,11 +5,12 @@ import contextlib
 import pytest
 
 from properties.catalogue import every_fault, every_law
+from properties.claims import Claims
 from properties.implementations import CORRECT, Implementation, described, look_up
 from properties.law import Law, concerns
 from properties.ranks import description
 from properties.searching.search import search
-from properties.searching.witnesses import unwitnessed
+from properties.searching.witnesses import is_claimed, unwitnessed
 from properties.tests.idle import ONLY_BEGINS
 from properties.tests.trials import trial_of
 from properties.trial import ENDED, SENT, Trial
@@ -36,6 +37,12 @@ def test_broadcasts_of_construction_are_no_witness_for_what_is_sent_later(sim: W
         unwitnessed(law, trial)
     assert trial.witnessed[ENDED]
     assert not trial.witnessed[SENT]
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law.witnesses], ids=lambda law: law.name)
+def test_no_laws_own_example_runs_on_more_ranks_than_there_are(law: Law) -> None:
+    """As on a machine of one GPU: each has several."""
+    assert not any(is_claimed(Claims(most_ranks=1), example) for example in law.witnesses.values())
 
 
 @pytest.mark.parametrize("name", ["EvaluatesACopy", "KeepsItsFirstEvaluation"])
