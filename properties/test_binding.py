@@ -81,14 +81,19 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario without `no_sync` and errors, and those of its micro-batches, some or all, that go around."""
+    """A scenario without `no_sync` and errors, often with unused parameters where they are claimed; and those of its
+    micro-batches, some or all, that go around.
+    """
 
     def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
         places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
         return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
 
-    plain = exact_scenarios(replace(claims, accumulation=False, raises=False))
-    return st.builds(chosen, plain, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
+    plain = replace(claims, accumulation=False, raises=False)
+    drawn = exact_scenarios(plain)
+    if claims.unused is not None:
+        drawn |= exact_scenarios(plain, has=("unused", "units"))
+    return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
 
 
 @law("P15", going_around, needs=lambda claims: claims.around, witnesses={SENT: (ONE_BATCH, (0,))})

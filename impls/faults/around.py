@@ -6,6 +6,7 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
+from impls.zero3 import Zero3
 
 AROUND = "test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper"
 
@@ -63,3 +64,21 @@ class SendsByTheLastForward(StaticBuckets):
         """Sends what was not sent, waits and averages."""
         self._begun = True
         super().finish_gradient_synchronization()
+
+
+class ListsInItsForward(Zero3):
+    """Lists in its forward, not in the module's, what there will be to reduce."""
+
+    known_fault = "after forwards around the wrapper, what no rank used gets no zeros"
+    source = "recipe: impls/zero3.py until 2026-11-24, found by this law"
+    killed_by = (AROUND,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if self.synchronize:
+            self._listed = self.trained_flats()
+        return super().forward(*inputs, **named)
+
+    def _before_forward(self, *_: Any) -> None:
+        super()._before_forward()
+        self._unreduced = self.__dict__.pop("_listed", [])
