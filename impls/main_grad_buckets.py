@@ -84,17 +84,16 @@ class MainGradBuckets(DataParallel):
         self._in_flight: list[dist.Work] = []
         for parameter in self.trained:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward. Of a backward that was cut short no callback has run."""
-        self._queued = False
-        return super().forward(*inputs, **named)
+        module.register_forward_pre_hook(self._before_forward)  # of the module's own: a caller may go around this one
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Also of what has accumulated and is not averaged yet."""
         super().zero_grad(set_to_none)
         for bucket in self._buckets:
             bucket.zero(set_to_none)
+
+    def _before_forward(self, *_: Any) -> None:
+        self._queued = False  # of a backward that was cut short no callback has run
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self._bucket_of[parameter].take(parameter)

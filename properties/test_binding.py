@@ -81,7 +81,7 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario without `no_sync` and errors, often with unused parameters where they are claimed; and those of its
+    """A scenario without `no_sync`, often with unused parameters and errors where they are claimed; and those of its
     micro-batches, some or all, that go around.
     """
 
@@ -89,10 +89,9 @@ def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int,
         places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
         return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
 
-    plain = replace(claims, accumulation=False, raises=False)
-    drawn = exact_scenarios(plain)
-    if claims.unused is not None:
-        drawn |= exact_scenarios(plain, has=("unused", "units"))
+    plain = replace(claims, accumulation=False)
+    features = [(), *[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.raises]
+    drawn = st.one_of(*(exact_scenarios(plain, has=has) for has in features))
     return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from impls.zero3 import Zero3
@@ -82,3 +83,25 @@ class ListsInItsForward(Zero3):
     def _before_forward(self, *_: Any) -> None:
         super()._before_forward()
         self._unreduced = self.__dict__.pop("_listed", [])
+
+
+class ForgetsInItsForward(MainGradBuckets):
+    """Only its own forward forgets a backward that an error of the caller's has cut short."""
+
+    known_fault = "after such an error, the backward of a forward around the wrapper sends nothing"
+    source = "recipe: impls/main_grad_buckets.py until 2026-11-24, found by this law"
+    killed_by = (AROUND,)
+
+    _own = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        self._own = True
+        try:
+            return super().forward(*inputs, **named)
+        finally:
+            self._own = False
+
+    def _before_forward(self, *_: Any) -> None:
+        if self._own:
+            super()._before_forward()
