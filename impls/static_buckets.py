@@ -122,17 +122,15 @@ class StaticBuckets(DataParallel):
         return super().forward(*inputs, **named)
 
     def prepare(self) -> None:
-        """Before a forward: one that synchronizes starts afresh, also after a backward cut short.
+        """Before a forward: what a backward cut short has sent is not to come upon what accumulates from now on.
 
         Where other parameters are trained than before, frozen since or replaced, on every rank alike, buckets follow.
         """
+        for work in self._in_flight:
+            work.wait()
+        self._in_flight.clear()
         trained = self.trained
-        others = list(map(id, trained)) != list(map(id, self._assigned))
-        if self.synchronize or others:
-            for work in self._in_flight:
-                work.wait()
-            self._in_flight.clear()
-        if others:
+        if list(map(id, trained)) != list(map(id, self._assigned)):
             self._assign(trained)
         if self.synchronize:
             for bucket in self._buckets:

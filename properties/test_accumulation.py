@@ -91,7 +91,13 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync, after a nested one has ended.")
 
 
-@law("P3", lambda claims: exact_scenarios(claims, has=("raise",)), needs=lambda claims: claims.raises)
+def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which the caller's own error ends a micro-batch, often with others that stay local."""
+    features = [("raise",), *[("raise", "accumulation")] * claims.accumulation]
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
+
+
+@law("P3", with_errors, needs=lambda claims: claims.raises)
 def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: Trial, scenario: Scenario) -> None:
     """An error in `no_sync`, forward, backward or a hook, on one rank or all, leaves nothing behind once it is caught.
 

@@ -214,6 +214,22 @@ class CountsLeftOver(StaticBuckets):
         return result
 
 
+class LeavesInFlight(StaticBuckets):
+    """Only a forward that synchronizes waits for what a backward cut short has sent."""
+
+    known_fault = "what such a backward has sent comes upon what accumulates inside the next no_sync"
+    source = "recipe: impls/static_buckets.py until 2026-11-24, found by P11"
+    killed_by = (AFTER_AN_ERROR,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 0.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+
+    def prepare(self) -> None:
+        """Inside `no_sync` it does nothing."""
+        if self.synchronize:
+            super().prepare()
+
+
 class ClipsEachMicroBatch(NaiveAccumulation):
     """Clips local gradients in every micro-batch, before they are averaged."""
 

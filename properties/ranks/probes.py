@@ -150,13 +150,13 @@ class Probe(Home):
         Autograd runs backward through the products latest first, so they are created in reverse; the order in which
         they are then added up changes nothing. ``frozen``: parameters that are not trained; the root's own are read
         all the same. ``increment``: what is added to the buffers. ``fails``: where this forward, or its backward,
-        raises.
+        raises; backward when it has reached half of them.
         """
         if fails == "forward":
             raise CallersError("in forward")
         for index in range(self.buffer_count if self.training else 0):
             getattr(self, f"buffer{index}").add_(increment)
-        fails_at = order[min(1, len(order) - 1)] if fails == "backward" else None
+        fails_at = order[len(order) // 2] if fails == "backward" else None
         loss = torch.zeros((), device=place())
         for unit, run in itertools.groupby(reversed(order), self.readers.__getitem__):
             if not unit:

@@ -242,11 +242,14 @@ class Rank(Wrapped):
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
 
     def catch(self, event: Raise) -> None:
-        """The micro-batch, up to the error, and what the caller does about it."""
+        """The micro-batch, up to the error, and what the caller does about it.
+
+        Backward reaches what was registered last first, as it does in most models: buckets may be on their way by then.
+        """
         parameters = self.probe.in_order()
         if event.rank in (None, self.role):
             inputs = self.filled_with(torch.nan)
-            order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad]
+            order = [index for index, parameter in enumerate(parameters) if parameter.requires_grad][::-1]
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
             self.fails = event.where

@@ -4,6 +4,7 @@ The scenario is run again with all contributions but one silenced, once for each
 is the coefficient of that contribution: exact, in any dtype, whatever the implementation did with it.
 """
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -35,7 +36,8 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
     """The shares of a wrong gradient's element that are or must be there.
 
     None where linearity does not tell: for anything but gradients, under the quadratic probe, after clipping or an
-    overflow, where a gradient has no elements or another shape, and where more runs would be needed than are worth it.
+    overflow, where a gradient has no elements or another shape, where something that is no number comes into it from
+    elsewhere, and where more runs would be needed than are worth it.
     """
     scenario = broken.scenario
     counts = [parameter.count for parameter in scenario.parameters]
@@ -65,16 +67,12 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
             return None
         expected = trial.expected(alone)
         wanted = expected.gradients[difference.place]
-        coefficients = [
-            _coefficient(values, difference.element) / multiplier(scenario)
-            for values in (seen[difference.parameter], wanted[difference.parameter])
-        ]
-        shares.append(Share(*contribution, *coefficients))
+        both: list[Any] = [each[difference.parameter] for each in (seen, wanted)]
+        values = [0.0 if each is None else float(each[difference.element]) for each in both]
+        if not all(map(math.isfinite, values)):
+            return None
+        shares.append(Share(*contribution, *(Fraction(value) / multiplier(scenario) for value in values)))
     return [share for share in shares if share.actual or share.expected]
-
-
-def _coefficient(values: Any, element: tuple[int, ...]) -> Fraction:
-    return Fraction(0) if values is None else Fraction(float(values[element]))
 
 
 def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> str:

@@ -53,7 +53,7 @@ def guess(broken: LawBroken, expected: Expectation) -> str | None:
 def _equal(seen: Any, values: Any) -> bool:
     if seen is None or values is None:
         return seen is None and values is None
-    return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64))
+    return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64), equal_nan=True)
 
 
 def _hypotheses(
@@ -83,6 +83,8 @@ def _hypotheses(
             yield f"rank {rank}'s gradient alone", values
             yield f"rank {rank}'s contribution is missing", expected - values / divisor
             yield f"rank {rank}'s contribution counts twice", expected + values / divisor
+    if any(isinstance(event, Raise) for event in scenario.program[: difference.place]):
+        yield "the micro-batch that the caller's error has ended, all of NaN, is still in it", np.full(shape, np.nan)
     yield "zeros", np.zeros(shape)
 
 

@@ -349,7 +349,7 @@ class Writer:
         if event.where == "no_sync":
             body += ["    with wrapped.no_sync():", "        raise CallersError"]
         else:
-            body += ["    trained = [name for name, p in tensors().items() if p.requires_grad]"]
+            body += ["    trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
             scale = " * scale" if self.scaled else ""
             run = f"({self.call('dict.fromkeys(tensors(), nan)', 'trained', fails='fails')}{scale}).backward()"
             body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]

@@ -195,7 +195,7 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     lines += [f"        self.buffer{number} += increment" for number in range(len(scenario.buffers))]
     failing = ", fails_at" if raises else ""
     if raises:
-        lines += ['        fails_at = order[min(1, len(order) - 1)] if fails == "backward" else None']
+        lines += ['        fails_at = order[len(order) // 2] if fails == "backward" else None']
     lines += ["        # Backward goes through the products latest first, so they are made in reverse."]
     read = " + sum(getattr(self, name).sum() for name in frozen)" if "frozen" in beside(scenario) else ""
     if not scenario.units:

@@ -3,9 +3,10 @@
 import pytest
 
 from oracle.interpreter import interpret
-from oracle.program import Backward, Clip, Finish, Parameter, Scenario
+from oracle.program import Backward, Clip, Finish, Parameter, Raise, Scenario
 from properties.implementations import look_up
 from properties.judging import judge
+from properties.reports.decode import decode
 from properties.reports.guess import guess
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
@@ -36,3 +37,17 @@ def test_after_clipping_there_is_no_guess(sim: World) -> None:
     with pytest.raises(SilentlyWrong) as broken:
         judge.by_the_oracle(Trial(implementation, sim), clipped, "Wrong.")
     assert guess(broken.value, interpret(clipped)) is None
+
+
+def test_what_an_error_has_left_behind_is_nan_which_no_shares_add_up_to(sim: World) -> None:
+    (implementation,) = look_up(["impls.faults.accumulation:LeavesInFlight"], sim)
+    both = ((0, 1), (0, 1))
+    program = (Raise("backward", synchronize=True), Backward(both, synchronize=False), Backward(both), Finish())
+    scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), program)
+    trial = Trial(implementation, sim)
+    with pytest.raises(SilentlyWrong) as broken:
+        judge.by_the_oracle(trial, scenario, "Wrong.")
+    told = "the micro-batch that the caller's error has ended, all of NaN, is still in it"
+    assert guess(broken.value, interpret(scenario)) == told
+    assert broken.value.difference is not None
+    assert decode(trial, broken.value, broken.value.difference) is None
