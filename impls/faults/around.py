@@ -1,11 +1,13 @@
 """Synchronizers that a forward of the wrapped module itself, around them, takes by surprise (P15)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
 from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
+from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.zero3 import Zero3
 
@@ -74,6 +76,8 @@ class ListsInItsForward(Zero3):
     source = "recipe: impls/zero3.py until 2026-11-24, found by this law"
     killed_by = (AROUND,)
 
+    _listed: Sequence[Flat] = ()
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
         if self.synchronize:
@@ -82,7 +86,7 @@ class ListsInItsForward(Zero3):
 
     def _before_forward(self, *_: Any) -> None:
         super()._before_forward()
-        self._unreduced = self.__dict__.pop("_listed", [])
+        self._unreduced, self._listed = list(self._listed), ()
 
 
 class ForgetsInItsForward(MainGradBuckets):
