@@ -7,6 +7,7 @@ from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
 from properties.trial import Trial
 from worlds.contract import Asynchrony
@@ -19,8 +20,8 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario, and when its collectives and messages read and write."""
-    return st.tuples(exact_scenarios(claims), ASYNCHRONIES)
+    """A scenario with any two features, and when its collectives and messages read and write."""
+    return st.tuples(with_any(claims, 2), ASYNCHRONIES)
 
 
 def with_an_order(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str | tuple[int, ...]]]:

@@ -15,6 +15,7 @@ COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
 AFTER_AN_ERROR = "test_training_goes_on_rightly_after_an_error_that_the_caller_caught"
 NESTED = "test_leaving_an_inner_no_sync_does_not_end_the_outer"
+TOGETHER = "test_features_go_together_in_any_combination"
 IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"
 _PICOTRON = "https://github.com/huggingface/picotron (data_parallel/data_parallel.py)"
 
@@ -56,7 +57,7 @@ class AnErrorEndsEveryNoSync(StaticBuckets):
 
     known_fault = "an error inside an inner no_sync ends the outer one"
     source = f"B07 S {_PICOTRON}"
-    killed_by = (AFTER_AN_ERROR, IN_STEP)
+    killed_by = (AFTER_AN_ERROR, IN_STEP, TOGETHER)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -178,7 +179,7 @@ class UsedCountsOnlyWhenSynchronizing(StaticBuckets):
 
     known_fault = "what was used only inside no_sync is taken for unused and keeps its local gradient"
     source = "B02 V https://github.com/pytorch/pytorch/issues/69031"
-    killed_by = (COUNTS_ONCE, BIG_BATCH, "test_what_was_used_only_inside_no_sync_is_synchronized")
+    killed_by = (COUNTS_ONCE, BIG_BATCH, "test_what_was_used_only_inside_no_sync_is_synchronized", TOGETHER)
 
     def finish_gradient_synchronization(self) -> None:
         """Hides the gradients of parameters whose hooks have not fired since the last synchronizing forward."""

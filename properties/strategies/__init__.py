@@ -9,6 +9,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
     programs     events in any order that a training loop could have
     timing       when collectives read and write, on sim
+    combined     features that seldom meet by chance
     independent  examples that do not hang on one another
 """
 

@@ -43,8 +43,8 @@ _CROWD = st.sampled_from((0,) * 4 + (1,) * 3 + (2,) * 4 + (3,) * 2 + (MOST_RANKS
 _NUMBERS = st.integers(0, 11)
 _BOOLEANS = st.booleans()
 _PLACES = st.integers(0, MOST_PHASES)  # among phases, however many: one that is left out moves no other
-_SIGNS = st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:])
-_MODES = st.sampled_from((MODES[0],) * 7 + MODES[1:])
+_SIGNS = {False: st.sampled_from((SIGNS[0],) * 4 + SIGNS[1:]), True: st.sampled_from(SIGNS[1:])}  # by: if wanted
+_MODES = {False: st.sampled_from((MODES[0],) * 7 + MODES[1:]), True: st.sampled_from(MODES[1:])}
 _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 
@@ -120,8 +120,8 @@ def scenarios(
     least = max((feature.parameters for feature in features), default=1)
     seed = models.ModelSeed(*draw(models.model_seeds(least)))
     model = models.model(seed, options, claims, len(ranks))
-    quadratic, rate, signs = draw(_BOOLEANS), draw(_RATES), draw(_SIGNS)
-    mode = draw(_MODES) if claims.eval_mode else MODES[0]
+    quadratic, rate, signs = draw(_BOOLEANS), draw(_RATES), draw(_SIGNS[FEATURES["signs"] in features])
+    mode = draw(_MODES[FEATURES["eval mode"] in features]) if claims.eval_mode else MODES[0]
     cap = draw(models.bucket_caps(model, "cap" in options)) if claims.bucket_cap else None
     phases = [Phase(*each) for each in draw(_phases(claims))]
     for feature in features:

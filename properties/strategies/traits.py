@@ -31,7 +31,7 @@ def buckets(scenario: Scenario) -> list[int]:
 
 def is_ragged(scenario: Scenario) -> bool:
     """Whether the last bucket holds less than each of the others."""
-    *others, last = buckets(scenario)
+    *others, last = buckets(scenario) or [0]  # none, where nothing is sent
     return bool(others) and last < min(others)
 
 

@@ -29,6 +29,7 @@ from oracle.program import (
 )
 from properties.claims import Claims
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
 from properties.test_accumulation import after_two_forwards
@@ -74,6 +75,11 @@ def minimal(holds: Holds, claims: Claims = ALL, hook_orders: str = "any", has: t
 )
 def test_shrinks_to_the_smallest_scenario(claims: Claims, hook_orders: str) -> None:
     assert minimal(lambda s: True, claims, hook_orders) == SMALLEST
+
+
+def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
+    assert find(with_any(ALL), lambda s: True, settings=SHRINKING) == SMALLEST
+    assert find(with_any(ALL), FEATURES["cap"].occurs, settings=SHRINKING) == SMALLEST_WITH["cap"]
 
 
 SMALLEST_WITH: dict[str, Scenario] = {

@@ -1,7 +1,9 @@
 """How much of what is drawn is of use, that what is asked for is drawn, and what is not claimed is not."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from properties.implementations import look_up
 from properties.models.scenario import MODELS
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
 from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
@@ -60,6 +63,33 @@ def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come
 def test_world_sizes_that_find_more_are_drawn_more() -> None:
     sizes = Counter(scenario.world_size for scenario in sample(scenarios(ALL), 1000))
     assert min(sizes[size] for size in (1, 3, 5, 6, 7)) > max(sizes[size] for size in (4, 8)) > 0
+
+
+# What no program has both of: one optimizer, one way to part the world, and what ranks that are gone would keep.
+NEVER_MEET = {
+    frozenset(pair)
+    for pair in (
+        ("momentum", "adam"),
+        ("replicas", "outsiders"),
+        *((state, join) for join in ("joins", "joins twice") for state in ("momentum", "adam", "masters", "buffers")),
+        *(
+            (scale, join)
+            for join in ("joins", "joins twice")
+            for scale in ("loss scale", "overflow", "clipped overflow")
+        ),
+    )
+}
+
+
+def met(drawn: Iterable[Scenario]) -> set[frozenset[str]]:
+    """Which two features some scenario has both of."""
+    there = ([name for name, feature in FEATURES.items() if feature.occurs(scenario)] for scenario in drawn)
+    return {frozenset(pair) for names in there for pair in combinations(names, 2)}
+
+
+def test_any_two_features_meet_but_those_that_cannot() -> None:
+    pairs = {frozenset(pair) for pair in combinations(FEATURES, 2)}
+    assert pairs - met(sample(with_any(ALL, 4), 400)) == NEVER_MEET
 
 
 def unclaimed(name: str) -> Claims:
@@ -204,6 +234,9 @@ def test_buckets_are_filled_from_the_last_tensor_to_the_first() -> None:
     assert told == {*many, *sizes, "no step", "hook orders differ"}
     assert TRAITS["cap 1 element smaller"](replace(ragged, bucket_cap=4))
     assert not TRAITS["cap, the last bucket ragged"](uncapped)
+    nothing = Scenario(2, (Parameter((0,)),), (Backward(((0,), (0,))), Finish()), bucket_cap=4)
+    assert buckets(nothing) == []
+    assert not {name for name, holds in TRAITS.items() if "bucket" in name and holds(nothing)}
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)

@@ -1,0 +1,25 @@
+"""Scenarios in which features meet that seldom do by chance."""
+
+from functools import lru_cache
+
+from hypothesis import strategies as st
+
+from oracle.program import Scenario
+from properties.claims import Claims
+from properties.strategies.features import FEATURES
+from properties.strategies.scenarios import exact_scenarios
+
+
+def with_any(claims: Claims, most: int = 3, has: tuple[str, ...] = ()) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any so many of the features that are claimed, all as often as one another, beside those named in
+    ``has``; they shrink to fewer, and to none. Those of which no program can have all, such as momentum and Adam, are
+    drawn in vain.
+    """
+    names = ["", *(name for name, feature in FEATURES.items() if feature.claimed(claims))]
+    any_of_them = st.tuples(*[st.sampled_from(names)] * most)
+    return any_of_them.flatmap(lambda these: _having(claims, frozenset((*these, *has)) - {""}))
+
+
+@lru_cache
+def _having(claims: Claims, features: frozenset[str]) -> st.SearchStrategy[Scenario]:
+    return exact_scenarios(claims, has=tuple(name for name in FEATURES if name in features))

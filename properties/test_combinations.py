@@ -1,0 +1,18 @@
+"""P1 where any three things that a program can have meet."""
+
+from oracle.program import Scenario
+from properties.judging import judge
+from properties.law import law
+from properties.strategies.combined import with_any
+from properties.trial import Trial
+
+
+@law("P1", with_any)
+def test_features_go_together_in_any_combination(trial: Trial, scenario: Scenario) -> None:
+    """Whatever a program combines, gradients, norms, parameters and state are after each event what the oracle says.
+
+    Why: what is right alone may be wrong beside something else, where one clears or leaves behind what the other relies
+    on, and few programs have several rare things by chance. Broken by parameters that are used inside no_sync and not
+    in the last micro-batch: pytorch/pytorch#69031; by a static graph and no_sync: pytorch/pytorch#187732.
+    """
+    judge.by_the_oracle(trial, scenario, "Where features of a program meet, what they leave is wrong.")
