@@ -13,6 +13,7 @@ from properties.claims import Claims
 from properties.judging import judge, judge_cost
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.within import beyond
 from properties.trial import Trial
 
@@ -133,7 +134,7 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
 
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which some backwards follow two forwards each."""
+    """Scenarios with any two features, in which some backwards follow two forwards each."""
 
     def twice(scenario: Scenario, which: int) -> Scenario:
         chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
@@ -148,10 +149,8 @@ def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
                 program.append(event)
         return replace(scenario, program=tuple(program))
 
-    drawn = exact_scenarios(claims)
-    if claims.buffers is not None:  # which may be broadcast in between
-        drawn |= exact_scenarios(claims, has=("buffers",))
-    made = st.builds(twice, drawn, st.integers(0, 255))
+    # In a join ranks that are gone follow each forward of the others'.
+    made = st.builds(twice, with_any(replace(claims, joins=()), 2), st.integers(0, 255))
     return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))
 
 

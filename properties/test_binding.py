@@ -10,6 +10,7 @@ from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.within import trained_parameters
 from properties.trial import SENT, Trial
 
@@ -81,17 +82,17 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario without `no_sync`, often with unused parameters and errors where they are claimed; and those of its
-    micro-batches, some or all, that go around.
+    """A scenario without `no_sync`, with any two features, and often with unused parameters and errors where they are
+    claimed; and those of its micro-batches, some or all, that go around.
     """
 
     def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
         places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
         return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
 
-    plain = replace(claims, accumulation=False)
-    features = [(), *[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.raises]
-    drawn = st.one_of(*(exact_scenarios(plain, has=has) for has in features))
+    plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
+    features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.raises]
+    drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
     return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
 
 
@@ -110,9 +111,12 @@ def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrap
 
 
 def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario, and the events before which the model moves: the first, and maybe the one after the first step."""
-    stepping = exact_scenarios(claims, has=("several steps",))
-    return exact_scenarios(claims).map(lambda scenario: (scenario, (0,))) | stepping.map(
+    """A scenario with any features, and the events before which the model moves: the first, and maybe the one after
+    the first step.
+    """
+    stays = replace(claims, joins=())
+    stepping = with_any(stays, 1, has=("several steps",))
+    return with_any(stays, 2).map(lambda scenario: (scenario, (0,))) | stepping.map(
         lambda scenario: (scenario, (0, 1 + list(map(type, scenario.program)).index(Step)))
     )
 

@@ -68,8 +68,9 @@ def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario
 
 
 def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios of several steps, with any other feature: what an implementation does between two of them."""
-    return with_any(claims, 1, has=("several steps",))
+    """Scenarios of several steps, with what an implementation does between two of them, or with anything."""
+    usual = (exact_scenarios(claims, has=("several steps", *more)) for more in ((), ("clip",), ("loss scale",)))
+    return st.one_of(*usual, with_any(claims, 1, has=("several steps",)))
 
 
 def looked_at_from(expected: Expectation, place: int) -> Expectation:
