@@ -135,6 +135,7 @@ def read_claims(
     makes_optimizer: bool | None = False,
     zeroes_otherwise: bool = False,
     takes_group: bool = False,
+    takes_replicas: bool = False,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
 
@@ -163,6 +164,8 @@ def read_claims(
         )
     if claims.subgroups and not takes_group:
         raise ValueError("claims: subgroups needs a constructor argument process_group or group that may be None")
+    if claims.replicas and not takes_replicas:
+        raise ValueError("claims: replicas needs a constructor argument replicas")
     if claims.replaces and makes_optimizer:
         raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
     return claims

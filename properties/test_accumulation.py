@@ -93,8 +93,11 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
 
 
 def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which the caller's own error ends a micro-batch, often with others that stay local."""
+    """Scenarios in which the caller's own error ends a micro-batch, often with others that stay local; of what gathers
+    parameters, with units that are stepped after it, too.
+    """
     features = [("raise",), *[("raise", "accumulation")] * claims.accumulation]
+    features += [("raise", "units", "several steps")] * (claims.stage == 3)
     return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
 
 

@@ -1,11 +1,12 @@
 """P15: the parameters that the model has now, each once."""
 
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 
 from oracle.interpreter import is_exact
-from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Event, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
@@ -33,22 +34,28 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again."""
-    drawn = st.tuples(exact_scenarios(claims, has=("freeze",), enclosed=False), st.booleans())
-    return drawn.map(lambda pair: trained_again(pair[0]) if pair[1] else pair[0]).filter(
-        lambda scenario: is_exact(scenario, claims.averaging, claims.unused or "untouched")
+    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others."""
+    ends = st.sampled_from((lambda scenario: scenario, trained_again, partial(trained_again, instead=True)))
+    drawn = st.builds(
+        lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
     )
+    return drawn.filter(lambda scenario: is_exact(scenario, claims.averaging, claims.unused or "untouched"))
 
 
-def trained_again(scenario: Scenario) -> Scenario:
-    """The same, and in the end everything that was trained when it was last wrapped is trained once more."""
+def trained_again(scenario: Scenario, instead: bool = False) -> Scenario:
+    """The same, and in the end everything that was trained when it was last wrapped is trained once more; ``instead``:
+    as many tensors that are trained until then no longer are.
+    """
     *_, (trained, when_wrapped) = trained_parameters(scenario)
-    thaw = sorted({scenario.tensor(index) for index in when_wrapped - trained})
+    thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
     if not thaw:
         return scenario
-    reached = tuple(sorted(trained | when_wrapped))
-    again = (ZeroGrad(), Freeze(tuple(thaw), frozen=False), Backward((reached,) * scenario.samples), Finish())
-    return replace(scenario, program=scenario.program + again)
+    freeze = sorted(still)[: len(thaw)] if instead else []
+    names = range(len(scenario.parameters))
+    reached = tuple(index for index in names if scenario.tensor(index) in (still | thaw).difference(freeze))
+    again: list[Event] = [ZeroGrad(), *([Freeze(tuple(freeze))] if freeze else []), Freeze(tuple(sorted(thaw)), False)]
+    again += [Backward((reached,) * scenario.samples), Finish()]
+    return replace(scenario, program=(*scenario.program, *again))
 
 
 @law("P15", with_freezing, needs=lambda claims: claims.freezing)

@@ -18,8 +18,9 @@ BELOW = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1024.0)))
 
 
 def clipping(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that clip, to a norm below, at or above the gradient's."""
-    return exact_scenarios(claims, has=("clip",))
+    """Scenarios that clip, to a norm below, at or above the gradient's; often twice, each time what is used then."""
+    features = [("clip",), ("clips twice",), *[("unused", "clips twice")] * (claims.unused is not None)]
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
 
 
 def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:

@@ -51,6 +51,25 @@ class KeepsTheBucketsOfConstruction(StaticBuckets):
         return super().forward(*inputs, **named)
 
 
+class CountsWhatIsTrained(StaticBuckets):
+    """Takes it that the same parameters are trained as before where they are as many."""
+
+    known_fault = "a parameter that is trained again, while another is frozen in its place, is in no bucket"
+    source = "recipe: freeze one and train another again at once, as in tuning that goes layer by layer"
+    claims = {**StaticBuckets.claims, "replaces": False}
+    killed_by = (FREEZING,)
+
+    def prepare(self) -> None:
+        """As usual where their number has changed."""
+        if len(self.trained) == len(self._assigned):
+            self._assigned = self.trained
+        super().prepare()
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        if parameter in self._bucket_of:
+            super()._on_gradient(parameter)
+
+
 class HooksStayBehind(NaiveAccumulation):
     """Sums in the hooks that it registered while it wrapped the module, and divides afterwards what there is now."""
 

@@ -86,6 +86,24 @@ class AlwaysTheLargest(StaticBucketsTrainer):
         return torch.stack(norms).max() if norms else torch.tensor(0.0)
 
 
+class ListsWhatItClips(StaticBucketsTrainer):
+    """Lists what it clips once: what has a gradient then."""
+
+    known_fault = "a parameter without a gradient at the first clip counts in no norm, and is never clipped"
+    source = "recipe: a first clip in which a parameter takes no part"
+    killed_by = (*NORM, *SCALED)
+    _listed: list[nn.Parameter] | None = None
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Of these alone."""
+        if self._listed is None:
+            self._listed = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
+        there = [parameter.grad for parameter in self._listed if parameter.grad is not None]
+        norm = self.total_norm(there, norm_type)
+        self.scale_gradients(self._listed, max_norm, norm)
+        return norm
+
+
 class LargestElement(StaticBucketsTrainer):
     """Takes the largest element where the one furthest from zero is meant."""
 

@@ -104,7 +104,7 @@ class GathersOnceToEvaluate(Zero3):
 
     known_fault = "from the second on, evaluations use the parameters of the first"
     source = "recipe: as FSDP2 of torch 2.13 (properties/FINDINGS.md), but in evaluations alone"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False, "replicas": False}
     killed_by = AS_STEPPED
 
     def __init__(self, module: nn.Module) -> None:

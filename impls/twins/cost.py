@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 
 
@@ -85,3 +86,38 @@ class RemembersTheLast(StaticBuckets):
         super().finish_gradient_synchronization()
         averages = [parameter.grad.clone() for parameter in self.trained if parameter.grad is not None]
         self._last = [*self._last[-1:], averages]
+
+
+class ReducesInTwoLevels(NaiveAccumulation):
+    """Reduces within pairs of ranks, then between them, so that each moves what it would in one all-reduce."""
+
+    odd = "reduce-scatters within pairs, all-reduces between them and gathers within them again; reduces alone, too"
+    claims = {**NaiveAccumulation.claims, "most_ranks": 4}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        ranks, mine = dist.get_world_size(), dist.get_rank()
+        size = 2 if ranks % 2 == 0 else 1
+        within = [tuple(range(first, first + size)) for first in range(0, ranks, size)]
+        between = [tuple(range(first, ranks, size)) for first in range(size)]
+        groups = {members: dist.new_group(list(members)) for members in (*within, *between)}  # every rank makes each
+        self._within, self._between = (
+            next(groups[members] for members in kind if mine in members) for kind in (within, between)
+        )
+
+    def finish_gradient_synchronization(self) -> None:
+        """Pads what the pair cannot share."""
+        if not self.synchronize:
+            return
+        for parameter in self.trained:
+            if parameter.grad is None:
+                continue
+            size = dist.get_world_size(self._within)
+            flat = parameter.grad.new_zeros(-(-parameter.numel() // size) * size)
+            flat[: parameter.numel()] = parameter.grad.flatten()
+            own = flat.new_empty(flat.numel() // size)
+            dist.reduce_scatter_tensor(own, flat, group=self._within)
+            dist.all_reduce(own, group=self._between)
+            dist.all_gather_into_tensor(flat, own, group=self._within)
+            parameter.grad.copy_(flat[: parameter.numel()].view_as(parameter))
+            parameter.grad /= dist.get_world_size()

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from oracle.program import Scenario
 from properties.trial import Run, Trial
-from worlds.contract import MESSAGES, Collective
+from worlds.contract import MESSAGES, Collective, members_of
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
-# What each of n elements costs a rank, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
+# What each of n elements costs a member, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
 PASSES = {"all_reduce": 2, "barrier": 0}
 
 
@@ -32,15 +32,17 @@ def elements(call: Collective) -> int:
 
 
 def passed(calls: Iterable[Collective], ranks: int) -> Fraction:
-    """Elements times passes. A message has the factor (S - 1) / S already, and counts where it is sent."""
-    return sum((_passed(call, ranks) for call in calls), Fraction(0))
+    """Elements times passes, in a world of two ranks or more: what a rank moves, but for the world's (S - 1) / S."""
+    return sum((_moved(call, ranks) for call in calls), Fraction(0)) * Fraction(ranks, ranks - 1)
 
 
-def _passed(call: Collective, ranks: int) -> Fraction:
+def _moved(call: Collective, ranks: int) -> Fraction:
+    """By each member of the group, which may be a part of the world; of a message, by its sender."""
     if call.operation in MESSAGES:
-        return Fraction(call.count * ranks, ranks - 1) if call.operation == "send" else Fraction(0)
-    whole = sum(call.takes) or elements(call) * ranks if call.operation == "all_gather" else elements(call)
-    return Fraction(PASSES.get(call.operation, 1) * whole)
+        return Fraction(call.count if call.operation == "send" else 0)
+    members = len(members_of(call.group, ranks))
+    whole = sum(call.takes) or elements(call) * members if call.operation == "all_gather" else elements(call)
+    return PASSES.get(call.operation, 1) * whole * Fraction(members - 1, members)
 
 
 def cost_of(trial: Trial, scenario: Scenario) -> Cost:

@@ -14,7 +14,7 @@ from properties.ranks.adapter import (
     offered_by,
     optional_arguments,
 )
-from properties.ranks.lookup import NotFound, find
+from properties.ranks.lookup import NotFound, find, takes
 
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
 _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
@@ -33,6 +33,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
+        "takes_replicas": takes(name, "replicas"),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),

@@ -142,8 +142,11 @@ def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tupl
             return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
         refused = f"{trial.implementation.name} refused all {found.examples} examples"
         return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
+    if found.examples == len(found.refusals):
+        return SHOWS_NOTHING, "a part of every example was refused, so that nothing could be compared"
     if unseen:
-        return SHOWS_NOTHING, f"in {found.examples} examples it never happened that {' or that '.join(unseen)}"
+        examples = f"{found.examples} example{'s' * (found.examples > 1)}"
+        return SHOWS_NOTHING, f"in {examples} it never happened that {' or that '.join(unseen)}"
     return HOLDS, ""
 
 

@@ -107,6 +107,12 @@ def _clips_an_overflow(scenario: Scenario) -> set[bool]:
     return {bool(scenario.overflowed(place)) for place in clips}
 
 
+def _clips_twice(scenario: Scenario) -> bool:
+    """Whether gradients are clipped, dropped or zeroed, and others clipped."""
+    events = iter(scenario.program)
+    return all(any(isinstance(event, kind) for event in events) for kind in (Clip, ZeroGrad, Backward, Clip))
+
+
 def _windows_left(scenario: Scenario) -> int:
     """In how many windows of a join ranks run out of micro-batches before others do."""
     left = [False]
@@ -140,6 +146,7 @@ FEATURES: dict[str, Feature] = {
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
     "zero grad": Feature(_zeroed_in_between, phases=("drop gradients", "synchronize")),
     "clip": Feature(lambda s: False in _clips_an_overflow(s), phases=("clip",)),
+    "clips twice": Feature(_clips_twice, phases=("clip", "drop gradients", "clip")),
     "loss scale": Feature(lambda s: s.loss_scale is not None, options=("loss scale",)),
     "overflow": Feature(
         lambda s: any(batch.overflow for batch in s.microbatches), phases=("overflow",), options=("loss scale",)

@@ -118,6 +118,7 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"accumulation": True}, "accumulation needs a method no_sync"),
         ({"joins": ("world size",)}, "joins needs a method join"),
         ({"joins": ("the moon",)}, "joins is a tuple of some of 'world size', 'remaining ranks', not ('the moon',)"),
+        ({"replicas": True}, "replicas needs a constructor argument replicas"),
         ({"bucket_cap": True}, "bucket_cap needs a constructor argument"),
         ({"hook_orders": True}, "there is no claim 'hook_orders'; did you mean 'hook_order'?"),
         ({"buffer": "each"}, "there is no claim 'buffer'; did you mean 'buffers'?"),

@@ -94,6 +94,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
     "zero grad": Scenario(2, (ONE,), (*SYNCHRONIZED, ZeroGrad(), *SYNCHRONIZED)),
     "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),
+    "clips twice": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0), ZeroGrad(), *SYNCHRONIZED, Clip(1.0))),
     "loss scale": Scenario(2, (ONE,), SYNCHRONIZED, loss_scale=LossScale(2.0)),
     "overflow": Scenario(2, (ONE,), (Backward(((0,), (0,)), overflow=(0,)), Finish()), loss_scale=LossScale(2.0)),
     "clipped overflow": Scenario(

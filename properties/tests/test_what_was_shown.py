@@ -15,6 +15,7 @@ from worlds.contract import Job, Outcome, World
 
 LAWS = every_law()
 MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
+WHOLE_BATCH = LAWS["test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch"]
 ANOTHER_NUMBER = LAWS["test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"]
 ONE_RANK = "properties.tests.unsteady:ForOneRank"
 
@@ -38,6 +39,14 @@ def test_where_most_is_refused_a_warning_says_why(sim: World) -> None:
     (implementation,) = look_up([ONE_RANK], sim)
     with pytest.warns(UserWarning, match="of 30 examples were refused, mostly so: ValueError: one rank, not"):
         filed(MEAN, Trial(implementation, sim))
+
+
+@pytest.mark.filterwarnings("ignore:.*examples were refused")
+def test_a_law_of_which_every_example_is_refused_in_part_shows_nothing(sim: World) -> None:
+    """Several ranks run to their end, and the one that they are compared with refuses."""
+    (implementation,) = look_up(["properties.tests.unsteady:ForSeveralRanks"], sim)
+    with pytest.warns(UserWarning, match="a part of every example was refused"):
+        assert filed(WHOLE_BATCH, Trial(implementation, sim))["verdict"] == "shows nothing"
 
 
 def test_what_claims_one_rank_alone_is_held_to_that(sim: World) -> None:

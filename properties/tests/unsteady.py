@@ -140,6 +140,15 @@ class ForOneRank(NaiveDataParallel):
             raise ValueError(f"one rank, not {dist.get_world_size()}")
 
 
+class ForSeveralRanks(NaiveDataParallel):
+    """Refuses to be alone."""
+
+    def finish_gradient_synchronization(self) -> None:
+        if dist.get_world_size() == 1:
+            raise ValueError("several ranks, not one")
+        super().finish_gradient_synchronization()
+
+
 class CrashesAndSlow(NaiveDataParallel):
     """Raises on every rank, on processes of their own after some time."""
 
