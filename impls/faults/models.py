@@ -9,6 +9,7 @@ from torch import nn
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from impls.twins.models import GathersAndAdds
+from impls.zero3 import Call, Zero3
 
 MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once"
@@ -209,3 +210,18 @@ class BuffersOnce(GathersAndAdds):
 
     def broadcast_buffers(self) -> None:
         """Nothing."""
+
+
+class FrozenUnitsStayFreed(Zero3):
+    """Gathers for backward what gets a gradient, as if backward did not go through what is frozen too."""
+
+    known_fault = "behind a frozen layer gradients are those of a layer of zeros"
+    source = "recipe: freeze a layer, and train one before it"
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    killed_by = (MEAN, ACCUMULATION)
+
+    def _begin(self, call: Call) -> None:
+        super()._begin(call)
+        for member in (member for flat in call.flats for member in flat.members):
+            if not member.requires_grad:
+                member.data.zero_()  # what memory that was freed holds

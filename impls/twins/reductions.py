@@ -46,11 +46,12 @@ class AfterBackward(PerParameter):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Several may come before the one backward."""
-        output = super().forward(*inputs, **named)
+        outputs = super().forward(*inputs, **named)
         self._asked = False
-        if output.requires_grad and self.synchronize:
-            output.register_hook(self._ask)
-        return output
+        for output in outputs if isinstance(outputs, tuple) else (outputs,):
+            if output.requires_grad and self.synchronize:
+                output.register_hook(self._ask)
+        return outputs
 
     def _ask(self, gradient: torch.Tensor) -> None:
         if not self._asked:

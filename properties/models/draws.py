@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle.lattice import Inexact
 from properties.claims import Claims
 from properties.models import exact
-from properties.models.scenario import MODELS, OPTIMIZERS, ModelScenario
+from properties.models.scenario import LAYERS, MODELS, OPTIMIZERS, ModelScenario
 
 MOST_RANKS = 5
 CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
@@ -54,6 +54,7 @@ def model_scenarios(
         "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),
+        draw(st.sampled_from(("", "", *LAYERS[model]))),
     )
 
 

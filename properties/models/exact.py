@@ -27,10 +27,11 @@ SHAPES = {
     "second.bias": (data.OUT,),
 }
 Weights = list[Lattice]
+Gradients = list[Lattice | None]  # None: of what is frozen
 
 
 @lru_cache(maxsize=64)
-def train(scenario: ModelScenario, averaging: str) -> tuple[list[Weights], list[Weights]]:
+def train(scenario: ModelScenario, averaging: str) -> tuple[list[Gradients], list[Weights]]:
     """For each step the gradients, the mean over ranks of all micro-batches since the last, and the weights after it.
 
     Raises Inexact where anything might round; so for an optimizer that is no plain SGD.
@@ -40,15 +41,20 @@ def train(scenario: ModelScenario, averaging: str) -> tuple[list[Weights], list[
     form = lattice.formats((scenario.dtype,), (1,))
     values = data.initial_values(scenario, 0, SHAPES)
     weights = [lattice.from_integers(values[name]) for name in SHAPES]
-    gradients, after, batch = [], [], 0
+    gradients: list[Gradients] = []
+    after, batch = [], 0
     for local in scenario.local:
         batches = range(batch, batch + local + 1)
         batch = batches.stop
         of_ranks = [_sums(scenario, rank, batches, weights, form) for rank in range(scenario.world_size)]
         means = [_mean([mine[index] for mine in of_ranks], averaging, form) for index in range(len(weights))]
+        trained = [scenario.trains(name) for name in SHAPES]
         moves = [-lattice.scale(mean, RATE, form) for mean in means]
-        weights = [lattice.add(np.stack(pair), form) for pair in zip(weights, moves, strict=True)]
-        gradients.append(means)
+        weights = [
+            lattice.add(np.stack((weight, move)), form) if moved else weight
+            for weight, move, moved in zip(weights, moves, trained, strict=True)
+        ]
+        gradients.append([mean if moved else None for mean, moved in zip(means, trained, strict=True)])
         after.append(weights)
     return gradients, after
 

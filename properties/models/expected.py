@@ -54,7 +54,9 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         batches = local[batch : batch + count + 1]
         batch += count + 1
         terms.append(_contributions(batches, seen["parameters"][0], scenario.dtype))
-        gradients.append(_means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype))
+        means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
+        named = zip(seen["names"][0], means, strict=True)
+        gradients.append([mean if scenario.trains(name) else None for name, mean in named])
     return Expected(gradients, report.result["parameters"], buffers, terms)
 
 
@@ -63,7 +65,9 @@ def pack(arrays: Sequence[Any]) -> list[str | None]:
     return [None if array is None else array.tobytes().hex() for array in arrays]
 
 
-def _point(value: lattice.Lattice, form: str) -> Inside:
+def _point(value: lattice.Lattice | None, form: str) -> Inside | None:
+    if value is None:
+        return None
     values = lattice.to_float(value)
     return Inside(values, values, form)
 
@@ -90,7 +94,19 @@ def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str)
 def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Values, trial: Trial, form: str) -> Values:
     wire, place = on_the_wire(form, trial.claims.wire or form), 0
     ways = [terms] if wire == form else [terms, _contributions(batches, like, wire)]  # accumulated in either
-    mean = hull(*(enclosures.mean(way, trial.claims.averaging, wire).round(form) for way in ways))
+
+    def taken(of_ranks: Sequence[Interval]) -> Interval:
+        return enclosures.mean(of_ranks, trial.claims.averaging, wire).round(form)
+
+    means = [taken(way) for way in ways]
+    if not trial.claims.silent:  # each micro-batch may be averaged, by itself or on top of the average of those before
+        first, *others = (_contributions([batch], like, wire) for batch in batches)
+        apart, together = [taken(first)], taken(first)
+        for of_ranks in others:
+            apart.append(taken(of_ranks))
+            together = taken([enclosures.add([together, own], wire) for own in of_ranks])
+        means += [enclosures.add(apart, form), together]
+    mean = hull(*means)
     found: Values = []
     for index, parameter in enumerate(like):
         mine = slice(place, place := place + parameter.size)

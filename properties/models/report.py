@@ -49,6 +49,7 @@ def model_words(scenario: ModelScenario) -> str:
     words = [f"{scenario.model}, {scenario.dtype}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
     words += ["its block is used twice"] if scenario.twice else []
     words += [f"activations recomputed ({scenario.checkpoint})"] if scenario.checkpoint else []
+    words += [f"its layer {scenario.frozen!r} is frozen"] if scenario.frozen else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
 

@@ -11,6 +11,15 @@ MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transform
 CHECKPOINTS = ("", "not re-entrant", "re-entrant")
 OPTIMIZERS = ("SGD", "momentum", "Adam")
 DTYPES = ("float32", "float64")
+# By model, the layers one of which may be frozen: what others are trained through, and what comes last.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "mlp": ("second", "first"),
+    "tied": ("mix",),
+    "batch norm": ("head", "convolution"),
+    "moving average": (),
+    "two heads": ("left",),
+    "transformer": ("block", "head"),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,6 +38,7 @@ class ModelScenario(Short):
     transformer: ``checkpoint`` says how its block's activations are recomputed, ``twice`` that the block is used two
     times in a row. Of two heads: ``heads`` has, for each rank, the outputs that its loss uses, as bits (1, 2 or 3);
     with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
+    ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none.
     """
 
     model: str = "mlp"
@@ -41,6 +51,7 @@ class ModelScenario(Short):
     optimizer: str = "SGD"
     bucket_cap: int | None = None
     seed: int = 0
+    frozen: str = ""
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1
@@ -57,6 +68,9 @@ class ModelScenario(Short):
             raise ValueError(f"checkpoint and twice are a transformer's, not of {self.model!r}")
         if bool(self.heads) != (self.model == "two heads") or (self.heads and len(self.heads) != self.world_size):
             raise ValueError(f"two heads, and they alone, have one number a rank in heads, not {self.heads}")
+        if self.frozen and self.frozen not in LAYERS[self.model]:
+            known_layers = ", ".join(map(repr, LAYERS[self.model])) or "none"
+            raise ValueError(f"of {self.model!r} may be frozen: {known_layers}, not {self.frozen!r}")
         if not set(self.heads) <= {1, 2, 3}:
             raise ValueError(f"the heads that a rank uses are 1, 2 or 3 (both), not {self.heads}")
 
@@ -67,6 +81,10 @@ class ModelScenario(Short):
         for count in self.local:
             events += [*[Microbatch(False)] * count, Microbatch(), Finish(), Step(), ZeroGrad()]
         return tuple(events)
+
+    def trains(self, name: str) -> bool:
+        """Whether the parameter of that dotted name is trained."""
+        return not (self.frozen and name.startswith(f"{self.frozen}."))
 
     def used(self, rank: int, batch: int) -> int:
         """The outputs that a rank's loss uses in a micro-batch, as bits."""
