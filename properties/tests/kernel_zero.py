@@ -12,5 +12,5 @@ class KernelZero1(Zero1):
 
 
 class KernelZero3(Zero3):
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module, kernels=True)
+    def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        super().__init__(module, replicas, kernels=True)
