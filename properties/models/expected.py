@@ -101,7 +101,7 @@ def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Val
     means = [taken(way) for way in ways]
     if not trial.claims.silent:  # each micro-batch may be averaged, by itself or on top of the average of those before
         first, *others = (_contributions([batch], like, wire) for batch in batches)
-        apart, together = [taken(first)], taken(first)
+        apart = [together := taken(first)]
         for of_ranks in others:
             apart.append(taken(of_ranks))
             together = taken([enclosures.add([together, own], wire) for own in of_ranks])
