@@ -86,6 +86,7 @@ class Claims:
     cost: bool = False  # a step moves what its stage needs, and all at once what is far smaller than the bucket cap
     overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
     wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
+    plain: bool = True  # what a rank computes by itself has plain torch's bits: no scaled loss, no compiled forward
     same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT

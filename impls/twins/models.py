@@ -1,4 +1,4 @@
-"""An odd but correct way to everything that real models need: nothing is prepared, all is looked up when it is due."""
+"""Odd but correct on real models: what looks up everything when it is due, and what divides before backward begins."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import DataParallel
+from impls.naive import NaiveAccumulation
+from impls.wrapper import DataParallel, add_over_ranks
 
 
 class GathersAndAdds(DataParallel):
@@ -68,3 +69,45 @@ class GathersAndAdds(DataParallel):
         for parameter, values, ranks in zip(parameters, sums, found.tolist(), strict=True):
             if ranks:
                 parameter.grad = (values / dist.get_world_size()).view_as(parameter)
+
+
+class _Divided(torch.autograd.Function):
+    """What it is given; its gradient, divided by a number."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: torch.Tensor, number: int) -> torch.Tensor:
+        ctx.number = number
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] / ctx.number, None
+
+
+class DividesTheLoss(NaiveAccumulation):
+    """Divides what backward begins with by the number of ranks, and only adds up in the end.
+
+    Where that number is no power of two, every product in backward rounds otherwise than plain torch's.
+    """
+
+    claims = {
+        **NaiveAccumulation.claims,
+        "averaging": "divide then sum",
+        "adds_up": False,  # what is left of the last synchronization is added up once more
+        "around": False,
+        "plain": False,
+    }
+    odd = "each rank divides before its backward, and nothing after it"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, whose outputs get smaller gradients."""
+        outputs, ranks = super().forward(*inputs, **named), dist.get_world_size()
+        if isinstance(outputs, tuple):
+            return tuple(_Divided.apply(output, ranks) for output in outputs)
+        return _Divided.apply(outputs, ranks)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The sum over ranks, unless inside `no_sync`."""
+        for parameter in self.trained if self.synchronize else ():
+            if parameter.grad is not None:
+                add_over_ranks(parameter.grad, self.group)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.law import Law, sentence
+from properties.models.draws import EXACT
 from properties.models.scenario import Microbatch, ModelScenario
 from properties.reports.paragraphs import capitalized, entry, wrapped
 from properties.reports.whereabouts import from_here, whereabouts
@@ -13,6 +14,10 @@ from properties.searching.search import Failure
 from properties.trial import Trial
 
 MOST_LINES = 12
+ASSUMED = (
+    "what each rank computes by itself has plain torch's bits. Who scales the loss, or compiles the forward, claims "
+    '"plain": False.'
+)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,6 +27,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     scenario: Any = broken.scenario
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
+    if scenario.model not in EXACT and broken.difference is not None and broken.difference.quantity == "gradient":
+        words += entry("Assumed", ASSUMED)
     if where := whereabouts(broken.outcome):
         words += entry("Where", "; ".join(where) + ".")
     told = f"The smallest run that shows it: {model_words(scenario)}."

@@ -24,6 +24,7 @@ from properties.reports.failure import report
 from properties.reports.whereabouts import from_here
 from properties.searching.search import Failure
 from properties.searching.witnesses import unwitnessed
+from properties.strategies.independent import sample
 from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
@@ -194,6 +195,16 @@ def test_means_of_single_micro_batches_may_be_added_up_where_that_is_claimed(sim
     twin = replace(twin, implementation=replace(twin.implementation, claims=replace(twin.claims, silent=True)))
     with pytest.raises(SilentlyWrong):
         MEAN.check(twin, scenario)
+
+
+def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_models_round_otherwise(sim: World) -> None:
+    twin = trial_of("impls.twins.models:DividesTheLoss", sim)
+    MEAN.check(twin, ModelScenario(world_size=3, local=(1, 0)))
+    with pytest.raises(SilentlyWrong) as broken:
+        MEAN.check(twin, scenario := ModelScenario("transformer", 3))
+    told = " ".join(report(MEAN, twin, Failure(scenario, broken.value)).split())
+    assert 'Who scales the loss, or compiles the forward, claims "plain": False.' in told
+    assert {each.model for each in sample(MEAN.draws(twin.claims), 20)} == {"mlp"}
 
 
 def test_a_bucket_sent_after_the_first_of_two_hooks_is_found(sim: World) -> None:
