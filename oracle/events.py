@@ -18,7 +18,7 @@ class Short:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-RAISES = ("no_sync", "forward", "backward", "hook")
+RAISES = ("no_sync", "forward", "module", "backward", "hook")
 NORMS = (1.0, 2.0, 3.0, float("inf"))
 DIVISORS = ("world size", "remaining ranks")
 

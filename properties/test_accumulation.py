@@ -12,7 +12,7 @@ from oracle.program import Backward, Event, Finish, Freeze, Raise, SaveAndLoad, 
 from properties.claims import Claims
 from properties.judging import judge, judge_cost
 from properties.law import law
-from properties.strategies import exact_scenarios
+from properties.strategies import exact_scenarios, models
 from properties.strategies.combined import with_any
 from properties.strategies.within import beyond
 from properties.trial import Trial
@@ -94,11 +94,25 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
 
 def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which the caller's own error ends a micro-batch, often with others that stay local; of what gathers
-    parameters, with units that are stepped after it, too.
+    parameters, with parameters of a unit and of the root, which after it are stepped and used.
     """
     features = [("raise",), *[("raise", "accumulation")] * claims.accumulation]
-    features += [("raise", "units", "several steps")] * (claims.stage == 3)
-    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
+    drawn = [exact_scenarios(claims, has=has) for has in features]
+    if claims.stage == 3:
+        all_used = exact_scenarios(replace(claims, unused=None), has=("raise, go on", "quadratic"))
+        trained = all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1)
+        drawn += [trained.map(with_one_unit).filter(models.called_alike)] * 2
+    return st.one_of(*drawn)
+
+
+def one_by_one(scenario: Scenario) -> list[int]:
+    """The parameters that are trained, each tensor once."""
+    return [index for index, p in enumerate(scenario.parameters) if p.trainable and p.tied is None]
+
+
+def with_one_unit(scenario: Scenario) -> Scenario:
+    """The same, where the last parameter that is trained has a module of its own, and the root has the others."""
+    return replace(scenario, units=(tuple(one_by_one(scenario)[-1:]),), outside=())
 
 
 @law("P3", with_errors, needs=lambda claims: claims.raises)

@@ -10,6 +10,7 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
+from impls.zero3 import Call, Zero3
 
 COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
@@ -229,6 +230,32 @@ class LeavesInFlight(StaticBuckets):
         """Inside `no_sync` it does nothing."""
         if self.synchronize:
             super().prepare()
+
+
+class ClosesTheLastUnit(Zero3):
+    """Of the units in which an error has found backward, frees the one that it was in, not those around that."""
+
+    known_fault = "after an error in backward the root keeps what it had gathered, and uses it once it has been stepped"
+    source = "recipe: raise inside the backward of a submodule, then take steps"
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    killed_by = (AFTER_AN_ERROR,)
+
+    def _before_forward(self, *nothing: Any) -> None:
+        self._open = self._open[-1:]
+        super()._before_forward(*nothing)
+
+
+class FreesWhatReturns(Zero3):
+    """Frees parameters when a forward returns, and not when it raises."""
+
+    known_fault = "after an error in forward the modules that it came from keep what they had gathered"
+    source = "recipe: raise inside a submodule's forward, then take steps; a hook without always_call"
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    killed_by = (AFTER_AN_ERROR,)
+
+    def _after_forward(self, call: Call, outputs: Any) -> None:
+        if outputs is not None:
+            super()._after_forward(call, outputs)
 
 
 class ClipsEachMicroBatch(NaiveAccumulation):

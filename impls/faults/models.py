@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.twins.models import GathersAndAdds
 from impls.zero3 import Call, Zero3
@@ -225,3 +226,18 @@ class FrozenUnitsStayFreed(Zero3):
         for member in (member for flat in call.flats for member in flat.members):
             if not member.requires_grad:
                 member.data.zero_()  # what memory that was freed holds
+
+
+class FrozenUnitsStayGathered(Zero3):
+    """Gathers what is frozen once and for all, as it does not change, and does not hear when it is trained again."""
+
+    known_fault = "a layer that has been frozen is used with the values of then after it has been trained again"
+    source = "recipe: train the head alone first, then the layers before it too"
+    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    killed_by = (MEAN,)
+
+    def _free(self, flat: Flat) -> None:
+        if any(member.requires_grad for member in flat.members):
+            super()._free(flat)
+        else:
+            self._users[flat] = 1  # for good

@@ -55,7 +55,8 @@ def model_scenarios(
         "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),
-        draw(st.sampled_from(("", "", *LAYERS[model]))),
+        frozen := draw(st.sampled_from(("", "", *LAYERS[model]))),
+        draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
     )
 
 

@@ -43,12 +43,12 @@ def train(scenario: ModelScenario, averaging: str) -> tuple[list[Gradients], lis
     weights = [lattice.from_integers(values[name]) for name in SHAPES]
     gradients: list[Gradients] = []
     after, batch = [], 0
-    for local in scenario.local:
+    for step, local in enumerate(scenario.local):
         batches = range(batch, batch + local + 1)
         batch = batches.stop
         of_ranks = [_sums(scenario, rank, batches, weights, form) for rank in range(scenario.world_size)]
         means = [_mean([mine[index] for mine in of_ranks], averaging, form) for index in range(len(weights))]
-        trained = [scenario.trains(name) for name in SHAPES]
+        trained = [scenario.trains(name, step) for name in SHAPES]
         moves = [-lattice.scale(mean, RATE, form) for mean in means]
         weights = [
             lattice.add(np.stack((weight, move)), form) if moved else weight

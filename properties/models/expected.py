@@ -50,13 +50,13 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
         return Expected(gradients, parameters, buffers, [])
     terms, gradients, batch = [], [], 0
-    for count in scenario.local:
+    for step, count in enumerate(scenario.local):
         batches = local[batch : batch + count + 1]
         batch += count + 1
         terms.append(_contributions(batches, seen["parameters"][0], scenario.dtype))
         means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
         named = zip(seen["names"][0], means, strict=True)
-        gradients.append([mean if scenario.trains(name) else None for name, mean in named])
+        gradients.append([mean if scenario.trains(name, step) else None for name, mean in named])
     return Expected(gradients, report.result["parameters"], buffers, terms)
 
 

@@ -153,7 +153,7 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(values[name]))
-            parameter.requires_grad_(scenario.trains(stands_for(scenario, name)))
+            parameter.requires_grad_(scenario.trains(stands_for(scenario, name), scenario.thaws))
         for buffer in model.buffers():
             buffer.add_(rank)  # buffers, too, begin differently
     return model.to(place())

@@ -10,7 +10,7 @@ from torch import nn
 from oracle.events import Finish, Step, ZeroGrad
 from properties.claims import EQUAL_FROM
 from properties.models import data, modules
-from properties.models.scenario import Microbatch, ModelScenario
+from properties.models.scenario import Event, Freezing, Microbatch, ModelScenario
 from properties.models.seen import ModelSeen
 from properties.noted import note
 from properties.ranks import adapter
@@ -87,9 +87,13 @@ class ModelTraining:
         """Copies of the buffers."""
         return [to_numpy(buffer) for buffer in self.model.buffers()]
 
-    def run(self, event: Microbatch | Finish | Step | ZeroGrad) -> None:
+    def run(self, event: Event) -> None:
         """One event, and what is seen after it."""
         match event:
+            case Freezing():
+                for name, parameter in zip(self.names, self.model.parameters(), strict=True):
+                    if self.scenario.freezes(name):
+                        parameter.requires_grad_(event.trained)
             case Microbatch():
                 with adapter.synchronizing(self.wrapped, event.synchronize):
                     backward(self.scenario, self.wrapped, self.rank, self.batch)

@@ -43,8 +43,7 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
                 optimizer.step()
                 after.append([to_numpy(parameter) for parameter in optimized.parameters()])
             step += 1
-            for model in replayed.models:
-                _set(model, request["parameters"][step], scenario.dtype, replayed.numbers)
+            replayed.begin(step, request["parameters"][step])
         elif isinstance(event, Microbatch):
             replayed.run(event)
     return {"local": replayed.local, "buffers": replayed.buffers, "parameters": after}
@@ -72,6 +71,13 @@ class Replay:
         for model in self.models[1:]:
             for buffer, of_rank_zero in zip(model.buffers(), self.models[0].buffers(), strict=True):
                 buffer.copy_(of_rank_zero)
+
+    def begin(self, step: int, parameters: Sequence[str]) -> None:
+        """A step, from these parameters, packed, on every rank."""
+        for model in self.models:
+            _set(model, parameters, self.scenario.dtype, self.numbers)
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(self.scenario.trains(modules.stands_for(self.scenario, name), step))
 
     def run(self, event: Microbatch) -> None:
         """The next micro-batch, on every rank."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from properties.law import Law, sentence
 from properties.models.draws import EXACT
-from properties.models.scenario import Microbatch, ModelScenario
+from properties.models.scenario import Freezing, Microbatch, ModelScenario
 from properties.reports.paragraphs import capitalized, entry, wrapped
 from properties.reports.whereabouts import from_here, whereabouts
 from properties.searching.search import Failure
@@ -56,7 +56,8 @@ def model_words(scenario: ModelScenario) -> str:
     words = [f"{scenario.model}, {scenario.dtype}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
     words += ["its block is used twice"] if scenario.twice else []
     words += [f"activations recomputed ({scenario.checkpoint})"] if scenario.checkpoint else []
-    words += [f"its layer {scenario.frozen!r} is frozen"] if scenario.frozen else []
+    until = f" until step {scenario.thaws}" if scenario.thaws else ""
+    words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
 
@@ -67,6 +68,8 @@ def program_words(scenario: ModelScenario) -> list[str]:
     for place, event in enumerate(scenario.program):
         told = {"Finish": "finish the synchronization", "Step": "step", "ZeroGrad": "gradients become None"}
         words = told.get(type(event).__name__, "")
+        if isinstance(event, Freezing):
+            words = f"layer {scenario.frozen!r} is {'trained from here on' if event.trained else 'frozen'}"
         if isinstance(event, Microbatch):
             words = f"micro-batch {batch}: forward and backward{'' if event.synchronize else ', inside no_sync'}"
             if scenario.heads:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from oracle.events import Finish, Short, Step, ZeroGrad
 
@@ -30,6 +30,16 @@ class Microbatch(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Freezing(Short):
+    """The layer that may be frozen is ``trained`` from now on, or no longer."""
+
+    trained: bool
+
+
+Event: TypeAlias = Freezing | Microbatch | Finish | Step | ZeroGrad
+
+
+@dataclass(frozen=True, repr=False)
 class ModelScenario(Short):
     """One model trained on ``world_size`` ranks.
 
@@ -38,7 +48,8 @@ class ModelScenario(Short):
     transformer: ``checkpoint`` says how its block's activations are recomputed, ``twice`` that the block is used two
     times in a row. Of two heads: ``heads`` has, for each rank, the outputs that its loss uses, as bits (1, 2 or 3);
     with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
-    ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none.
+    ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none. ``thaws``: the step from
+    which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never.
     """
 
     model: str = "mlp"
@@ -52,6 +63,7 @@ class ModelScenario(Short):
     bucket_cap: int | None = None
     seed: int = 0
     frozen: str = ""
+    thaws: int = 0
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1
@@ -71,20 +83,28 @@ class ModelScenario(Short):
         if self.frozen and self.frozen not in LAYERS[self.model]:
             known_layers = ", ".join(map(repr, LAYERS[self.model])) or "none"
             raise ValueError(f"of {self.model!r} may be frozen: {known_layers}, not {self.frozen!r}")
+        if self.thaws and not (self.frozen and 0 < self.thaws < len(self.local)):
+            told = f"frozen={self.frozen!r}, of {len(self.local)} steps"
+            raise ValueError(f"a layer that is frozen thaws after some step, not with thaws={self.thaws}, {told}")
         if not set(self.heads) <= {1, 2, 3}:
             raise ValueError(f"the heads that a rank uses are 1, 2 or 3 (both), not {self.heads}")
 
     @cached_property
-    def program(self) -> tuple[Microbatch | Finish | Step | ZeroGrad, ...]:
+    def program(self) -> tuple[Event, ...]:
         """The events, in order."""
-        events: list[Microbatch | Finish | Step | ZeroGrad] = []
-        for count in self.local:
+        events: list[Event] = [Freezing(False)] if self.thaws else []
+        for step, count in enumerate(self.local):
+            events += [Freezing(True)] if step and step == self.thaws else []
             events += [*[Microbatch(False)] * count, Microbatch(), Finish(), Step(), ZeroGrad()]
         return tuple(events)
 
-    def trains(self, name: str) -> bool:
-        """Whether the parameter of that dotted name is trained."""
-        return not (self.frozen and name.startswith(f"{self.frozen}."))
+    def trains(self, name: str, step: int) -> bool:
+        """Whether the parameter of that dotted name is trained in a step."""
+        return not self.freezes(name) or 0 < self.thaws <= step
+
+    def freezes(self, name: str) -> bool:
+        """Whether it is of the layer that is frozen, for good or for some steps."""
+        return bool(self.frozen) and name.startswith(f"{self.frozen}.")
 
     def used(self, rank: int, batch: int) -> int:
         """The outputs that a rank's loss uses in a micro-batch, as bits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +17,9 @@ from oracle.program import Scenario
 from oracle.state import initial_buffers
 from properties.naming import parameter_name
 from worlds.devices import place
+
+# Where a micro-batch raises, "module" or "backward", and at which parameter.
+Failing: TypeAlias = tuple[str, int] | None
 
 
 class CallersError(Exception):
@@ -62,7 +65,7 @@ def products(
     kind: str,
     coefficients: Sequence[torch.Tensor],
     run: Iterable[int],
-    fails_at: int | None,
+    fails: Failing,
 ) -> torch.Tensor:
     """The part of the loss of some parameters, made in that order. ``homes``: the module that holds each."""
     loss = torch.zeros((), device=place())
@@ -70,7 +73,9 @@ def products(
         parameter = getattr(homes[index], parameter_name(index))
         if not torch.is_grad_enabled():
             homes[index].note(index, parameter)
-        if index == fails_at:
+        if fails == ("module", index):
+            raise CallersError("in a module")
+        if fails == ("backward", index):
             parameter = _Fails.apply(parameter)
         values = parameter if kind == "linear" else parameter.square() / 2
         loss = loss + (coefficients[index] * values).sum()
@@ -81,10 +86,10 @@ class Unit(Home):
     """A submodule: some of the parameters, and their part of the loss, as `products` takes it."""
 
     def forward(
-        self, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails_at: int | None
+        self, kind: str, coefficients: Sequence[torch.Tensor], run: Iterable[int], fails: Failing
     ) -> torch.Tensor:
         """The sum of the products of some of its parameters."""
-        return products((self,) * len(coefficients), kind, coefficients, run, fails_at)
+        return products((self,) * len(coefficients), kind, coefficients, run, fails)
 
 
 class Probe(Home):
@@ -150,19 +155,20 @@ class Probe(Home):
         Autograd runs backward through the products latest first, so they are created in reverse; the order in which
         they are then added up changes nothing. ``frozen``: parameters that are not trained; the root's own are read
         all the same. ``increment``: what is added to the buffers. ``fails``: where this forward, or its backward,
-        raises; backward when it has reached half of them.
+        raises; backward when it has reached half of them, a module when forward has.
         """
         if fails == "forward":
             raise CallersError("in forward")
         for index in range(self.buffer_count if self.training else 0):
             getattr(self, f"buffer{index}").add_(increment)
-        fails_at = order[len(order) // 2] if fails == "backward" else None
+        middle = {"module": (len(order) - 1) // 2, "backward": len(order) // 2}
+        failing = (fails, order[middle[fails]]) if fails in middle else None
         loss = torch.zeros((), device=place())
         for unit, run in itertools.groupby(reversed(order), self.readers.__getitem__):
             if not unit:
-                loss = loss + products(self.homes, self.kind, coefficients, run, fails_at)
+                loss = loss + products(self.homes, self.kind, coefficients, run, failing)
             else:  # by name: a wrapper may have put a module of its own in the place of a unit
-                loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), fails_at)
+                loss = loss + getattr(self, unit)(self.kind, coefficients, tuple(run), failing)
         for index in frozen:
             if self.homes[index] is self:
                 loss = loss + getattr(self, parameter_name(index)).sum()

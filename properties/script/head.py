@@ -147,18 +147,20 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     product = "p" if linear else "p.square() / 2"
     evaluates = any(isinstance(event, Evaluate) for event in scenario.program)
     lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
-    lines += ["", "", "def products(module, coefficients, order, fails_at=None):"]
+    lines += ["", "", f"def products(module, coefficients, order{', failing' * raises}):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]
     lines += (
         ["        if not torch.is_grad_enabled():", "            read[name] = p.detach().clone()"] if evaluates else []
     )
-    lines += ["        if name == fails_at:", "            p = Fails.apply(p)"] if raises else []
+    if raises:
+        lines += ['        if failing == ("module", name):', "            raise CallersError"]
+        lines += ['        if failing == ("backward", name):', "            p = Fails.apply(p)"]
     lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
     lines += ["    return loss"]
     if scenario.units:
         lines += ["", "", "class Unit(nn.Module):"]
-        lines += ["    def forward(self, coefficients, order, fails_at=None):"]
-        lines += ["        return products(self, coefficients, order, fails_at)"]
+        lines += [f"    def forward(self, coefficients, order{', failing' * raises}):"]
+        lines += [f"        return products(self, coefficients, order{', failing' * raises})"]
     lines += ["", "", "class Model(nn.Module):"]
     lines += [f'    """loss = the sum of {formula} over the parameters p, so the gradient of p is {gradient}."""', ""]
     lines += ["    def __init__(self, values):", "        super().__init__()"]
@@ -193,9 +195,10 @@ def _forward(scenario: Scenario, raises: bool) -> list[str]:
     if raises:
         lines += ['        if fails == "forward":', "            raise CallersError"]
     lines += [f"        self.buffer{number} += increment" for number in range(len(scenario.buffers))]
-    failing = ", fails_at" if raises else ""
+    failing = ", failing" if raises else ""
     if raises:
-        lines += ['        fails_at = order[len(order) // 2] if fails == "backward" else None']
+        lines += ['        middle = {"module": (len(order) - 1) // 2, "backward": len(order) // 2}']
+        lines += ["        failing = (fails, order[middle[fails]]) if fails in middle else None"]
     lines += ["        # Backward goes through the products latest first, so they are made in reverse."]
     read = " + sum(getattr(self, name).sum() for name in frozen)" if "frozen" in beside(scenario) else ""
     if not scenario.units:

@@ -42,6 +42,12 @@ def _has(*kinds: type[Event]) -> Callable[[Scenario], bool]:
     return lambda scenario: any(isinstance(event, kinds) for event in scenario.program)
 
 
+def _in_turn(scenario: Scenario, *kinds: type[Event]) -> bool:
+    """Whether events of these kinds come one after the other, others maybe in between."""
+    events = iter(scenario.program)
+    return all(any(isinstance(event, kind) for event in events) for kind in kinds)
+
+
 def _accumulates(scenario: Scenario) -> bool:
     return not all(batch.synchronize for batch in scenario.microbatches)
 
@@ -109,8 +115,7 @@ def _clips_an_overflow(scenario: Scenario) -> set[bool]:
 
 def _clips_twice(scenario: Scenario) -> bool:
     """Whether gradients are clipped, dropped or zeroed, and others clipped."""
-    events = iter(scenario.program)
-    return all(any(isinstance(event, kind) for event in events) for kind in (Clip, ZeroGrad, Backward, Clip))
+    return _in_turn(scenario, Clip, ZeroGrad, Backward, Clip)
 
 
 def _windows_left(scenario: Scenario) -> int:
@@ -168,6 +173,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "zeros": Feature(lambda s: s.sparse[1] > 1, options=("zeros",)),
     "signs": Feature(lambda s: s.signs != SIGNS[0]),
+    "quadratic": Feature(lambda s: s.probe == "quadratic"),
     "eval mode": Feature(lambda s: s.mode != MODES[0], lambda claims: claims.eval_mode),
     "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
@@ -175,6 +181,12 @@ FEATURES: dict[str, Feature] = {
     "go on": Feature(_goes_on, phases=("synchronize", "step", "save", "synchronize", "step")),
     "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
     "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
+    "raise, go on": Feature(
+        lambda s: _in_turn(s, Raise, Step, Backward),
+        lambda claims: claims.raises,
+        ("raise", "synchronize", "step", "synchronize"),
+        parameters=2,
+    ),
     "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
     "tied": Feature(
         lambda s: any(parameter.tied is not None for parameter in s.parameters),

@@ -49,7 +49,7 @@ FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
-RAISES_DRAWN = ("forward", "backward", "hook", "no_sync")
+RAISES_DRAWN = ("forward", "backward", "hook", "module", "no_sync", "backward")
 ABOVE = 2.0**46  # above every norm: the lattice has values below 2**38, a model fewer than 2**8 elements
 
 

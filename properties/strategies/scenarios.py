@@ -120,7 +120,8 @@ def scenarios(
     least = max((feature.parameters for feature in features), default=1)
     seed = models.ModelSeed(*draw(models.model_seeds(least)))
     model = models.model(seed, options, claims, len(ranks))
-    quadratic, rate, signs = draw(_BOOLEANS), draw(_RATES), draw(_SIGNS[FEATURES["signs"] in features])
+    quadratic = FEATURES["quadratic"] in features or draw(_BOOLEANS)
+    rate, signs = draw(_RATES), draw(_SIGNS[FEATURES["signs"] in features])
     mode = draw(_MODES[FEATURES["eval mode"] in features]) if claims.eval_mode else MODES[0]
     cap = draw(models.bucket_caps(model, "cap" in options)) if claims.bucket_cap else None
     phases = [Phase(*each) for each in draw(_phases(claims))]

@@ -114,10 +114,10 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             events.append(SaveAndLoad(draw(st.booleans())))
             gradients = False
         elif phase == "raise" and trained:
-            where = draw(st.sampled_from(("no_sync", "forward", "backward", "hook")))
+            where = draw(st.sampled_from(("no_sync", "forward", "module", "backward", "hook")))
             rank = draw(st.sampled_from((None, *range(ranks))))
             events.append(Raise(where, rank, nested=draw(st.booleans())))
-            gradients = gradients and where in ("no_sync", "forward")
+            gradients = gradients and where in ("no_sync", "forward", "module")
     return Scenario(
         ranks,
         model,

@@ -232,7 +232,7 @@ def test_an_enclosure_of_parameters_is_narrow_enough_to_see_wrong_hyperparameter
                 assert not value.contains(other).any(), place
 
 
-@pytest.mark.parametrize("where", ["no_sync", "forward", "backward", "hook"])
+@pytest.mark.parametrize("where", ["no_sync", "forward", "module", "backward", "hook"])
 @pytest.mark.parametrize("rank", [None, 0, 1])
 def test_an_error_of_the_callers_leaves_no_trace_on_the_ranks(sim: World, where: str, rank: int | None) -> None:
     pair = Backward(((0, 1), (1, 0)), False)

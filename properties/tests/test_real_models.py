@@ -29,7 +29,7 @@ from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
-EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, buffers="initial", reentrant="any")
+EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, freezing=True, buffers="initial", reentrant="any")
 NAIVE = "impls.naive:NaiveAccumulation"
 MEAN = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ROUNDING = [
@@ -71,6 +71,8 @@ def test_a_contribution_that_is_smaller_than_rounding_is_said_to_be_unseen(sim: 
         ModelScenario(world_size=3, local=(1, 0), seed=2),
         ModelScenario(frozen="first"),
         ModelScenario(frozen="second"),
+        ModelScenario(local=(0, 1), frozen="second", thaws=1),
+        ModelScenario(local=(0, 0), frozen="first", thaws=1),
     ],
     ids=repr,
 )
@@ -94,6 +96,9 @@ def test_the_perceptron_in_integers_is_what_autograd_makes_of_the_whole_batch_in
             for name in ("inputs", "coefficients")
         }
         optimizer.zero_grad()
+        for name, parameter in model.named_parameters():
+            frozen = scenario.frozen != "" and name.startswith(scenario.frozen)
+            parameter.requires_grad_(not frozen or 0 < scenario.thaws <= step)
         (modules.loss(scenario, model(whole["inputs"]), whole, 3) / scenario.world_size).backward()
         for parameter, wanted in zip(model.parameters(), gradients[step], strict=True):
             assert (parameter.grad is None) == (wanted is None)
@@ -119,6 +124,7 @@ def test_what_is_not_claimed_is_not_drawn(scenario: ModelScenario) -> None:
     assert scenario.model in ("mlp", "transformer")
     assert scenario.checkpoint != "re-entrant"
     assert not any(scenario.local)
+    assert not scenario.thaws
     assert scenario.bucket_cap is None
 
 
@@ -154,6 +160,10 @@ CONDITIONS = {
         lambda scenario: scenario.frozen == "block",
         ModelScenario("transformer", frozen="block"),
     ),
+    "a layer that is trained again": (
+        lambda scenario: scenario.thaws,
+        ModelScenario(local=(0, 0), frozen="second", thaws=1),
+    ),
     "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
 }
 
@@ -180,6 +190,7 @@ def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenari
         ({"model": "two heads"}, r"one number a rank in heads, not \(\)"),
         ({"model": "two heads", "heads": (1, 4)}, r"1, 2 or 3 \(both\), not \(1, 4\)"),
         ({"frozen": "third"}, "of 'mlp' may be frozen: 'second', 'first', not 'third'"),
+        ({"frozen": "first", "thaws": 1}, "thaws after some step, not with thaws=1, frozen='first', of 1 steps"),
         ({"dtype": "int8"}, "dtype is one of .* not 'int8'"),
     ],
 )

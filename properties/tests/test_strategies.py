@@ -373,6 +373,7 @@ test_can_produce_an_error_inside_a_nested_no_sync_of_which_the_outer_goes_on = c
 test_can_produce_an_error_in_forward = can_produce(has(Raise, where="forward", synchronize=True))
 test_can_produce_an_error_in_forward_inside_no_sync = can_produce(has(Raise, where="forward", synchronize=False))
 test_can_produce_an_error_in_backward = can_produce(has(Raise, where="backward"))
+test_can_produce_an_error_in_a_module = can_produce(has(Raise, where="module"))
 test_can_produce_an_error_in_a_hook = can_produce(has(Raise, where="hook"))
 test_can_produce_an_error_on_one_rank = can_produce(lambda s: has(Raise, rank=s.world_size - 1)(s) and s.world_size > 1)
 test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(

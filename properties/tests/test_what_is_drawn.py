@@ -70,6 +70,7 @@ GONE_IN_A_JOIN = ("momentum", "adam", "masters", "buffers", "loss scale", "overf
 NEVER_MEET = {
     frozenset(("momentum", "adam")),
     frozenset(("replicas", "outsiders")),
+    *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
     *(frozenset((kept, join)) for kept in GONE_IN_A_JOIN for join in ("joins", "joins twice")),
 }
 
