@@ -88,22 +88,27 @@ class Expectation:
 
 
 def interpret(
-    scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = UNUSED[0], implementations: str = "torch cpu"
+    scenario: Scenario,
+    averaging: str = AVERAGINGS[0],
+    unused: str = UNUSED[0],
+    implementations: str = "torch cpu",
+    eager: bool = False,
 ) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
-    ``implementations``: of optimizers, see `oracle.optimizer_intervals`. Not to be written to: it is kept for the next
-    who asks. Raises Inexact where an operation would round that other data would leave exact.
+    ``implementations``: of optimizers, see `oracle.optimizer_intervals`; ``eager``: it may average each micro-batch
+    inside ``no_sync`` as it comes. Not to be written to: it is kept for the next who asks. Raises Inexact where an
+    operation would round that other data would leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
-    return _interpret(scenario, averaging, unused, implementations)
+    return _interpret(scenario, averaging, unused, implementations, eager)
 
 
 @lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
-def _interpret(scenario: Scenario, averaging: str, unused: str, implementations: str) -> Expectation:
+def _interpret(scenario: Scenario, averaging: str, unused: str, implementations: str, eager: bool) -> Expectation:
     state = start(scenario)
     expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
@@ -112,7 +117,7 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
             raise Inexact(f"{event!r} uses gradients that were clipped after an overflow: drop them first")
         match event:
             case Backward():
-                _backward(state, event)
+                _backward(state, event, averaging if eager else None)
                 if scenario.buffers:
                     expectation.buffers[place] = _told_buffers(state)
             case Finish():
@@ -160,8 +165,8 @@ def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = U
         return False
 
 
-def _backward(state: State, event: Backward) -> None:
-    """Adds each rank's gradients to those there; changes the buffers."""
+def _backward(state: State, event: Backward, eagerly: str | None) -> None:
+    """Adds each rank's gradients to those there; changes the buffers. ``eagerly``: how some average what has come."""
     if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
         raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
     joining.leave(state, event.gone)
@@ -179,7 +184,11 @@ def _backward(state: State, event: Backward) -> None:
         ):
             _accumulate_enclosed(state, tensor, coefficients)
             local[:, state.gradients.slices[tensor]] = 0
+    if eagerly and (not event.synchronize or state.eager is not None):
+        _average_eagerly(state, local, eagerly)
     state.gradients.exact = lattice.add([state.gradients.exact, local], state.form)
+    if state.fresh is not None:
+        state.fresh = lattice.add([state.fresh, local], state.form)
     for rank in range(ranks):
         used = [state.scenario.tensor(parameter) for parameter in state.scenario.order(batch, rank)]
         state.has[rank, used] = True
@@ -216,7 +225,9 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
         names = state.names(tensor)
         parts = [local[:, state.gradients.slices[name]] for name in names]
         # With what is there already: autograd may add the names' parts one by one, in any order.
-        lattice.add([*parts, state.gradients.exact[:, state.gradients.slices[tensor]]], state.forms[tensor])
+        for held in (state.gradients.exact, state.fresh):
+            if held is not None:
+                lattice.add([*parts, held[:, state.gradients.slices[tensor]]], state.forms[tensor])
         total = lattice.add(parts, state.forms[tensor])
         for name in names:
             local[:, state.gradients.slices[name]] = total if name == tensor else 0
@@ -247,8 +258,20 @@ def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> No
     state.gradients.put(tensor, enclosures.add(terms, form))
 
 
+def _average_eagerly(state: State, local: Lattice, averaging: str) -> None:
+    """Proves that who averages each micro-batch as it comes, by itself or with what is there, rounds nothing either."""
+    there, counted = state.gradients.exact if state.eager is None else state.eager, joining.counted(state)
+    lattice.mean(local[counted], averaging, state.form)
+    mean = lattice.mean(lattice.add([there, local], state.form)[counted], averaging, state.form)
+    state.eager = np.tile(mean, (len(local), 1))
+
+
 def _finish(state: State, averaging: str, unused: str) -> None:
-    state.gradients.exact[:] = lattice.mean(state.gradients.exact[joining.counted(state)], averaging, state.form)
+    counted = joining.counted(state)
+    if state.fresh is not None:  # which some average by itself, and add to the average that is there
+        lattice.mean(state.fresh[counted], averaging, state.form)
+    state.gradients.exact[:] = lattice.mean(state.gradients.exact[counted], averaging, state.form)
+    state.fresh, state.eager = np.zeros_like(state.gradients.exact), None
     for tensor in list(state.gradients.enclosed):
         joining.mean_of_enclosed(state, tensor, averaging)
     state.has[:] = state.has.any(axis=0) | (state.trained & (unused == "zero"))

@@ -71,7 +71,9 @@ class State:
 
     ``has``: which parameters have a gradient, since none is not zero; ``infinite``: where it overflowed; both of shape
     (ranks, parameters). ``spoiled``: whether gradients were clipped after an overflow, so that none is known.
-    ``groups`` and ``forms`` are by parameter, ``settings`` by group.
+    ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
+    each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
+    each micro-batch had been averaged as it came; else None.
     """
 
     scenario: Scenario
@@ -92,6 +94,8 @@ class State:
     unscaled: bool = False
     skip: bool = False
     spoiled: bool = False
+    fresh: Lattice | None = None
+    eager: Lattice | None = None
     batch: int = 0
     broadcast_due: bool = True
     divide_by: str = DIVISORS[0]
@@ -168,6 +172,7 @@ def drop_gradients(state: State, to_none: bool = True) -> None:
     """Gradients become None, or zero where there are some."""
     state.gradients.exact[:] = 0
     state.gradients.enclosed.clear()
+    state.fresh = state.eager = None
     state.infinite[:] = False
     state.spoiled = False
     state.has &= not to_none

@@ -8,7 +8,13 @@ from properties.claims import Claims
 
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
     """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
-    return interpret(scenario, claims.averaging, claims.unused or "untouched", optimizers)
+    return interpret(scenario, claims.averaging, claims.unused or "untouched", optimizers, not claims.silent)
+
+
+def is_exact(scenario: Scenario, claims: Claims) -> bool:
+    """Whether the oracle knows every bit."""
+    expected = known(scenario, claims)
+    return expected is not None and expected.exact
 
 
 def known(scenario: Scenario, claims: Claims) -> Expectation | None:

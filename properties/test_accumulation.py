@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
-from oracle.interpreter import is_exact
 from oracle.program import Backward, Event, Finish, Freeze, Raise, SaveAndLoad, Scenario, ZeroGrad
 from properties.claims import Claims
+from properties.expected import is_exact
 from properties.judging import judge, judge_cost
 from properties.law import law
 from properties.strategies import exact_scenarios, models
@@ -188,8 +188,7 @@ def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
     thawed = drawn.filter(lambda scenario: not any(isinstance(event, Freeze) for event in scenario.program))
     pairs = thawed.map(split_and_whole).filter(same_samples)
     pairs = pairs.filter(lambda pair: not any(beyond(claims, scenario) for scenario in pair))
-    unused = claims.unused or "untouched"
-    return pairs.filter(lambda pair: all(is_exact(scenario, claims.averaging, unused) for scenario in pair))
+    return pairs.filter(lambda pair: all(is_exact(scenario, claims) for scenario in pair))
 
 
 def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:

@@ -5,9 +5,9 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import is_exact
 from oracle.program import Backward, Event, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
+from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -39,7 +39,7 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     drawn = st.builds(
         lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
     )
-    return drawn.filter(lambda scenario: is_exact(scenario, claims.averaging, claims.unused or "untouched"))
+    return drawn.filter(lambda scenario: is_exact(scenario, claims))
 
 
 def trained_again(scenario: Scenario, instead: bool = False) -> Scenario:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import is_exact
 from oracle.program import Raise, Scenario
 from properties.claims import Claims
+from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -37,7 +37,7 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
     """
     if any(batch.overflow for batch in scenario.microbatches):
         return False
-    return is_exact(on_one_rank(scenario), claims.averaging, claims.unused or "untouched")
+    return is_exact(on_one_rank(scenario), claims)
 
 
 def on_one_rank(scenario: Scenario) -> Scenario:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import is_exact
 from oracle.program import Backward, Clip, LossScale, Scenario, Step, Unscale
 from properties.claims import Claims
+from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -22,7 +22,7 @@ def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scen
     given = st.tuples(with_one_rank_alike(claims), st.booleans(), st.integers(0, 7))
     pairs = given.map(lambda drawn: shared(*drawn, claims.most_ranks))
     pairs = pairs.filter(lambda pair: not any(beyond(claims, one) for one in pair))
-    return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
+    return pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair))
 
 
 def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tuple[Scenario, Scenario]:
@@ -53,7 +53,7 @@ def with_scaled_loss(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
     """A scenario without steps, with a loss scale of 1, and with a larger one; or both, and the loss mirrored."""
     given = st.tuples(exact_scenarios(claims, enclosed=False), st.integers(1, MOST_DOUBLINGS), st.booleans())
     pairs = given.map(lambda drawn: scaled(*drawn))
-    return pairs.filter(lambda pair: all(is_exact(one, claims.averaging, claims.unused or "untouched") for one in pair))
+    return pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair))
 
 
 def scaled(scenario: Scenario, doublings: int, mirrored: bool) -> tuple[Scenario, Scenario]:

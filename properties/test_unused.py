@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import is_exact
 from oracle.program import Backward, Freeze, Scenario
 from properties.claims import Claims
+from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -24,8 +24,7 @@ def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
     drawn = exact_scenarios(claims, has=("unused",), enclosed=False).filter(
         lambda scenario: spare(scenario) is not None
     )
-    unused = claims.unused or "untouched"
-    return drawn.map(without_the_spare).filter(lambda scenario: is_exact(scenario, claims.averaging, unused))
+    return drawn.map(without_the_spare).filter(lambda scenario: is_exact(scenario, claims))
 
 
 def spare(scenario: Scenario) -> int | None:

@@ -94,6 +94,16 @@ def on_averages(scenario: Scenario) -> list[int]:
     return found
 
 
+def after_local(scenario: Scenario) -> Iterator[int]:
+    """The places of the micro-batches that follow one inside `no_sync`."""
+    local = False
+    for place, event in enumerate(scenario.program):
+        if isinstance(event, Backward):
+            if local:
+                yield place
+            local = not event.synchronize
+
+
 def _begins_with_forwards(scenario: Scenario) -> bool:
     """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
     return all(
