@@ -50,7 +50,7 @@ CLIPPED = replace(
     ),
 )
 # How a micro-batch overflows (`properties.ranks.program.Rank.overflows`).
-OVERFLOWS = ("inf", "one", "nan", "-inf")
+OVERFLOWS = ("inf", "last", "first", "nan", "-inf")
 UNSCALED = Scenario(2, (Parameter((1,)),), (*_WINDOW, Unscale(), Clip(1.0)), loss_scale=LossScale(8.0))
 
 
@@ -96,8 +96,8 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
         return other if known(other, claims) else None
 
     earlier = st.booleans() if claims.accumulation else st.just(False)
-    overflowing = exact_scenarios(claims, has=("overflow",)) | exact_scenarios(claims, has=("clipped overflow",))
-    scenarios = st.tuples(overflowing, earlier)
+    features = [("overflow",), ("clipped overflow",), *[("overflow", "16 bits")] * claims.sixteen_bits]
+    scenarios = st.tuples(st.one_of(*(exact_scenarios(claims, has=has) for has in features)), earlier)
     drawn = st.tuples(_those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
     return drawn | st.tuples(at_the_largest_scale(claims), st.just(OVERFLOWS[0])) if claims.sixteen_bits else drawn
 

@@ -85,8 +85,8 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
 class Rank(Wrapped):
     """One rank's run through the events of a program.
 
-    ``overflows``: what every coefficient of a micro-batch is that does; "one": one alone is infinite, the last of the
-    last parameter that backward reaches.
+    ``overflows``: what every coefficient of a micro-batch is that does; "last" or "first": one alone is infinite, the
+    last of the last or first parameter that backward reaches.
     """
 
     overflows = "inf"
@@ -223,8 +223,9 @@ class Rank(Wrapped):
 
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
         """The coefficients of a micro-batch that overflows."""
-        if self.overflows == "one":
-            for index in [index for index in used if inputs[index].numel()][-1:]:
+        if self.overflows in ("first", "last"):
+            reached = [index for index in used if inputs[index].numel()]
+            for index in reached[:1] if self.overflows == "first" else reached[-1:]:
                 inputs[index].view(-1)[-1] = torch.inf
             return inputs
         return [torch.full_like(values, float(self.overflows)) for values in inputs]

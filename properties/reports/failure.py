@@ -38,7 +38,8 @@ FOLDER = Path("lockstep-report")
 OVERFLOWS = {
     "nan": "; what overflows is nan",
     "-inf": "; what overflows is -inf",
-    "one": "; of what overflows one element alone is inf",
+    "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
+    "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"

@@ -245,11 +245,12 @@ class Writer:
 
     def overflow(self, used: Sequence[int]) -> str:
         """What a rank's coefficients become that overflow: all of them, or one."""
-        if self.overflows != "one":
+        if self.overflows not in ("first", "last"):
             return f"coefficients[rank] = dict.fromkeys(coefficients[rank], {self.overflows})"
         shapes = self.scenario.parameters
-        last = [index for index in used if shapes[index].count][-1:]
-        one = [f'coefficients[rank]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in last]
+        reached = [index for index in used if shapes[index].count]
+        chosen = reached[:1] if self.overflows == "first" else reached[-1:]
+        one = [f'coefficients[rank]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in chosen]
         return "".join(one) or "pass"
 
     def call(self, coefficients: str, order: str, **given: str) -> str:

@@ -123,7 +123,7 @@ def test_a_script_clips_as_the_implementation_does(sim: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "overflows", "unseen"), [("LooksForInfinity", "nan", "-inf"), ("LooksAtTheFirstElement", "one", "inf")]
+    ("fault", "overflows", "unseen"), [("LooksForInfinity", "nan", "-inf"), ("LooksAtTheFirstElement", "last", "inf")]
 )
 def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: str, unseen: str) -> None:
     program = (Backward(((1, 0), (0, 1)), overflow=(0,)), Finish(), Step())
