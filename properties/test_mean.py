@@ -4,13 +4,16 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Raise, Scenario
+from oracle.program import Event, Finish, Raise, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.within import beyond
 from properties.trial import Trial
+
+MOST_RANKS, MOST_WINDOWS = 3, 33
 
 
 @law("P1", exact_scenarios)
@@ -23,6 +26,39 @@ def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -
     """
     expected = trial.expected(scenario)
     judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.", about="gradient")
+
+
+def over_and_over(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Runs of many windows on a few ranks, of micro-batches that come again and again, so that what counts, goes round
+    or is kept for a while comes to its end.
+    """
+    few = min(claims.most_ranks, MOST_RANKS)
+    plain = replace(claims, most_ranks=few, subgroups=False, joins=(), freezing=False, sixteen_bits=False)
+    drawn = st.builds(again_and_again, exact_scenarios(plain, enclosed=False), st.integers(1, MOST_WINDOWS))
+    return drawn.filter(lambda scenario: is_exact(scenario, claims) and not beyond(claims, scenario))
+
+
+def again_and_again(scenario: Scenario, windows: int) -> Scenario:
+    """So many windows of the micro-batches of a scenario in turn, each followed by a step if there is any in it."""
+    batches = [replace(batch, together=False, overflow=()) for batch in scenario.microbatches]
+    steps = any(isinstance(event, Step) for event in scenario.program)
+    program: list[Event] = []
+    for batch in (batches[window % len(batches)] for window in range(windows)):
+        program += [] if batch.synchronize else [batch]
+        program += [replace(batch, synchronize=True, nested=False), Finish()]
+        program += [Step(), ZeroGrad()] if steps else [ZeroGrad()]
+    probe = "linear" if steps else scenario.probe  # what many steps have made of weights takes too many bits
+    return replace(scenario, program=tuple(program), probe=probe, loss_scale=None, sparse=Scenario.sparse)
+
+
+@law("P1", over_and_over)
+def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenario: Scenario) -> None:
+    """The last of many synchronizations leaves the mean like the first, and the last step steps.
+
+    Why: training runs for as many steps as there are, and what holds for some must hold for all. Recipes: what is kept
+    for a number of steps, goes round in a ring of buffers, is rebuilt every so often, or ends with a warm-up.
+    """
+    judge.by_the_oracle(trial, scenario, "After many synchronizations gradients are not the mean over ranks.")
 
 
 def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:

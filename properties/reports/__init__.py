@@ -8,5 +8,6 @@ picture       what went over the wire
 whereabouts   where in the implementation's code it failed
 causes        failures of one cause, told once
 matrix        every law's verdict at the end
+repeats       what comes over and over, told once
 paragraphs    how lines are filled
 """

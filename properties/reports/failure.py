@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from properties.reports.decode import decode, explain
 from properties.reports.guess import guess
 from properties.reports.paragraphs import capitalized, entry, wrapped
 from properties.reports.picture import picture
+from properties.reports.repeats import repeats
 from properties.reports.whereabouts import from_here, whereabouts
 from properties.script import file_name, write_script
 from properties.searching.core import core
@@ -95,12 +97,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         return words
     how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
-    expected = _expected(trial, scenario)
-    for place in range(len(scenario.program)):
-        words += [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
-        first, *rest = event_words(scenario, place, expected)
-        words += [f"{place:4}  {first}", *(" " * 6 + line.replace("backward:", " " * 9) for line in rest)]
-        words += [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
+    words += _events(trial, broken, scenario)
     words += _not_finished(trial, scenario) + _equal_later(trial, broken)
     words += ["", "What went over the wire:"]
     words += [
@@ -115,6 +112,25 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words + _claimed_for_it(trial, scenario)
+
+
+def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str]:
+    """The events by their places, each in one line or more; what comes over and over, once."""
+    expected = _expected(trial, scenario)
+    told = []
+    for place in range(len(scenario.program)):
+        before = [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
+        after = [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
+        told.append((before, event_words(scenario, place, expected), after))
+    for begin, length, times in repeats(told):
+        for place, (before, (first, *rest), after) in enumerate(told[begin : begin + length], begin):
+            yield from before
+            yield f"{place:4}  {first}"
+            yield from (" " * 6 + line.replace("backward:", " " * 9) for line in rest)
+            yield from after
+        if times > 1:
+            those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
+            yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
