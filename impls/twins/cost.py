@@ -121,3 +121,23 @@ class ReducesInTwoLevels(NaiveAccumulation):
             dist.all_gather_into_tensor(flat, own, group=self._within)
             parameter.grad.copy_(flat[: parameter.numel()].view_as(parameter))
             parameter.grad /= dist.get_world_size()
+
+
+class Cycle:
+    """Refers to itself, as a node of a graph does to what refers to it: only Python's collector frees it."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.itself, self.tensors = self, tensors
+
+
+class LeavesCyclesBehind(NaiveAccumulation):
+    """Averages copies of gradients, which stay until Python's collector comes."""
+
+    odd = "what each step has made is referred to in a circle, and is freed only now and then"
+
+    def finish_gradient_synchronization(self) -> None:
+        """In copies."""
+        if self.synchronize:
+            copies = [parameter.grad.clone() for parameter in self.trained if parameter.grad is not None]
+            Cycle(copies)
+        super().finish_gradient_synchronization()

@@ -4,6 +4,8 @@ What an implementation keeps in tensors it cannot hide, as nothing is asked of i
 counted, and within a micro-batch neither is what the model and autograd make: inputs, activations, gradients.
 """
 
+import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import properties
 import worlds
-from oracle.program import Backward
+from oracle.program import Backward, ZeroGrad
 from properties import members
 from properties.ranks.program import Rank, read
 from properties.seen import Seen
@@ -124,20 +126,26 @@ class Weighed(Rank):
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
     """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
 
-    ``moments`` of each Backward: when (see `properties.judging.gathered.When`), bytes that the
-    implementation holds then, and bytes of whole gradients.
+    Where the payload says that it ``collects``, Python's garbage is not counted. ``moments`` of each Backward: when
+    (see `properties.judging.gathered.When`), bytes that the implementation holds then, and bytes of whole gradients.
     """
-    name, scenario, _ = read(payload)
+    name, scenario, otherwise = read(payload)
     group, rank = members.enter(scenario, rank)
     if rank < 0:
         return {}
+    collects = bool(otherwise.get("collects"))
     scales, held, moments = Scales(), dict[int, int](), dict[int, list[tuple[str, int, int, int]]]()
-    with scales:
+    with scales, contextlib.ExitStack() as end:
+        if collects:
+            gc.freeze()  # what there is now takes long to go through, and is no step's
+            end.callback(gc.unfreeze)
         program = Weighed(scales, name, scenario, rank, rank, group=group)
         program.construct()
         held[-1] = scales.bytes()
         for place, event in enumerate(scenario.program):
             program.run(place)
+            if collects and isinstance(event, ZeroGrad):
+                gc.collect()
             held[place] = scales.bytes()
             if isinstance(event, Backward):
                 moments[place] = program.moments
