@@ -56,7 +56,8 @@ def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenari
     """The last of many synchronizations leaves the mean like the first, and the last step steps.
 
     Why: training runs for as many steps as there are, and what holds for some must hold for all. Recipes: what is kept
-    for a number of steps, goes round in a ring of buffers, is rebuilt every so often, or ends with a warm-up.
+    for a number of steps, goes round in a ring of buffers, is rebuilt every so often, or ends with a warm-up. No report
+    of it is known.
     """
     judge.by_the_oracle(trial, scenario, "After many synchronizations gradients are not the mean over ranks.")
 

@@ -83,6 +83,8 @@ def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
 
 
 SMALLEST_WITH: dict[str, Scenario] = {
+    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, "quadratic"),
+    "raise, go on": Scenario(2, TWO, (Raise("forward"), *BOTH, Step(), *BOTH)),
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
     "nested": Scenario(2, (ONE,), (Backward(((0,), (0,)), False, nested=True), *SYNCHRONIZED)),
     "together": Scenario(
