@@ -225,9 +225,8 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
         names = state.names(tensor)
         parts = [local[:, state.gradients.slices[name]] for name in names]
         # With what is there already: autograd may add the names' parts one by one, in any order.
-        for held in (state.gradients.exact, state.fresh):
-            if held is not None:
-                lattice.add([*parts, held[:, state.gradients.slices[tensor]]], state.forms[tensor])
+        for held in state.accumulated:
+            lattice.add([*parts, held[:, state.gradients.slices[tensor]]], state.forms[tensor])
         total = lattice.add(parts, state.forms[tensor])
         for name in names:
             local[:, state.gradients.slices[name]] = total if name == tensor else 0

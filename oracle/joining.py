@@ -16,9 +16,8 @@ def leave(state: State, gone: tuple[int, ...]) -> None:
     state.gone = gone
     if gone:
         rows = list(gone)
-        for held in (state.gradients.exact, state.fresh, state.eager):
-            if held is not None:
-                held[rows] = 0
+        for held in state.accumulated:
+            held[rows] = 0
         for tensor, value in list(state.gradients.enclosed.items()):
             low, high = value.low.copy(), value.high.copy()
             low[rows] = high[rows] = 0

@@ -106,6 +106,11 @@ class State:
         """The parameters that are no other's name."""
         return [index for index, parameter in enumerate(self.scenario.parameters) if parameter.tied is None]
 
+    @property
+    def accumulated(self) -> list[Lattice]:
+        """All that a micro-batch may be added to, by whoever averages what."""
+        return [each for each in (self.gradients.exact, self.fresh, self.eager) if each is not None]
+
     def names(self, tensor: int) -> list[int]:
         """The parameters that are names of a tensor, itself included."""
         return [index for index in range(len(self.scenario.parameters)) if self.scenario.tensor(index) == tensor]

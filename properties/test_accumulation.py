@@ -12,7 +12,7 @@ from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge, judge_cost
 from properties.law import law
-from properties.strategies import exact_scenarios, models
+from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.within import beyond
 from properties.trial import Trial
@@ -99,9 +99,9 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
     features = [("raise",), *[("raise", "accumulation")] * claims.accumulation]
     drawn = [exact_scenarios(claims, has=has) for has in features]
     if claims.stage == 3:
-        all_used = exact_scenarios(replace(claims, unused=None), has=("raise, go on", "quadratic"))
-        trained = all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1)
-        drawn += [trained.map(with_one_unit).filter(models.called_alike)] * 2
+        has = ("raise, go on", "quadratic")
+        all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)  # so are the calls of units
+        drawn += [all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(with_one_unit)] * 2
     return st.one_of(*drawn)
 
 

@@ -53,7 +53,7 @@ def again_and_again(scenario: Scenario, windows: int) -> Scenario:
 
 @law("P1", over_and_over)
 def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenario: Scenario) -> None:
-    """The last of many synchronizations leaves the mean like the first, and the last step steps.
+    """The last of many synchronizations leaves the mean like the first, and so does the last of many steps.
 
     Why: training runs for as many steps as there are, and what holds for some must hold for all. Recipes: what is kept
     for a number of steps, goes round in a ring of buffers, is rebuilt every so often, or ends with a warm-up. No report

@@ -26,6 +26,7 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     judge.gradients(found, expected, "A real model's gradients are not the mean over ranks.")
     if not expected.terms or trial.claims.stage is None or trial.claims.same_bits:
         judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
+    # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
     if (expected.terms or not trial.claims.plain) and not trial.witnessed[SEEN]:
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
 

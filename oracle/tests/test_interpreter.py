@@ -91,10 +91,7 @@ class SecondInterpreter:
         """What every rank has from here on."""
         mean = [self.mean(parameter) for parameter in range(len(self.counts))]
         if self.way == "new":
-            pairs = zip(self.averages, mean, strict=True)
-            mean = [
-                b if a is None else a if b is None else [x + y for x, y in zip(a, b, strict=True)] for a, b in pairs
-            ]
+            mean = [added(*pair) for pair in zip(self.averages, mean, strict=True)]
             self.averages, left = [None if g is None else list(g) for g in mean], [None] * len(mean)
             self.gradients = [list(left) for _ in self.gradients]
         else:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from oracle.state import Inside
 from properties.law import Law, sentence
 from properties.models.draws import EXACT
 from properties.models.scenario import Freezing, Microbatch, ModelScenario
@@ -27,7 +28,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     scenario: Any = broken.scenario
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
-    if scenario.model not in EXACT and broken.difference is not None and broken.difference.quantity == "gradient":
+    expected = None if broken.difference is None else broken.difference.expected
+    if scenario.model not in EXACT and isinstance(expected, Inside):
         words += entry("Assumed", ASSUMED)
     if where := whereabouts(broken.outcome):
         words += entry("Where", "; ".join(where) + ".")

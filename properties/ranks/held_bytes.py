@@ -126,8 +126,9 @@ class Weighed(Rank):
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
     """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
 
-    Where the payload says that it ``collects``, Python's garbage is not counted. ``moments`` of each Backward: when
-    (see `properties.judging.gathered.When`), bytes that the implementation holds then, and bytes of whole gradients.
+    Where the payload says that it ``collects``, Python's garbage is not counted after a ZeroGrad. ``moments`` of each
+    Backward: when (see `properties.judging.gathered.When`), bytes that the implementation holds then, and bytes of
+    whole gradients.
     """
     name, scenario, otherwise = read(payload)
     group, rank = members.enter(scenario, rank)

@@ -177,7 +177,11 @@ class Writer:
                 if self.in_pieces:
                     return [f"norm = clip({most})"]
                 if "clip_grad_norm_" in self.implementation.offers:
-                    return [f"norm = torch.as_tensor(wrapped.clip_grad_norm_({most})).reshape(())"]
+                    norm = [f"norm = wrapped.clip_grad_norm_({most})"]  # a tensor, or a number, which has more digits
+                    return [
+                        *norm,
+                        "norm = torch.as_tensor(norm, dtype=getattr(norm, 'dtype', torch.float64)).reshape(())",
+                    ]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()

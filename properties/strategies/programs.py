@@ -211,7 +211,9 @@ class Loop:
 
     def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **inside: bool) -> None:
         """One micro-batch. ``inside``: how it is inside `no_sync`."""
-        if self.averages and not self.claims.adds_up:
+        # Ranks that are gone have no average any more: who adds the mean of what is new to it has another than who adds
+        # it first.
+        if self.averages and (self.gone is not None or not self.claims.adds_up):
             self.zero()
         gone = self.gone or ()
         orders = tuple(
@@ -322,10 +324,11 @@ class Loop:
         where = RAISES_DRAWN[phase.shift % len(RAISES_DRAWN)]
         if where == "no_sync" and synchronize:
             where = "forward"
-        # Nor can a rank that gathers parameters run a micro-batch alone.
-        alone = not (synchronize and where in ("backward", "hook")) and self.claims.stage != 3
-        rank = -(phase.twist // 2) % len(self.ranks) if alone and phase.twist // 2 else None
-        nested = not synchronize and (phase.shift + phase.twist // 2) % 3 == 2  # with every place and rank
+        # Nor can a rank that gathers parameters run a micro-batch alone, or a module that may have to.
+        gathers = self.claims.stage == 3 or (self.claims.stage is not None and where == "module")
+        alone = not (synchronize and where in ("backward", "hook")) and not gathers
+        rank = -(1 + phase.shift) % len(self.ranks) if alone and phase.twist // 2 % 2 else None
+        nested = not synchronize and phase.twist // 4 == 1
         self.events.append(event := Raise(where, rank, synchronize, nested))
         if event.drops_gradients:
             self.gradients = self.averages = self.infinite = False
