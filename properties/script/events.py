@@ -177,11 +177,9 @@ class Writer:
                 if self.in_pieces:
                     return [f"norm = clip({most})"]
                 if "clip_grad_norm_" in self.implementation.offers:
-                    norm = [f"norm = wrapped.clip_grad_norm_({most})"]  # a tensor, or a number, which has more digits
-                    return [
-                        *norm,
-                        "norm = torch.as_tensor(norm, dtype=getattr(norm, 'dtype', torch.float64)).reshape(())",
-                    ]
+                    # A tensor, or a number, which has all digits of float64.
+                    read = "torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)"
+                    return [f"norm = wrapped.clip_grad_norm_({most})", f"norm = {read}.reshape(())"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
