@@ -233,7 +233,8 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
     under_test = trial("properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match=match):
-        hold(law, under_test, records.__setitem__, Budget(examples=10))
+        # On sim some program has to wrap more than six by itself, which one in four does.
+        hold(law, under_test, records.__setitem__, Budget(examples=10 if where == "gloo" else 40))
     assert records["lockstep"]["verdict"] == ("holds" if where == "gloo" else "sim only, no failure")
     if where == "gloo":
         assert records["lockstep"]["examples"] > 1
