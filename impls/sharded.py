@@ -17,6 +17,9 @@ from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Reduction
 from impls.wrapper import DataParallel, Group
 
+# What is not claimed by a stage that holds more than it needs, or moves it more often.
+HOLDS_MORE = {"lean": False, "slices": None, "moves": None, "cost": False}
+
 
 class ShardedDataParallel(DataParallel):
     """``means``: this rank's piece of the averaged gradient, of each parameter that has one.

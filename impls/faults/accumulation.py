@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.sharded import HOLDS_MORE
 from impls.static_buckets import StaticBuckets
 from impls.zero3 import Call, Zero3
 
@@ -237,7 +238,7 @@ class ClosesTheLastUnit(Zero3):
 
     known_fault = "after an error in backward the root keeps what it had gathered, and uses it once it has been stepped"
     source = "recipe: raise inside the backward of a submodule, then take steps"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (AFTER_AN_ERROR,)
 
     def _before_forward(self, *nothing: Any) -> None:
@@ -250,7 +251,7 @@ class FreesWhatReturns(Zero3):
 
     known_fault = "after an error in forward the modules that it came from keep what they had gathered"
     source = "recipe: raise inside a submodule's forward, then take steps; a hook without always_call"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (AFTER_AN_ERROR,)
 
     def _after_forward(self, call: Call, outputs: Any) -> None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.zero1 import Zero1
@@ -104,7 +105,7 @@ class GathersOnceToEvaluate(Zero3):
 
     known_fault = "from the second on, evaluations use the parameters of the first"
     source = "recipe: as FSDP2 of torch 2.13 (properties/FINDINGS.md), but in evaluations alone"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False, "replicas": False}
+    claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
     killed_by = AS_STEPPED
 
     def __init__(self, module: nn.Module) -> None:
@@ -133,7 +134,8 @@ class GathersToTrain(Zero1):
     source = "recipe: overlap the gather after a step with the next micro-batch, and forget the evaluation in between"
     claims = {
         **Zero1.claims,
-        **{"lean": False, "slices": None, "moves": None, "cost": False, "same_bits": False},
+        **HOLDS_MORE,
+        "same_bits": False,
         "raises": False,  # a forward on one rank alone has nobody to gather from
     }
     killed_by = AS_STEPPED

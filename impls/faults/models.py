@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.twins.models import GathersAndAdds
@@ -218,7 +219,7 @@ class FrozenUnitsStayFreed(Zero3):
 
     known_fault = "behind a frozen layer gradients are those of a layer of zeros"
     source = "recipe: freeze a layer, and train one before it"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (MEAN, ACCUMULATION)
 
     def _begin(self, call: Call) -> None:
@@ -233,7 +234,7 @@ class FrozenUnitsStayGathered(Zero3):
 
     known_fault = "a layer that has been frozen is used with the values of then after it has been trained again"
     source = "recipe: train the head alone first, then the layers before it too"
-    claims = {**Zero3.claims, "lean": False, "slices": None, "moves": None, "cost": False}
+    claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (MEAN,)
 
     def _free(self, flat: Flat) -> None:

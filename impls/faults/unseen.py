@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
 from impls.zero3 import Zero3
 
 UNSEEN = ("test_what_nobody_looks_at_is_trained_all_the_same",)
-_HOLDS_MORE = {"lean": False, "slices": None, "moves": None, "cost": False}
 
 
 class SettlesForThoseWhoAsk(Zero2):
@@ -20,7 +20,7 @@ class SettlesForThoseWhoAsk(Zero2):
 
     known_fault = "the norm leaves out gradients that are still under way, unless somebody has looked at them"
     source = "recipe: overlap the last reduction with what comes next"
-    claims = {**Zero2.claims, **_HOLDS_MORE}
+    claims = {**Zero2.claims, **HOLDS_MORE}
     killed_by = UNSEEN
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -60,7 +60,7 @@ class GathersForThoseWhoAsk(Zero1):
 
     known_fault = "every rank trains on with old values of what others have stepped, unless somebody has looked"
     source = "recipe: gather stepped parameters when they are asked for"
-    claims = {**Zero1.claims, **_HOLDS_MORE, "layouts": False}
+    claims = {**Zero1.claims, **HOLDS_MORE, "layouts": False}
     killed_by = UNSEEN
 
     _stale = False
@@ -90,7 +90,7 @@ class KeepsWhatIsGathered(Zero3):
 
     known_fault = "parameters are gathered once and used for ever, unless somebody looks"
     source = "recipe: leave parameters gathered from one forward to the next"
-    claims = {**Zero3.claims, **_HOLDS_MORE}
+    claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = UNSEEN
 
     _kept: frozenset[Flat] = frozenset()
