@@ -76,9 +76,8 @@ def _configure(config: pytest.Config) -> None:
     names = option("--impl")
     try:
         workers = bool(getattr(config.option, "numprocesses", None))
-        where = decide(
-            option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"), workers
-        )
+        asked = (option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"))
+        where = decide(*asked, workers, option("--any-order"))
         part(option("--shard"), [])
         record = config.stash[_RECORD] = Record(Path(option("--record"))) if option("--record") else None
         if is_worker:
@@ -157,7 +156,8 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     implementation, world = request.param
     bench = request.config.stash[_BENCH]
     gloo, sim = lambda: bench.world("gloo"), lambda: bench.world("sim")
-    return Trial(implementation, bench.world(world), gloo, sim, world_fault=bench.fault(world))
+    any_order = bench.where.any_order
+    return Trial(implementation, bench.world(world), gloo, sim, any_order=any_order, world_fault=bench.fault(world))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from properties.implementations import Implementation
 from properties.members import as_a_world, misnames_a_rank
 from properties.noted import place_of
 from properties.part import WHOLE, Part
+from properties.strategies.timing import order_drawn_for, order_of
 from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
 from worlds import process
@@ -97,8 +98,9 @@ class Trial:
 
     ``confirm_on`` gives a real world on which a failure of the simulated one is run again, ``sim`` the simulated world,
     on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
-    every run has processes of its own, in which nothing has run before. ``left``: what ranks have left behind, such as
-    a thread. ``world_fault``: what is wrong with the world itself, if anything is.
+    every run has processes of its own, in which nothing has run before. ``any_order``: the simulated world's reductions
+    add in an order drawn for each job, where it names none; real worlds have their own. ``left``: what ranks have left
+    behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is.
     """
 
     implementation: Implementation
@@ -108,6 +110,7 @@ class Trial:
     at_once: bool = False
     limit: float | None = None
     apart: bool = False
+    any_order: bool = False
     witnessed: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
@@ -137,7 +140,8 @@ class Trial:
         """Runs a job on the world, as every job of this trial is run."""
         if self.apart:
             self.world.close()
-        outcome = self.world.run(replace(asked, at_once=self.at_once, limit=self.limit))
+        order = order_of(order_drawn_for(asked.payload)) if self.any_order and asked.order is None else asked.order
+        outcome = self.world.run(replace(asked, at_once=self.at_once, limit=self.limit, order=order))
         self.left.update(each for report in outcome for each in report.left)
         return outcome
 

@@ -19,6 +19,7 @@ def main() -> None:
     worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
     parser.add_argument("--world", choices=worlds, default="gloo", help="where its ranks run (default: %(default)s)")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="where its tensors are (default: cpu)")
+    parser.add_argument("--any-order", action="store_true", help="sim: in the order of reduction that is drawn for it")
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
     asked = parser.parse_args()
     try:
@@ -28,7 +29,7 @@ def main() -> None:
     if not isinstance(scenario, ModelScenario):
         parser.error(f"{asked.scenario} is no ModelScenario(...)")
     try:
-        world = decide([asked.world], asked.device, False, 1, False).start(asked.world)
+        world = decide([asked.world], asked.device, False, 1, False, asked.any_order).start(asked.world)
     except Unusable as error:
         parser.error(str(error))
     try:
@@ -37,7 +38,7 @@ def main() -> None:
             told = "holds" if law.needs(implementation.claims) else "not claimed"
             if told == "holds":
                 try:
-                    law.check(Trial(implementation, world), scenario)
+                    law.check(Trial(implementation, world, any_order=asked.any_order), scenario)
                 except Refused as refused:
                     told = f"refuses: {refused}"
                 except LawBroken as broken:

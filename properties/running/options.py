@@ -31,6 +31,11 @@ def add_options(parser: pytest.Parser) -> None:
         "--in-process", action="store_true", help="run the simulated world in pytest's own process, for a debugger"
     )
     group.addoption(
+        "--any-order",
+        action="store_true",
+        help="sim: the reductions of each example add in an order drawn for it, not in that of ranks",
+    )
+    group.addoption(
         "--ranks-per-gpu",
         type=int,
         default=1,

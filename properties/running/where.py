@@ -23,6 +23,7 @@ class Where:
     worlds: tuple[str, ...]
     device: str | None  # None: each world's usual one
     in_process: bool
+    any_order: bool
     ranks_per_gpu: int
     machine: Mapping[str, Any]  # of `worlds.devices.look`; empty where nobody needed to look
     impossible: Mapping[str, str]
@@ -42,17 +43,23 @@ class Where:
         told = []
         for name in self.worlds:
             device = self.device or ("cuda" if name == "nccl" else "cpu")
-            inside = {"sim": "in pytest's process" if self.in_process else "", "torchrun": "ranks of this job"}
-            extra = f", {inside[name]}" if inside.get(name) else ""
-            told.append(f"{name} cannot run here" if name in self.impossible else f"{name} ({device}{extra})")
+            how = {"sim": self._sim_words(), "torchrun": ["ranks of this job"]}.get(name, [])
+            inside = ", ".join((device, *how))
+            told.append(f"{name} cannot run here" if name in self.impossible else f"{name} ({inside})")
         gpus = self.machine.get("gpus", [])
         lines = [f"lockstep: on {', '.join(told)}"]
         if gpus:
             lines[0] += f"; {len(gpus)} x {gpus[0]}, NCCL {self.machine['nccl'] or 'missing'}"
         return [*lines, *(f"lockstep: skipped: {reason}" for reason in self.impossible.values())]
 
+    def _sim_words(self) -> list[str]:
+        inside = ["in pytest's process"] if self.in_process else []
+        return [*inside, "each example in a drawn order of reduction"] if self.any_order else inside
 
-def decide(worlds: list[str], device: str | None, in_process: bool, ranks_per_gpu: int, workers: bool) -> Where:
+
+def decide(
+    worlds: list[str], device: str | None, in_process: bool, ranks_per_gpu: int, workers: bool, any_order: bool = False
+) -> Where:
     """What the options ask for. ``workers``: whether pytest-xdist spreads the tests over processes.
 
     Raises Unusable, in one line, for options that contradict one another or leave nothing that can run here.
@@ -63,6 +70,8 @@ def decide(worlds: list[str], device: str | None, in_process: bool, ranks_per_gp
         raise Unusable(
             f"--in-process: only the simulated world can run in pytest's own process, not {' or '.join(asked)}"
         )
+    if any_order and "sim" not in asked:
+        raise Unusable(f"--any-order: only the simulated world's order of reduction can be chosen, not {asked[0]}'s")
     if device == "cuda" and "sim" in asked:
         raise Unusable("--device cuda: simulated ranks have CPU tensors only; say --world gloo, nccl or torchrun")
     if device == "cpu" and "nccl" in asked:
@@ -77,7 +86,7 @@ def decide(worlds: list[str], device: str | None, in_process: bool, ranks_per_gp
     impossible = {name: reason for name in asked if (reason := _impossible(name, device, machine))}
     if len(impossible) == len(asked):
         raise Unusable("; ".join(impossible.values()))
-    return Where(asked, device, in_process, ranks_per_gpu, machine, impossible)
+    return Where(asked, device, in_process, any_order, ranks_per_gpu, machine, impossible)
 
 
 def _impossible(name: str, device: str | None, machine: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ collectives reduce.
 
 from collections.abc import Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -28,6 +29,13 @@ DRAWN_ORDERS: st.SearchStrategy[str | tuple[int, ...]] = st.sampled_from(ORDERS)
 def order_of(drawn: str | tuple[int, ...]) -> OrderOf:
     """The order of reduction of that name, or the one that the numbers choose. It can be pickled."""
     return partial(reduction_order, drawn) if isinstance(drawn, str) else partial(order_by_numbers, drawn)
+
+
+def order_drawn_for(example: str) -> str | tuple[int, ...]:
+    """One of all those orders, always the same for the same text."""
+    drawn = Random(example)
+    numbers = tuple(drawn.choices(range(8), k=8))
+    return drawn.choice((*ORDERS, numbers))
 
 
 def order_by_numbers(numbers: Sequence[int], elements: int, element_bytes: int, members: int) -> Order:

@@ -1,6 +1,8 @@
 """What the simulated world alone lets one choose, and what becomes of laws about it elsewhere."""
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,19 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.reduction_order import check_order
-from properties import test_asynchrony, test_sharding
+from oracle.reduction_order import ORDERS, check_order
+from properties import test_asynchrony, test_mean, test_sharding
 from properties.implementations import look_up
 from properties.law import law_of
 from properties.reports.failure import report
 from properties.reports.matrix import PROPERTY, matrix, verdicts
 from properties.running.hold import confirm
-from properties.searching.search import Failure
-from properties.strategies.timing import DRAWN_ORDERS, WAIT, order_by_numbers, order_of, tree_by_numbers
+from properties.searching.search import Failure, search
+from properties.strategies.timing import (
+    DRAWN_ORDERS,
+    WAIT,
+    order_by_numbers,
+    order_drawn_for,
+    order_of,
+    tree_by_numbers,
+)
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong, Wasteful
 from worlds.contract import World
 
+MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 TIMING = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
 
 
@@ -34,6 +44,25 @@ def test_numbers_give_trees_of_any_shape() -> None:
     assert tree_by_numbers((0,), 4) == ((0, 1), (2, 3))
     assert tree_by_numbers((3, 2), 4) == (((3, 2), 1), 0)
     assert order_by_numbers((2, 0), 5, 4, 2) == [(0, 2, (0, 1)), (2, 5, (0, 1))]
+
+
+def test_any_order_is_drawn_for_each_example_and_the_same_each_time() -> None:
+    drawn = [order_drawn_for(str(example)) for example in range(200)]
+    assert drawn == [order_drawn_for(str(example)) for example in range(200)]
+    assert set(ORDERS) < set(drawn)
+    assert len(set(drawn)) > 2 * len(ORDERS)
+
+
+def test_what_fails_in_some_orders_alone_is_found_where_any_are_drawn_and_says_so(sim: World, gloo: World) -> None:
+    (implementation,) = look_up(["properties.tests.unsteady:WrongInSomeOrdersOfReduction"], sim)
+    trial = Trial(implementation, sim, lambda: gloo)
+    assert search(MEAN, trial, 50, seed_value=0).failures == []
+    trial = replace(trial, any_order=True, witnessed=Counter())
+    (failure,) = search(MEAN, trial, 100, seed_value=0).failures
+    confirmed = confirm(MEAN, trial, failure)
+    assert confirmed is not None
+    assert failure.broken.scenario.world_size == 3
+    assert "depends on the order of reduction" in " ".join(report(MEAN, trial, confirmed).split())
 
 
 def reports(verdicts: dict[str, str]) -> Iterator[Any]:

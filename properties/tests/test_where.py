@@ -32,6 +32,13 @@ def test_what_cannot_be_is_one_line(monkeypatch, worlds, device, in_process, ran
     assert "\n" not in str(refused.value)
 
 
+def test_only_the_simulated_world_adds_in_any_order() -> None:
+    with pytest.raises(Unusable, match=r"--any-order: only the simulated world's order of reduction .* not gloo's"):
+        decide(["gloo"], None, False, 1, False, any_order=True)
+    header = decide([], None, True, 1, False, any_order=True).words()[0]
+    assert header == "lockstep: on sim (cpu, in pytest's process, each example in a drawn order of reduction)"
+
+
 def test_one_world_that_cannot_run_is_left_out_beside_one_that_can(monkeypatch) -> None:
     monkeypatch.setattr(devices, "look", lambda: NO_GPU)
     decided = decide(["sim", "nccl"], None, False, 1, False)

@@ -1,4 +1,6 @@
-"""Implementations whose results depend on chance, or on whether each rank has a process of its own."""
+"""Implementations whose results depend on chance, on whether each rank has a process of its own, or on the order in
+which a backend adds.
+"""
 
 import functools
 import os
@@ -53,6 +55,20 @@ class WrongInProcessesOfTheirOwn(NaiveDataParallel):
     def finish_gradient_synchronization(self) -> None:
         super().finish_gradient_synchronization()
         if _in_processes_of_their_own():
+            _spoil(self)
+
+
+class WrongInSomeOrdersOfReduction(NaiveDataParallel):
+    """Gets 0 from 2^25 on the first rank, 1 on the second and -2^25 on the last, where a backend adds from either end:
+    2^25 + 1 is 2^25 in float32. Where the two large numbers meet first, it gets 1.
+    """
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        total = torch.tensor([{0: 2.0**25, 1: 1.0, ranks - 1: -(2.0**25)}.get(rank, 0.0)])
+        dist.all_reduce(total)
+        if ranks > 2 and total:
             _spoil(self)
 
 
