@@ -27,6 +27,7 @@ All are positive, or all are negative, or (``Scenario.signs`` is "mixed") those 
 import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -152,8 +153,10 @@ def small_numbers(places: int, starts: npt.NDArray[np.int64], together: int, cap
     modulus = max(together, (capacity // together + together) // 2)
     while math.gcd(modulus, samples) > 1 and modulus > together + 1:
         modulus -= 1
-    strides = np.array([stride for stride in range(1, modulus + 1) if math.gcd(stride, modulus) == 1])
-    stride = strides[starts // modulus % len(strides)]
+    coprime = (stride for stride in range(1, modulus + 1) if math.gcd(stride, modulus) == 1)
+    turns = starts // modulus
+    strides = np.array([*islice(coprime, int(turns.max(initial=0)) + 1)])  # a modulus may have millions: those needed
+    stride = strides[turns % len(strides)]
     indices: Table = (stride * np.arange(places)[:, None] + starts) % modulus
     return 1 + 2 * indices
 
