@@ -38,7 +38,7 @@ ON_SIM_ALONE = (
 )
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
-    "of reduction, which is for a backend to choose. --any-order drew another one"
+    "of reduction, which is for a backend to choose; --any-order drew another one."
 )
 PAST = (
     "fails only after other examples have run in the same process, so it keeps state (such as a class attribute) from "
