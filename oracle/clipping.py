@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from oracle import bounds, lattice
+from oracle import bounds, enclosures, lattice
 from oracle.bounds import Enclosure
 from oracle.enclosures import as_interval
 from oracle.formats import FORMATS
@@ -29,24 +29,34 @@ SQRT_ULPS, POW_ULPS = 1, 4
 
 
 def clip(
-    gradients: Sequence[Lattice | Interval], forms: Sequence[Formats], max_norm: float, p: float, ranks: int = 1
+    gradients: Sequence[Lattice | Interval],
+    forms: Sequence[Formats],
+    max_norm: float,
+    p: float,
+    ranks: int = 1,
+    kept: Sequence[str] = (),
 ) -> tuple[Enclosure, str, list[Lattice | Interval]]:
     """The norm, the format that it is in, and the clipped gradients; those of parameters that have one.
 
-    ``ranks``: over how many a gradient may be spread.
+    ``ranks``: over how many a gradient may be spread; ``kept``: the formats in which gradients may be kept, if that is
+    any but their own.
     """
     names = [form.forms[0].name for form in forms]
     if not gradients:
         return Enclosure(Fraction(0), Fraction(0)), "float32", []
     form = widest(names)
-    wider = [each for each in ("float32", "float64") if FORMATS[each].precision > FORMATS[form].precision]
+    narrowest = min(FORMATS[name].precision for name in names)  # bfloat16 with float16: float32 is wider, and the form
+    wider = [each for each in ("float32", "float64") if FORMATS[each].precision > narrowest]
     totals = [_norm_of_all(gradients, names, form, p, ranks)]
     for each in wider:
         wide = _norm_of_all(gradients, [each] * len(names), each, p, ranks)
         totals += [wide, _held(wide, form)]
     total = Enclosure(min(each.low for each in totals), max(each.high for each in totals))
     factor = hull(*(coefficient(total, each, max_norm) for each in (form, *wider)))
-    return total, form, [times(value, factor, each) for value, each in zip(gradients, forms, strict=True)]
+    clipped = [
+        times_kept(value, factor, each, name) for value, each, name in zip(gradients, forms, kept or names, strict=True)
+    ]
+    return total, form, clipped
 
 
 def _norm_of_all(
@@ -233,6 +243,17 @@ def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
 def _scalar_format(form: str) -> str:
     """In which format torch combines a Python number with a tensor."""
     return "float64" if form == "float64" else "float32"
+
+
+def times_kept(value: Lattice | Interval, factor: Interval, form: Formats, kept: str) -> Lattice | Interval:
+    """c g in the format of the gradient, or in that in which it may be kept; exact where both are."""
+    product, name = times(value, factor, form), form.forms[0].name
+    if kept == name:
+        return product
+    wide = times(value, factor, lattice.formats((kept,), (as_interval(value).low.size,)))
+    if not isinstance(product, Interval) and not isinstance(wide, Interval) and np.array_equal(product, wide):
+        return product
+    return enclosures.kept(as_interval(product), as_interval(wide), name)
 
 
 def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice | Interval:

@@ -68,6 +68,11 @@ def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
     return add([share(term) for term in terms], form)
 
 
+def kept(narrow: Interval, wide: Interval, form: str) -> Interval:
+    """What is computed in a format, or in a wider one and kept there, maybe to be rounded to the former later on."""
+    return hull(narrow, wide, wide.round(form))
+
+
 def ranks_apart(value: Interval) -> list[Interval]:
     """An interval of shape (ranks, elements), rank by rank."""
     return [Interval(low, high) for low, high in zip(value.low, value.high, strict=True)]

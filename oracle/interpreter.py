@@ -65,7 +65,8 @@ class Expectation:
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
     neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad and EndJoin; after each Step also
     ``states``, the optimizer's, a mapping per parameter with torch's names (none: never stepped) and "master" for one
-    that has a master, and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
+    that has a master; ``spared``, the parameters that need no master yet, as they are frozen and never were stepped;
+    and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
     construction.
     """
 
@@ -74,6 +75,7 @@ class Expectation:
     parameters: dict[int, Values]
     norms: dict[int, ExpectedValue] = field(default_factory=dict)
     states: dict[int, tuple[dict[str, ExpectedValue], ...]] = field(default_factory=dict)
+    spared: dict[int, frozenset[int]] = field(default_factory=dict)
     loss_scales: dict[int, float] = field(default_factory=dict)
     buffers: dict[int, list[list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
@@ -93,23 +95,28 @@ def interpret(
     unused: str = UNUSED[0],
     implementations: str = "torch cpu",
     eager: bool = False,
+    wire: str = "",
 ) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
     ``implementations``: of optimizers, see `oracle.optimizer_intervals`; ``eager``: it may average each micro-batch
-    inside ``no_sync`` as it comes. Not to be written to: it is kept for the next who asks. Raises Inexact where an
-    operation would round that other data would leave exact.
+    inside ``no_sync`` as it comes; ``wire``: the format, if any, in which it reduces what is narrower, and in which it
+    may keep that from then on: averaged, clipped and stepped as it is, and rounded only for who looks at it. Not to be
+    written to: it is kept for the next who asks. Raises Inexact where an operation would round that other data would
+    leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
-    return _interpret(scenario, averaging, unused, implementations, eager)
+    return _interpret(scenario, averaging, unused, implementations, eager, wire)
 
 
 @lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
-def _interpret(scenario: Scenario, averaging: str, unused: str, implementations: str, eager: bool) -> Expectation:
-    state = start(scenario)
+def _interpret(
+    scenario: Scenario, averaging: str, unused: str, implementations: str, eager: bool, wire: str
+) -> Expectation:
+    state = start(scenario, wire)
     expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
         uses_gradients = isinstance(event, Backward | Unscale | Clip) or (isinstance(event, Step) and not state.skip)
@@ -131,6 +138,8 @@ def _interpret(scenario: Scenario, averaging: str, unused: str, implementations:
             case Step():
                 _step(state, implementations)
                 expectation.states[place] = _told_states(state)
+                idle = (index for index in state.masters if index not in state.optimizer and not state.trained[index])
+                expectation.spared[place] = frozenset(idle)
                 if state.scale is not None:
                     expectation.loss_scales[place] = state.scale
             case ZeroGrad():
@@ -254,22 +263,32 @@ def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> No
             wide = Interval(np.broadcast_to(weights.low, part.low.shape), np.broadcast_to(weights.high, part.low.shape))
             part = (part * wide).round(form)
         terms.append(part)
-    state.gradients.put(tensor, enclosures.add(terms, form))
+    total = enclosures.add(terms, form)
+    if state.kept[tensor] != form:
+        total = enclosures.kept(total, enclosures.add(terms, state.kept[tensor]), form)
+    state.gradients.put(tensor, total)
 
 
 def _average_eagerly(state: State, local: Lattice, averaging: str) -> None:
     """Proves that who averages each micro-batch as it comes, by itself or with what is there, rounds nothing either."""
     there, counted = state.gradients.exact if state.eager is None else state.eager, joining.counted(state)
-    lattice.mean(local[counted], averaging, state.form)
-    mean = lattice.mean(lattice.add([there, local], state.form)[counted], averaging, state.form)
+    _mean(state, local[counted], averaging)
+    mean = _mean(state, lattice.add([there, local], state.form)[counted], averaging)
     state.eager = np.tile(mean, (len(local), 1))
+
+
+def _mean(state: State, terms: Lattice, averaging: str) -> Lattice:
+    """Also proved in the format in which gradients may be kept: there too the reciprocal of 7 rounds, say."""
+    if state.wide is not state.form:
+        lattice.mean(terms, averaging, state.wide)
+    return lattice.mean(terms, averaging, state.form)
 
 
 def _finish(state: State, averaging: str, unused: str) -> None:
     counted = joining.counted(state)
     if state.fresh is not None:  # which some average by itself, and add to the average that is there
-        lattice.mean(state.fresh[counted], averaging, state.form)
-    state.gradients.exact[:] = lattice.mean(state.gradients.exact[counted], averaging, state.form)
+        _mean(state, state.fresh[counted], averaging)
+    state.gradients.exact[:] = _mean(state, state.gradients.exact[counted], averaging)
     state.fresh, state.eager = np.zeros_like(state.gradients.exact), None
     for tensor in list(state.gradients.enclosed):
         joining.mean_of_enclosed(state, tensor, averaging)
@@ -282,8 +301,9 @@ def _clip(state: State, event: Clip) -> ExpectedValue:
     tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
     values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
+    kept = [state.kept[tensor] for tensor in tensors]
     try:
-        norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type, state.scenario.world_size)
+        norm, form, clipped = clip(values, forms, event.max_norm, event.norm_type, state.scenario.world_size, kept)
     except ValueError as error:  # bounds that may reach infinity
         raise Inexact(f"clipping: {error}") from error
     ranks = state.scenario.world_size

@@ -6,7 +6,7 @@ Scales are powers of two, so that scaling and unscaling round nothing. Named as 
 
 import numpy as np
 
-from oracle import lattice
+from oracle import enclosures, lattice
 from oracle.intervals import Interval
 from oracle.state import State
 
@@ -18,7 +18,10 @@ def unscale(state: State) -> None:
     for parameter, value in state.gradients.enclosed.items():
         form = state.scenario.parameters[parameter].dtype
         halved = Interval(value.low / state.scale, value.high / state.scale)
-        state.gradients.enclosed[parameter] = halved.round(form)
+        rounded = halved.round(form)
+        if state.kept[parameter] != form:
+            rounded = enclosures.kept(rounded, halved.round(state.kept[parameter]), form)
+        state.gradients.enclosed[parameter] = rounded
     state.unscaled = True
     state.skip = bool(state.infinite.any())
 

@@ -73,12 +73,15 @@ class State:
     (ranks, parameters). ``spoiled``: whether gradients were clipped after an overflow, so that none is known.
     ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
     each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
-    each micro-batch had been averaged as it came; else None.
+    each micro-batch had been averaged as it came; else None. ``kept``: by parameter, the format in which gradients may
+    be kept once they are reduced, its own or a wider one; ``wide``: that of each element.
     """
 
     scenario: Scenario
     form: Formats
     forms: list[Formats]
+    wide: Formats
+    kept: list[str]
     weights: Flat
     gradients: Flat
     has: npt.NDArray[np.bool_]
@@ -116,8 +119,8 @@ class State:
         return [index for index in range(len(self.scenario.parameters)) if self.scenario.tensor(index) == tensor]
 
 
-def start(scenario: Scenario) -> State:
-    """After construction: every rank holds what rank 0 began with."""
+def start(scenario: Scenario, wire: str = "") -> State:
+    """After construction: every rank holds what rank 0 began with. ``wire``: see `oracle.interpreter.interpret`."""
     sizes = tuple(parameter.count for parameter in scenario.parameters)
     names = tuple(parameter.dtype for parameter in scenario.parameters)
     ends = np.cumsum(sizes).tolist()
@@ -129,11 +132,14 @@ def start(scenario: Scenario) -> State:
         for parameter in group.parameters:
             groups[parameter] = number
     form = lattice.formats(names, sizes)
+    kept = [wire if wire and FORMATS[wire].precision > FORMATS[name].precision else name for name in names]
     weights = lattice.representable(lattice.from_integers(initial), form)
     state = State(
         scenario,
         form,
         [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
+        lattice.formats(tuple(kept), sizes),
+        kept,
         Flat(weights, slices),
         Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),
         np.zeros(shape, dtype=bool),

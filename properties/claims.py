@@ -85,7 +85,7 @@ class Claims:
     moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
     cost: bool = False  # a step moves what its stage needs, and all at once what is far smaller than the bucket cap
     overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
-    wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
+    wire: str | None = None  # unless their own is wider, gradients are reduced, and may be kept, in this, one of WIRES
     plain: bool = True  # what a rank computes by itself has plain torch's bits: no scaled loss, no compiled forward
     same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself

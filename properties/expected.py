@@ -8,7 +8,8 @@ from properties.claims import Claims
 
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
     """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
-    return interpret(scenario, claims.averaging, claims.unused or "untouched", optimizers, not claims.silent)
+    unused, eager, wire = claims.unused or "untouched", not claims.silent, claims.wire or ""
+    return interpret(scenario, claims.averaging, unused, optimizers, eager, wire)
 
 
 def is_exact(scenario: Scenario, claims: Claims) -> bool:

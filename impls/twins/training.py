@@ -9,7 +9,9 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveDataParallel
+from impls.static_buckets import Bucket
 from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from impls.wrapper import Group
 
 
 class NormInShares(StaticBucketsTrainer):
@@ -106,3 +108,130 @@ class WrapsEachSubmodule(NaiveDataParallel):
         idle = [child for child in children if isinstance(child, _InItsPlace) and not child.called]
         theirs = {parameter for child in idle for parameter in child.parameters()}
         return [parameter for parameter in super().trained if parameter not in theirs]
+
+
+class _Kept(Bucket):
+    """``means``: what was reduced last, in float32 or wider, as it came out."""
+
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(members, group)
+        self.means: dict[nn.Parameter, torch.Tensor] = {}
+
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self._wide = self.buffer.to(torch.promote_types(self.buffer.dtype, torch.float32))
+        return dist.all_reduce(self._wide, group=self.group, async_op=True)
+
+    def average(self, kernels: bool | None) -> None:
+        self._wide[: len(self.elements)] *= 1 / dist.get_world_size(self.group)
+        self.buffer.copy_(self._wide)
+        sizes = [view.numel() for view in self.views.values()]
+        parts = self._wide[: len(self.elements)].split(sizes)
+        self.means = {p: part.view_as(view) for (p, view), part in zip(self.views.items(), parts, strict=True)}
+        self.hand_out()
+
+
+class _StepsMeans(MasterOptimizer):
+    """Steps masters by the means as they came out, which ``wrapper`` has."""
+
+    wrapper: "StepsMeansInFloat32"
+
+    def step(self) -> None:
+        means = self.wrapper.means
+        for name, master in self.masters.items():
+            gradient = self.named[name].grad
+            master.grad = None if gradient is None else means.get(self.named[name], gradient).to(master.dtype)
+        self.inner.step()
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                if master.grad is not None:
+                    self.named[name].copy_(master)
+
+
+class StepsMeansInFloat32(StaticBucketsTrainer):
+    """Reduces in float32, times the reciprocal of the number of ranks, and unscales, clips and steps what came out;
+    ``grad`` is that, rounded to the parameter's dtype. So do Megatron-LM and DeepSpeed.
+    """
+
+    odd = "means of 16-bit gradients are kept, clipped and stepped in float32, and only shown in 16 bits"
+    claims = {**StaticBucketsTrainer.claims, "wire": "float32"}
+    bucket_class = _Kept
+    optimizer_class = _StepsMeans
+
+    @property
+    def means(self) -> dict[nn.Parameter, torch.Tensor]:
+        """Of the last synchronization, where nothing was added since or dropped."""
+        buckets = [bucket for bucket in self._buckets if isinstance(bucket, _Kept)]
+        return {p: mean for bucket in buckets for p, mean in bucket.means.items() if p.grad is not None}
+
+    def prepare(self) -> None:
+        """What is added from now on is added to ``grad``."""
+        super().prepare()
+        self._forget()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        self._forget()
+
+    def _forget(self) -> None:
+        for bucket in self._buckets:
+            if isinstance(bucket, _Kept):
+                bucket.means = {}
+
+    def gradients(self) -> list[torch.Tensor]:
+        means = self.means
+        there = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
+        return [means.get(parameter, parameter.grad) for parameter in there]
+
+    def unscale_(self, scale: float) -> bool:
+        finite = super().unscale_(scale)
+        self._show()
+        return finite
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        gradients = self.gradients()
+        norm = self.total_norm(gradients, norm_type)
+        for gradient in gradients:
+            gradient *= torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        self._show()
+        return norm
+
+    def make_optimizer(self, *given: Any, **named: Any) -> MasterOptimizer:
+        made = super().make_optimizer(*given, **named)
+        assert isinstance(made, _StepsMeans)
+        made.wrapper = self
+        return made
+
+    def _show(self) -> None:
+        for parameter, mean in self.means.items():
+            parameter.grad.copy_(mean)
+
+
+class _OfWhatTrains(MasterOptimizer):
+    """Has masters of what is trained; of what is frozen from the start once it has a gradient."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.late = [name for name in self.masters if not self.named[name].requires_grad]
+        for name in self.late:
+            self._hold(name, self.named[name], self.masters.pop(name))
+
+    def _hold(self, name: str, tensor: nn.Parameter, instead: nn.Parameter) -> None:
+        self.held[name] = tensor
+        for group in self.inner.param_groups:
+            group["params"] = [tensor if each is instead else each for each in group["params"]]
+
+    def step(self) -> None:
+        for name in list(self.late):
+            if (parameter := self.named[name]).grad is not None:
+                self.late.remove(name)
+                self.masters[name] = self.master_of(parameter)
+                self._hold(name, self.masters[name], parameter)
+        super().step()
+
+
+class NoMastersOfWhatIsFrozen(StaticBucketsTrainer):
+    """A float32 copy costs four bytes an element, and of what is frozen nobody reads it."""
+
+    odd = "16-bit parameters that are frozen have no masters until they are trained"
+    optimizer_class = _OfWhatTrains

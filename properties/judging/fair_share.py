@@ -18,9 +18,10 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     """Least and most bytes of all ranks together, after construction (-1) and after each Finish, Step and ZeroGrad, but
     one that leaves zeros in the place of what has accumulated inside `no_sync`, which is whole.
 
-    Least: nothing twice, no padding, and at stage 1 gradients are gone where they are not stepped, as at stage 2. Most:
-    each tensor is cut on its own and padded to equal shares; below stage 2, where gradients are whole, their memory may
-    stay when they are dropped; and there are step counts.
+    Least: nothing twice, no padding, no master of what is frozen, and at stage 1 gradients are gone where they are not
+    stepped, as at stage 2. Most: each tensor is cut on its own and padded to equal shares, whole ones too, of which the
+    shares may be views; below stage 2, where gradients are whole, their memory may stay when they are dropped; and
+    there are step counts.
     """
     tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
     gradients: dict[int, bool] = dict.fromkeys(tensors, False)
@@ -51,14 +52,17 @@ def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, An
     size = FORMATS[parameter.dtype].bytes
     master = 4 if scenario.masters and size == 2 else 0
     arrays = [name for name in state if name not in ("step", "master")]
-    recipe = Recipe(size, size, 0, master, len(arrays) * (master or size))
     padded = flat({"p": parameter.shape}, scenario.world_size // scenario.replicas)
     plain = replace(padded, padded=padded.counts, state=padded.counts)
     totals = []
     most = (padded, stage, gradient or (stage < 2 and parameter.trainable))
     for layout, at, there in ((plain, max(stage, 2), gradient), most):
-        plan = Plan((layout,), at, recipe, scenario.replicas)
+        copied = master if layout is padded or parameter.trainable else 0
+        plan = Plan((layout,), at, Recipe(size, size, 0, copied, len(arrays) * (master or size)), scenario.replicas)
         moment = State(whole_gradients={0} if there and at < 2 else set())
         moment.own_gradients |= {0} if there and at >= 2 else set()
         totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
-    return totals[0], totals[1] + (STEP_COUNT * scenario.world_size if "step" in state else 0)
+    padding = (sum(padded.padded) - parameter.count) * size
+    whole = (stage < 3) + (stage < 2 and most[2])
+    counts = STEP_COUNT if "step" in state else 0
+    return totals[0], totals[1] + (whole * padding + counts) * scenario.world_size

@@ -68,10 +68,13 @@ def pairs(
     if place in expected.states:
         ours, theirs = seen["states"][place], expected.states[place]
         for name in dict.fromkeys(name for states in (ours, theirs) for state in states for name in state):
-            seen_of = [state.get(name) for state in ours]
+            seen_of, wanted = [state.get(name) for state in ours], [state.get(name) for state in theirs]
             if name == "step":  # a count, of whatever dtype
                 seen_of = [None if each is None else each.astype(np.float32) for each in seen_of]
-            yield name, seen_of, [state.get(name) for state in theirs]
+            if name == "master":
+                for index in expected.spared[place]:
+                    wanted[index] = wanted[index] if seen_of[index] is not None else None
+            yield name, seen_of, wanted
     if place in expected.loss_scales:
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
     if place in expected.buffers:

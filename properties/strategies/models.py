@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.formats import FORMATS
+from oracle.formats import FORMATS, Format
 from oracle.lattice import reciprocal_error
 from oracle.program import Buffer, Parameter, Scenario
 from properties.claims import Claims
@@ -47,7 +47,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, options.get("16 bits"), claims.float64)
+    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.wire)
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
@@ -142,10 +142,13 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 
 @lru_cache
-def dtypes(world_size: int, sixteen: int | None = None, float64: bool = True) -> tuple[str, ...]:
+def dtypes(
+    world_size: int, sixteen: int | None = None, float64: bool = True, wire: str | None = None
+) -> tuple[str, ...]:
     """The dtypes in which the mean over so many ranks can be exact on every lattice.
 
-    ``sixteen``: which of `SIXTEEN`, if it is to be one of those; ``float64``: whether that may be one.
+    ``sixteen``: which of `SIXTEEN`, if it is to be one of those; ``float64``: whether that may be one;
+    ``wire``: in which means of narrower ones may be kept.
 
     Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
     with 7: |N * fl(1/N) - 1| > u/2.
@@ -153,6 +156,11 @@ def dtypes(world_size: int, sixteen: int | None = None, float64: bool = True) ->
     names: tuple[str, ...] = ("float32", "float64") if float64 else ("float32",)
     if sixteen is not None:
         names = SIXTEEN[sixteen % len(SIXTEEN)]
+
+    def exact(form: Format) -> bool:
+        return abs(reciprocal_error(world_size, form)) <= form.unit_roundoff / 2
+
+    kept = FORMATS[wire or "float16"]
     return tuple(
-        name for name in names if abs(reciprocal_error(world_size, FORMATS[name])) <= FORMATS[name].unit_roundoff / 2
+        name for name in names if exact(FORMATS[name]) and (kept.precision <= FORMATS[name].precision or exact(kept))
     )
