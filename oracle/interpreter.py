@@ -95,28 +95,27 @@ def interpret(
     unused: str = UNUSED[0],
     implementations: str = "torch cpu",
     eager: bool = False,
-    wire: str = "",
+    kept: str = "",
 ) -> Expectation:
     """The expectation of a scenario, for an implementation that averages in the given way.
 
     ``implementations``: of optimizers, see `oracle.optimizer_intervals`; ``eager``: it may average each micro-batch
-    inside ``no_sync`` as it comes; ``wire``: the format, if any, in which it reduces what is narrower, and in which it
-    may keep that from then on: averaged, clipped and stepped as it is, and rounded only for who looks at it. Not to be
-    written to: it is kept for the next who asks. Raises Inexact where an operation would round that other data would
-    leave exact.
+    inside ``no_sync`` as it comes; ``kept``: the format, if any, in which it may take means of what is narrower, and
+    keep them: clipped and stepped as they are, and rounded only for who looks at them. Not to be written to: it is
+    there for the next who asks. Raises Inexact where an operation would round that other data would leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")
     if unused not in UNUSED:
         raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {unused!r}")
-    return _interpret(scenario, averaging, unused, implementations, eager, wire)
+    return _interpret(scenario, averaging, unused, implementations, eager, kept)
 
 
 @lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
 def _interpret(
-    scenario: Scenario, averaging: str, unused: str, implementations: str, eager: bool, wire: str
+    scenario: Scenario, averaging: str, unused: str, implementations: str, eager: bool, kept: str
 ) -> Expectation:
-    state = start(scenario, wire)
+    state = start(scenario, kept)
     expectation = Expectation(told(state, state.weights), {}, {})
     for place, event in enumerate(scenario.program):
         uses_gradients = isinstance(event, Backward | Unscale | Clip) or (isinstance(event, Step) and not state.skip)

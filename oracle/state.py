@@ -119,8 +119,8 @@ class State:
         return [index for index in range(len(self.scenario.parameters)) if self.scenario.tensor(index) == tensor]
 
 
-def start(scenario: Scenario, wire: str = "") -> State:
-    """After construction: every rank holds what rank 0 began with. ``wire``: see `oracle.interpreter.interpret`."""
+def start(scenario: Scenario, kept: str = "") -> State:
+    """After construction: every rank holds what rank 0 began with. ``kept``: see `oracle.interpreter.interpret`."""
     sizes = tuple(parameter.count for parameter in scenario.parameters)
     names = tuple(parameter.dtype for parameter in scenario.parameters)
     ends = np.cumsum(sizes).tolist()
@@ -132,14 +132,14 @@ def start(scenario: Scenario, wire: str = "") -> State:
         for parameter in group.parameters:
             groups[parameter] = number
     form = lattice.formats(names, sizes)
-    kept = [wire if wire and FORMATS[wire].precision > FORMATS[name].precision else name for name in names]
+    wide = [kept if kept and FORMATS[kept].precision > FORMATS[name].precision else name for name in names]
     weights = lattice.representable(lattice.from_integers(initial), form)
     state = State(
         scenario,
         form,
         [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
-        lattice.formats(tuple(kept), sizes),
-        kept,
+        lattice.formats(tuple(wide), sizes),
+        wide,
         Flat(weights, slices),
         Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),
         np.zeros(shape, dtype=bool),

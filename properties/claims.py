@@ -34,6 +34,7 @@ _CHOICES = {
     "joins": DIVISORS,
     "reentrant": REENTRANT,
     "slices": SLICES,
+    "kept": WIRES,
     "unused": UNUSED,
     "wire": WIRES,
 }
@@ -83,9 +84,10 @@ class Claims:
         None  # and cut as one of SLICES says (`properties.judging.slices`), every rank holds that to the byte
     )
     moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
-    cost: bool = False  # a step moves what its stage needs, and all at once what is far smaller than the bucket cap
+    cost: bool = False  # a step moves what its stage needs on one level, and what is far below the cap all at once
     overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
-    wire: str | None = None  # unless their own is wider, gradients are reduced, and may be kept, in this, one of WIRES
+    wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
+    kept: str | None = None  # and their means may be kept, clipped and stepped in this one; None: in that of the wire
     plain: bool = True  # what a rank computes by itself has plain torch's bits: no scaled loss, no compiled forward
     same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
     masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
@@ -93,7 +95,7 @@ class Claims:
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
     differentiable: bool = False  # and backward goes through them
-    averaging: str = "sum then divide"  # how the mean is taken, one of oracle.program.AVERAGINGS
+    averaging: str = "sum then divide"  # how, one of oracle.program.AVERAGINGS; who divides may multiply by 1 / N
 
     def __post_init__(self) -> None:
         for field in fields(self):

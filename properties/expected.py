@@ -8,8 +8,10 @@ from properties.claims import Claims
 
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
     """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
-    unused, eager, wire = claims.unused or "untouched", not claims.silent, claims.wire or ""
-    return interpret(scenario, claims.averaging, unused, optimizers, eager, wire)
+    unused = claims.unused or "untouched"
+    return interpret(
+        scenario, claims.averaging, unused, optimizers, not claims.silent, claims.kept or claims.wire or ""
+    )
 
 
 def is_exact(scenario: Scenario, claims: Claims) -> bool:

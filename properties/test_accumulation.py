@@ -151,29 +151,30 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
 
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, in which some backwards follow two forwards each."""
+    """Scenarios with any two features, in which some backwards follow two forwards each, or three."""
 
-    def twice(scenario: Scenario, which: int) -> Scenario:
+    def twice(scenario: Scenario, which: int, forwards: int) -> Scenario:
         chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
         numbers, held = itertools.count(), False  # whether the last micro-batch was inside `no_sync`
         program: list[Event] = []
         for event in scenario.program:
             if isinstance(event, Backward):
                 two = next(numbers) in chosen and not (scenario.broadcast_buffers and held and event.synchronize)
-                program.append(replace(event, forwards=2 if two else 1))
+                program.append(replace(event, forwards=forwards if two else 1))
                 held = not event.synchronize
             else:
                 program.append(event)
         return replace(scenario, program=tuple(program))
 
     # In a join ranks that are gone follow each forward of the others'.
-    made = st.builds(twice, with_any(replace(claims, joins=()), 2), st.integers(0, 255))
+    forwards = st.sampled_from((2, 2, 3))
+    made = st.builds(twice, with_any(replace(claims, joins=()), 2), st.integers(0, 255), forwards)
     return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))
 
 
 @law("P3", after_two_forwards, needs=lambda claims: claims.forwards)
 def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
-    """Where one backward follows two forwards, of the sum of their losses, all that both of them add is in the mean.
+    """Where one backward follows two forwards, or three, of the sum of their losses, all that they add is in the mean.
 
     Why: that is how a discriminator, a pair of views or a penalty is trained, and a gradient is a sum over uses. Broken
     by what counts forwards, or makes ready in each what one backward is to use: pytorch/pytorch#58111,

@@ -20,8 +20,13 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario with any two features, and when its collectives and messages read and write."""
-    return st.tuples(with_any(claims, 2), ASYNCHRONIES)
+    """A scenario with any two features, or with several buckets that are made anew after an error; and when its
+    collectives and messages read and write.
+    """
+    drawn = with_any(claims, 2)
+    if claims.raises and claims.freezing and claims.bucket_cap:
+        drawn |= exact_scenarios(claims, has=("raise, freeze", "cap"))
+    return st.tuples(drawn, ASYNCHRONIES)
 
 
 def with_an_order(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str | tuple[int, ...]]]:

@@ -34,17 +34,21 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others."""
-    ends = st.sampled_from((lambda scenario: scenario, trained_again, partial(trained_again, instead=True)))
+    """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others, and
+    first inside `no_sync`.
+    """
+    again = [trained_again, partial(trained_again, instead=True)]
+    again += [partial(trained_again, local=True)] * (claims.accumulation and claims.silent)
+    ends = st.sampled_from((lambda scenario: scenario, *again))
     drawn = st.builds(
         lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
     )
     return drawn.filter(lambda scenario: is_exact(scenario, claims))
 
 
-def trained_again(scenario: Scenario, instead: bool = False) -> Scenario:
+def trained_again(scenario: Scenario, instead: bool = False, local: bool = False) -> Scenario:
     """The same, and in the end everything that was trained when it was last wrapped is trained once more; ``instead``:
-    as many tensors that are trained until then no longer are.
+    as many tensors that are trained until then no longer are; ``local``: a micro-batch inside `no_sync` comes first.
     """
     *_, (trained, when_wrapped) = trained_parameters(scenario)
     thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
@@ -54,7 +58,8 @@ def trained_again(scenario: Scenario, instead: bool = False) -> Scenario:
     names = range(len(scenario.parameters))
     reached = tuple(index for index in names if scenario.tensor(index) in (still | thaw).difference(freeze))
     again: list[Event] = [ZeroGrad(), *([Freeze(tuple(freeze))] if freeze else []), Freeze(tuple(sorted(thaw)), False)]
-    again += [Backward((reached,) * scenario.samples), Finish()]
+    batch = Backward((reached,) * scenario.samples)
+    again += [*([replace(batch, synchronize=False)] * local), batch, Finish()]
     return replace(scenario, program=(*scenario.program, *again))
 
 
@@ -89,17 +94,20 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario without `no_sync`, with any two features, and often with unused parameters and errors where they are
-    claimed; and those of its micro-batches, some or all, that go around.
+    """A scenario with any two features, and often with unused parameters, errors and accumulation where they are
+    claimed; and those of its micro-batches outside `no_sync`, some or all, that go around.
     """
 
     def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
-        places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+        batches = ((place, event) for place, event in enumerate(scenario.program) if isinstance(event, Backward))
+        places = [place for place, event in batches if event.synchronize]
         return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
 
     plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
     features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.raises]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
+    if claims.accumulation:
+        drawn |= exact_scenarios(replace(claims, joins=()), has=("accumulation",))
     return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
 
 

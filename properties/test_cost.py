@@ -1,12 +1,27 @@
 """P18: how often is sent, how much, and when, is as promised."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
 from oracle.cost import moved
 from oracle.formats import FORMATS
-from oracle.program import Backward, Buffer, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import (
+    Backward,
+    Buffer,
+    Clip,
+    Evaluate,
+    Event,
+    Finish,
+    Freeze,
+    Parameter,
+    Replace,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
 from properties.claims import CAP_FROM, Claims
 from properties.judging.judge_cost import NOTED, NOTING, WEIGHED, WEIGHING, overlapping, silent_inside_no_sync
 from properties.judging.traffic import cost_of, elements, passed, reductions
@@ -21,6 +36,7 @@ LOCAL = Scenario(2, (Parameter((1,)),), _WINDOW)
 ONCE = Scenario(2, (Parameter((1,)),), _WINDOW[1:])
 PADDING = 128  # elements; Megatron pads to so many for each rank, others to 16 bytes
 LEARNS = 2  # steps after which buckets are what they will be
+SHORT, LONG = (2, 2), (5, 5, 5)  # steps after those, in pieces that are compared
 SIZES = st.lists(st.sampled_from((1, 2, 3, 5, 7, 16)), min_size=1, max_size=4)
 FOR_SEVERAL_BUCKETS = st.lists(st.sampled_from((3, 7, 16)), min_size=3, max_size=8)
 BEYOND_ONE_BUCKET = st.lists(st.sampled_from((16, 7, 3)), min_size=3, max_size=8)  # fewest where they are large
@@ -40,16 +56,32 @@ def windows(
     steps: int = 1,
     least: int = 0,
     of_sizes: st.SearchStrategy[list[int]] = SIZES,
+    more: Sequence[str] = (),
 ) -> Scenario:
-    """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step."""
+    """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step. Of what is named in
+    ``more``, some: an evaluation before the window, clipping after it, each parameter in a module of its own, and a
+    parameter that is frozen from the start, or frozen or replaced right after wrapping.
+    """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent else 0
-    orders = (tuple(range(len(sizes))),) * ranks
+    claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing, "replace": claims.replaces}
+    asked = [name for name in more if claimed.get(name, True)]
+    chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
+    changed = sorted(chosen & {"frozen", "freeze", "replace"})[:1] if len(sizes) > 1 else []
+    names = range(bool({"frozen", "freeze"} & {*changed}), len(sizes))
+    orders = (tuple(names),) * ranks
     batches = [Backward(orders, synchronize=False)] * local
-    window: tuple[Event, ...] = (*batches, Backward(orders), Finish(), Step(), ZeroGrad())
-    model = tuple(Parameter((size,)) for size in sizes)
-    buffers, broadcasts = ((Buffer((1,)),), claims.buffers == "each") if claims.buffers else ((), False)
-    return Scenario(ranks, model, window * steps, buffers=buffers, broadcast_buffers=broadcasts)
+    evaluated, clipped = ([event] * (name in chosen) for name, event in (("evaluate", Evaluate()), ("clip", Clip(1.0))))
+    window: tuple[Event, ...] = (*evaluated, *batches, Backward(orders), Finish(), *clipped, Step(), ZeroGrad())
+    first: dict[str, Event] = {"freeze": Freeze((0,)), "replace": Replace((len(sizes) - 1,))}
+    program = (*(first[name] for name in changed if name in first), *window * steps)
+    model = tuple(
+        Parameter((size,), trainable=place in names or "frozen" not in changed) for place, size in enumerate(sizes)
+    )
+    broadcasts = claims.buffers == "each" and "evaluate" not in chosen  # else it is open when they go out next
+    buffers = (Buffer((1,)),) if broadcasts or claims.buffers == "initial" else ()
+    units = tuple((place,) for place in range(len(sizes))) if "units" in chosen else ()
+    return Scenario(ranks, model, program, buffers=buffers, broadcast_buffers=broadcasts, units=units)
 
 
 def larger(scenario: Scenario) -> Scenario:
@@ -60,15 +92,16 @@ def larger(scenario: Scenario) -> Scenario:
 
 def wider(scenario: Scenario, cap: int | None) -> Scenario:
     """Parameters ``WIDER`` times as large, and a bucket cap of ``cap`` times as many elements, if there is one."""
-    wide = tuple(Parameter((each.count * WIDER,)) for each in scenario.parameters)
+    wide = tuple(replace(each, shape=(each.count * WIDER,)) for each in scenario.parameters)
     return replace(scenario, parameters=wide, bucket_cap=cap and cap * WIDER * FORMATS["float32"].bytes)
 
 
 def backwards(scenario: Scenario) -> Scenario:
     """Backward comes from the end, as in most models: it reaches first what was registered last."""
-    order = tuple(range(len(scenario.parameters)))[::-1]
-    orders = (order,) * scenario.world_size
-    program = (replace(each, orders=orders) if isinstance(each, Backward) else each for each in scenario.program)
+    program = (
+        replace(each, orders=tuple(order[::-1] for order in each.orders)) if isinstance(each, Backward) else each
+        for each in scenario.program
+    )
     return replace(scenario, program=tuple(program))
 
 
@@ -81,15 +114,21 @@ def most_for_three_buckets(sizes: list[int]) -> int:
 def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
     """Steps until buckets are what they will be, and one more. There are three at least; in stage 3 as many units."""
     sizes = draw(FOR_SEVERAL_BUCKETS.filter(lambda sizes: most_for_three_buckets(sizes) > 0))
-    scenario = backwards(draw(windows(claims, most_local=1, steps=LEARNS + 1, of_sizes=st.just(sizes))))
+    drawn = windows(claims, most_local=1, steps=LEARNS + 1, of_sizes=st.just(sizes), more=("replace",))
+    scenario = backwards(draw(drawn))
     cap = draw(st.integers(1, most_for_three_buckets(sizes))) if claims.bucket_cap else None
+    if cap == 1 and claims.several_dtypes and claims.float64:  # buckets of one parameter: none waits for another dtype
+        model = (
+            replace(each, dtype=("float32", "float64")[place % 2]) for place, each in enumerate(scenario.parameters)
+        )
+        scenario = replace(scenario, parameters=tuple(model))
     units = tuple((index,) for index in range(len(sizes))) if claims.stage == 3 else ()
     return replace(wider(scenario, cap), units=units)
 
 
 @law(
     "P18",
-    lambda claims: windows(claims, least=1),
+    lambda claims: windows(claims, most_local=6, least=1),
     needs=lambda claims: claims.accumulation and claims.silent and claims.most_ranks > 1,
     witnesses={SENT: LOCAL},
 )
@@ -109,20 +148,26 @@ def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> 
             raise Wasteful(f"{words} without them.", scenario, run.outcome)
 
 
-@law("P18", windows, needs=lambda claims: claims.cost and claims.most_ranks > 1)
+@law(
+    "P18",
+    lambda claims: windows(claims, more=("evaluate", "clip", "frozen")),
+    needs=lambda claims: claims.cost and claims.most_ranks > 1,
+)
 def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: Scenario) -> None:
     """With n elements more, a step moves as many more as `oracle.cost.moved` says of n parameters: exactly, where it is
     claimed in which way; else as in one of the ways in which the stage may be done, or a mixture of them.
 
     Why: that is what each stage is chosen for: 2 n for data parallelism and ZeRO-1 and 2, up to 3 n for ZeRO-3. Ways
     are open: ZeRO-1 may all-reduce gradients (3 n), ZeRO-3 may keep what it has gathered for backward, all of it or
-    some units (2 n to 3 n), inside `no_sync` for the next forward too. Extra elements leave out what does not depend on
-    them, such as flags and padding. Broken by reducing twice: horovod/horovod#1099.
+    some units (2 n to 3 n), inside `no_sync` for the next forward too. An evaluation gathers, at stage 3, once more at
+    most; a norm costs nothing that depends on n, and what is frozen is at most gathered, or published in a step. Extra
+    elements leave out what does not depend on them, such as flags and padding. Broken by reducing twice:
+    horovod/horovod#1099.
     """
     few, many = (cost_of(trial, each) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
     batches = len(scenario.microbatches)
-    least, most = promised(trial.claims, extra, batches)
+    least, most = promised(trial.claims, scenario, PADDING * scenario.world_size)
     for rank, (one, other) in enumerate(zip(few.costs, many.costs, strict=True)):
         if not least <= other - one <= most:
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
@@ -131,11 +176,13 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             raise Wasteful(f"{words}, where it must be {right}.", scenario, few.run.outcome)
 
 
-def promised(claims: Claims, extra: int, batches: int) -> tuple[int, int]:
-    """Least and most elements that a step moves for so many parameters, of the ways in which it may be done.
+def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[int, int]:
+    """Least and most elements that a step moves for so many more of each parameter, by the ways in which it may go.
 
     Counted whole: without the factor (S - 1) / S.
     """
+    moving, batches = len(scenario.microbatches[0].orders[0]), len(scenario.microbatches)
+    extra, frozen = moving * more, (len(scenario.parameters) - moving) * more
     ways = {"": moved(claims.stage or 0, extra, 2, micro_batches=batches)}
     if claims.stage == 1:
         ways = {"reduce-scatter": ways[""]}
@@ -144,12 +191,16 @@ def promised(claims: Claims, extra: int, batches: int) -> tuple[int, int]:
         ways = {"gather twice": ways[""], "gather once": moved(3, extra, 2, micro_batches=batches, kept=extra)}
         ways["keep in no_sync"] = moved(3, extra, 2, kept=extra)
     counts = [int(2 * way) for name, way in ways.items() if claims.moves in (None, name)]
-    return min(counts), max(counts)
+    evaluations = sum(isinstance(event, Evaluate) for event in scenario.program)
+    # What is frozen may be published with what was stepped, or lie with what is trained and pass through the same.
+    with_frozen = int(2 * moved(3, frozen, 2, micro_batches=batches)) + evaluations * (extra + frozen)
+    beside = {1: frozen, 2: frozen, 3: with_frozen}.get(claims.stage or 0, 0)
+    return min(counts), max(counts) + beside
 
 
 @law(
     "P18",
-    lambda claims: windows(claims, most_local=0, steps=2),
+    lambda claims: windows(claims, most_local=0, steps=2, more=("units", "freeze", "replace")),
     needs=lambda claims: claims.cost and claims.bucket_cap and claims.most_ranks > 1,
     witnesses={REDUCED: ONCE},
 )
@@ -171,7 +222,8 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
 @law(
     "P18",
     lambda claims: st.tuples(
-        windows(claims, most_local=0, steps=LEARNS + 1, of_sizes=BEYOND_ONE_BUCKET), st.integers(16, 48)
+        windows(claims, most_local=0, steps=LEARNS + 1, of_sizes=BEYOND_ONE_BUCKET, more=("freeze", "replace")),
+        st.integers(16, 48),
     ),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
     witnesses={REDUCED: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16)},
@@ -192,7 +244,8 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
         + len(scenario.parameters)
         + PADDING * scenario.world_size
     )
-    learned = replace(scenario, program=scenario.program[: LEARNS * len(scenario.program) // (LEARNS + 1)])
+    steps = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]
+    learned = replace(scenario, program=scenario.program[: steps[LEARNS - 1] + 1])
     run = trial.run(scenario)
     trial.witnessed[REDUCED] += all(map(reductions, run.since_construction))
     if trial.claims.cap_from == CAP_FROM[0]:
@@ -231,17 +284,20 @@ def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> N
 
 @law(
     "P18",
-    lambda claims: windows(claims, most_local=1, steps=LEARNS + 4),
+    lambda claims: st.sampled_from((SHORT, SHORT, SHORT, LONG)).flatmap(
+        lambda pieces: windows(claims, most_local=1, steps=LEARNS + sum(pieces), more=("evaluate", "clip"))
+    ),
     needs=lambda claims: claims.cost and claims.most_ranks > 1,
-    witnesses={SENT: replace(ONCE, program=ONCE.program * (LEARNS + 4))},
+    witnesses={SENT: replace(ONCE, program=ONCE.program * (LEARNS + sum(SHORT)))},
     only_on=WEIGHED,
 )
 def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
-    """Of six steps that are all alike, a rank holds no more after the last than after the fourth, or after the fifth no
-    more than after the third. What Python's collector would free does not count.
+    """Of steps that are all alike, those that come later do not leave a rank with more than earlier ones, neither at
+    the most nor at the least. What Python's collector would free does not count.
 
-    Why: what grows with every step ends the run in the end; but whoever takes turns with two buffers may hold more in
-    one than in the other. A recipe: buckets, handles or losses in a list that is never emptied. No report of it is
+    Why: what grows with every step, or with every fourth, ends the run in the end; but whoever takes turns with two
+    buffers may hold more in one than in the other, so a few steps are compared with the few before: two of six, or
+    twice five of seventeen. A recipe: buckets, handles or losses in a list that is never emptied. No report of it is
     known.
     """
     if growing(trial.run(scenario, function=WEIGHING)):  # it takes long to collect, so only then
@@ -255,7 +311,13 @@ def growing(run: Run) -> dict[int, list[int]]:
     """Of the ranks that hold more and more, the bytes after each step."""
     ends = [place for place, event in enumerate(run.scenario.program) if isinstance(event, ZeroGrad)]
     held = {rank: [seen["bytes"][place] for place in ends] for rank, seen in enumerate(run.observations)}
-    return {rank: each for rank, each in held.items() if each[-1] > each[-3] and each[-2] > each[-4]}
+    length = (SHORT if len(ends) == LEARNS + sum(SHORT) else LONG)[0]
+
+    def grows(each: list[int]) -> bool:
+        pieces = [each[begin : begin + length] for begin in range(LEARNS, len(each), length)]
+        return all(max(one) < max(two) and min(one) < min(two) for one, two in pairwise(pieces))
+
+    return {rank: each for rank, each in held.items() if grows(each)}
 
 
 def in_turn(numbers: list[int]) -> str:

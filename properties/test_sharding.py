@@ -227,4 +227,4 @@ def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
         for place, ledger in ledgers(scenario, expected, stage, slices, rank).items():
             wanted = moments(ledger, place, [(kind, which) for kind, which, *_ in seen["moments"][place]])
             trial.witnessed["something was whole for a time"] += any(each.gradients for each in wanted)
-            judge_cost.whole_at_a_time(run, rank, place, wanted, "More is whole than is in use.")
+            judge_cost.whole_at_a_time(run, rank, place, wanted, "What is whole is not what is in use.")

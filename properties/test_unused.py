@@ -5,12 +5,14 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Freeze, Scenario
+from oracle.program import Backward, Event, Freeze, Scenario
 from properties.claims import Claims
-from properties.expected import is_exact
+from properties.expected import is_exact, known
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.within import beyond
+from properties.test_accumulation import one_by_one, with_one_unit
 from properties.trial import Trial
 
 
@@ -103,7 +105,28 @@ def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
             for first, then in pairwise(batches)
         )
 
-    return exact_scenarios(claims, has=("unused", "accumulation")).filter(holds)
+    drawn = exact_scenarios(claims, has=("unused", "accumulation"))
+    if claims.stage == 3:
+        has = ("accumulation", *["replicas"] * claims.replicas)
+        used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has, enclosed=False)
+        drawn |= used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(without_its_unit)
+    there = drawn.filter(lambda scenario: holds(scenario) and not beyond(claims, scenario))
+    return there.filter(lambda scenario: known(scenario, claims) is not None)
+
+
+def without_its_unit(scenario: Scenario) -> Scenario:
+    """The same, where the last parameter that is trained has a module of its own, which no rank calls in micro-batches
+    that synchronize.
+    """
+    last = one_by_one(scenario)[-1]
+
+    def without(event: Event) -> Event:
+        if not isinstance(event, Backward) or not event.synchronize:
+            return event
+        orders = (tuple(index for index in order if scenario.tensor(index) != last) for order in event.orders)
+        return replace(event, orders=tuple(orders))
+
+    return replace(with_one_unit(scenario), program=tuple(map(without, scenario.program)))
 
 
 @law("P6", used_inside_no_sync_alone, needs=lambda claims: claimed(claims) and claims.accumulation)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from impls.main_grad_buckets import MainGradBuckets
@@ -109,3 +110,26 @@ class ForgetsInItsForward(MainGradBuckets):
     def _before_forward(self, *_: Any) -> None:
         if self._own:
             super()._before_forward()
+
+
+class NotesNoSyncInItsForward(NaiveAccumulation):
+    """Looks in its forward, as DDP does, whether it is inside `no_sync`."""
+
+    known_fault = "after no_sync, a forward around the wrapper is taken for one inside"
+    source = "recipe: a flag that the wrapper's forward sets"
+    killed_by = (AROUND,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._inside = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if torch.is_grad_enabled():
+            self._inside = not self.synchronize
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what has accumulated, unless inside `no_sync`."""
+        if not self._inside:
+            super().finish_gradient_synchronization()

@@ -210,3 +210,18 @@ class SendsFromOneBuffer(RingOfMessages):
         self.sends.append(dist.isend(sent, self.right))
         dist.recv(incoming, self.left)
         theirs.copy_(theirs + incoming if adds else incoming)
+
+
+class DropsWhatAnErrorLeft(StaticBuckets):
+    """Buckets that are made anew have nothing on its way."""
+
+    known_fault = "what a backward cut short has sent is not waited for where buckets are made anew next"
+    source = "recipe: a list that is emptied with the buckets"
+    killed_by = LAW
+
+    def prepare(self) -> None:
+        trained = self.trained
+        if list(map(id, trained)) != list(map(id, self._assigned)):
+            self._in_flight.clear()
+            self._assign(trained)
+        super().prepare()

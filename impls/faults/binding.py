@@ -255,3 +255,19 @@ class ZerosForFrozen(StaticBuckets):
         for parameter in self.module.parameters():
             if not parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
+
+
+class FollowsWhereItSynchronizes(StaticBuckets):
+    """Looks what is trained before forwards that synchronize; those inside `no_sync` send nothing."""
+
+    known_fault = "inside no_sync it knows nothing of a parameter that is trained again, whose hook then fails"
+    source = "recipe: buckets that are made anew where they are needed"
+    killed_by = (FREEZING,)
+
+    def prepare(self) -> None:
+        if self.synchronize:
+            super().prepare()
+        else:
+            for work in self._in_flight:
+                work.wait()
+            self._in_flight.clear()

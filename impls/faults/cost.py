@@ -7,10 +7,11 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from impls.static_buckets import StaticBuckets, assign_buckets
 from impls.twins.cost import RebuildsItsBuckets
 from impls.twins.sharding import ByAllReduce
 from impls.zero1 import Zero1
+from impls.zero2 import Zero2
 from impls.zero3 import Call, Zero3
 
 LOCAL = "test_nothing_is_reduced_inside_no_sync"
@@ -268,3 +269,160 @@ class KeepsItsOutputs(NaiveAccumulation):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         self._losses.append(super().forward(*inputs, **named))
         return self._losses[-1]
+
+
+class KeepsEachFourth(StaticBuckets):
+    """Keeps a copy of the gradients of some steps, for a log that nobody reads."""
+
+    known_fault = "each fourth gradient is kept for ever"
+    source = "recipe: a log every so many steps"
+    killed_by = (GROWS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._log: list[torch.Tensor] = []
+        self._steps = 0
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        self._steps += 1
+        if self._steps % 4 == 0:
+            self._log += [parameter.grad.clone() for parameter in self.trained if parameter.grad is not None]
+
+
+class KeepsEvaluations(StaticBuckets):
+    """Collects what evaluations give, to report their mean."""
+
+    known_fault = "the output of each evaluation is kept for ever"
+    source = "recipe: a list of metrics that is never emptied"
+    killed_by = (GROWS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._outputs: list[Any] = []
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        output = super().forward(*inputs, **named)
+        self._outputs += [] if torch.is_grad_enabled() else [output]
+        return output
+
+
+class SendsWhatIsFrozen(NaiveAccumulation):
+    """Sends a message for each parameter, trained or not."""
+
+    known_fault = "zeros travel for parameters that are frozen, though these are most of a model that is tuned"
+    source = "recipe: a buffer for all parameters"
+    killed_by = (MARGIN,)
+
+    def finish_gradient_synchronization(self) -> None:
+        if self.synchronize:
+            for parameter in self.module.parameters():
+                if not parameter.requires_grad:
+                    dist.all_reduce(torch.zeros_like(parameter))
+        super().finish_gradient_synchronization()
+
+
+class OneBucketForEachModule(StaticBuckets):
+    """Wraps each submodule by itself."""
+
+    known_fault = "a bucket never holds parameters of two modules, however small they are"
+    source = "recipe: a synchronizer in each layer"
+    killed_by = (TOGETHER,)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        super()._assign(trained)
+        home = {parameter: each for each in self.module.modules() for parameter in each.parameters(recurse=False)}
+        of_module: dict[nn.Module, list[nn.Parameter]] = {}
+        for parameter in trained[::-1]:
+            of_module.setdefault(home[parameter], []).append(parameter)
+        members = [bucket for each in of_module.values() for bucket in assign_buckets(each, self._cap)]
+        self._buckets = [self.bucket_class(each) for each in members]
+        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.views}
+
+
+class NewBucketsKnowNoCap(StaticBuckets):
+    """Buckets are made in two places: when the model is wrapped, and when other parameters are trained."""
+
+    known_fault = "once a parameter is frozen or replaced, the cap is forgotten"
+    source = "recipe"
+    killed_by = (CAP,)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        if self._hooked:
+            self._cap = float("inf")
+        super()._assign(trained)
+
+
+class NewParametersHaveNoHooks(StaticBuckets):
+    """A parameter that takes another's place is sent when backward is over."""
+
+    known_fault = "once parameters are replaced, no bucket that holds one goes out before backward is over"
+    source = "recipe: hooks that are bound to tensors"
+    killed_by = (OVERLAP,)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        if self._hooked:
+            self._hooked |= set(trained)
+        super()._assign(trained)
+
+
+class WaitsForTheOtherDtype(StaticBuckets):
+    """Lets no two dtypes be on their way."""
+
+    known_fault = "a bucket waits for the one before where that has another dtype"
+    source = "recipe: a buffer that is cast in place"
+    killed_by = (OVERLAP,)
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        sent = len(self._in_flight)
+        if sent and self._buckets[sent - 1].buffer.dtype != parameter.dtype:
+            self._in_flight[-1].wait()
+        super()._on_gradient(parameter)
+
+
+class SendsAtEachFifth(NaiveAccumulation):
+    """Lets no window grow too long."""
+
+    known_fault = "inside no_sync, each fifth micro-batch sends a message"
+    source = "recipe: a flush after so many micro-batches"
+    killed_by = (LOCAL,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._local = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        self._local = 0 if self.synchronize else self._local + 1
+        if self._local == 5:
+            dist.all_reduce(torch.zeros(1))
+        return super().forward(*inputs, **named)
+
+
+class GathersGradientsForTheirNorm(Zero2):
+    """Takes the norm of gradients that are whole."""
+
+    known_fault = "every rank gathers all gradients to take their norm"
+    source = "recipe: full_tensor() before a norm"
+    killed_by = (MARGIN,)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        self.full_gradients()
+        return super().clip_grad_norm_(max_norm, norm_type)
+
+
+class GathersAllToEvaluate(Zero3):
+    """Gathers the whole model before an evaluation, whose units then gather once more."""
+
+    known_fault = "an evaluation gathers every parameter twice, and holds all of them"
+    source = "recipe: summon_full_params around an evaluation"
+    killed_by = (MARGIN,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        whole = {} if torch.is_grad_enabled() else self.full_parameters()
+        try:
+            return super().forward(*inputs, **named)
+        finally:
+            whole.clear()

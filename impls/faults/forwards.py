@@ -79,3 +79,28 @@ class KeepsOneForward(NaiveAccumulation):
             return super().forward(*inputs, **named)
         self.kept = inputs, named
         return _Again.apply(self, torch.zeros((), requires_grad=True))
+
+
+class ThirdForwardIsTheFirstAgain(NaiveAccumulation):
+    """Knows two forwards before a backward, such as those of a pair of views; at a third one it begins anew."""
+
+    known_fault = "of three forwards before one backward the last is taken for one after an error, and nothing is sent"
+    source = "recipe: a count of forwards that goes up to two"
+    killed_by = (TWO_FORWARDS,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._pending, self._begins_anew = 0, False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if torch.is_grad_enabled():
+            self._begins_anew = self._pending == 2
+            self._pending += 1
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what has accumulated, unless inside `no_sync`."""
+        self._pending = 0
+        if not self._begins_anew:
+            super().finish_gradient_synchronization()

@@ -4,8 +4,10 @@ import torch
 import torch.distributed as dist
 
 from impls.twins.reductions import TwoLevels
+from impls.zero3 import Zero3
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
+LOCAL_ALONE = "test_what_was_used_only_inside_no_sync_is_synchronized"
 MESH = "test_the_shape_of_the_mesh_does_not_matter"
 
 
@@ -44,3 +46,17 @@ class DividesByTheInnerGroup(TwoLevels):
     def mean(self, local: torch.Tensor) -> torch.Tensor:
         """Too large by the number of groups."""
         return super().mean(local) * self.replicas
+
+
+class WhatWasNotCalledStaysInItsReplica(Zero3):
+    """What is reduced when backward is over is reduced in another place than the rest."""
+
+    known_fault = "units that were called inside no_sync alone are not reduced over replicas"
+    source = "recipe: two places that reduce, of which one knows of replicas"
+    killed_by = (LOCAL_ALONE,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Reduces what belongs to units that were not called."""
+        replicas, self._replicas = self._replicas, None
+        super().finish_gradient_synchronization()
+        self._replicas = replicas

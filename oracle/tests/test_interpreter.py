@@ -192,10 +192,10 @@ def agrees(
                     assert array.shape == parameter.shape
 
 
-def expect(scenario: Scenario, averaging: str, unused: str, eager: bool = False, wire: str = "") -> Expectation:
+def expect(scenario: Scenario, averaging: str, unused: str, eager: bool = False, kept: str = "") -> Expectation:
     """The expectation; scenarios that round are not drawn."""
     try:
-        return interpret(scenario, averaging, unused, eager=eager, wire=wire)
+        return interpret(scenario, averaging, unused, eager=eager, kept=kept)
     except Inexact:
         assume(False)
         raise
@@ -232,7 +232,7 @@ def test_where_nothing_should_round_arithmetic_in_the_formats_gives_the_same_in_
 def test_nor_does_it_matter_what_is_averaged_with_what_and_when(
     way: str, scenario: Scenario, choice: tuple[str, str], random: Any
 ) -> None:
-    expectation = expect(scenario, *choice, eager=way == "at once", wire="float32" if way == "kept" else "")
+    expectation = expect(scenario, *choice, eager=way == "at once", kept="float32" if way == "kept" else "")
     order = list(range(scenario.world_size))
     random.shuffle(order)
     agrees(scenario, expectation, *choice, rounded, order, way)
@@ -243,7 +243,7 @@ def test_on_seven_ranks_a_mean_that_16_bits_hold_may_round_where_it_is_kept_in_f
     scenario = Scenario(7, (Parameter((3,), "bfloat16"),), (Backward(((0,),) * 7), Finish()), sparse=(0, 2))
     assert interpret(scenario).exact
     with pytest.raises(Inexact, match=r"1/7 of float32"):
-        interpret(scenario, wire="float32")
+        interpret(scenario, kept="float32")
 
 
 def test_what_is_clipped_is_the_rounded_gradient_or_one_that_was_kept_in_float32() -> None:
@@ -251,7 +251,7 @@ def test_what_is_clipped_is_the_rounded_gradient_or_one_that_was_kept_in_float32
     program = (Backward(((0,), (0,))), Finish(), Clip(1.0), Clip(1.0))
     scenario = Scenario(2, (Parameter((1,), "bfloat16"),), program)
     assert interpret(scenario).norms[3] == 1
-    kept = interpret(scenario, wire="float32")
+    kept = interpret(scenario, kept="float32")
     for told in (kept.gradients[2][0], kept.norms[3]):
         assert isinstance(told, Inside)
         assert told.low.max() <= np.float32(0.9999995) < 1 <= told.high.min()

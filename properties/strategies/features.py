@@ -187,6 +187,12 @@ FEATURES: dict[str, Feature] = {
         ("raise", "synchronize", "step", "synchronize"),
         parameters=2,
     ),
+    "raise, freeze": Feature(
+        lambda s: _in_turn(s, Raise, Freeze, Backward),
+        lambda claims: claims.raises and claims.freezing,
+        ("raise", "freeze", "synchronize"),
+        parameters=3,
+    ),
     "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
     "tied": Feature(
         lambda s: any(parameter.tied is not None for parameter in s.parameters),

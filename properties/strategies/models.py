@@ -47,7 +47,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.wire)
+    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.kept or claims.wire)
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
@@ -143,12 +143,12 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 @lru_cache
 def dtypes(
-    world_size: int, sixteen: int | None = None, float64: bool = True, wire: str | None = None
+    world_size: int, sixteen: int | None = None, float64: bool = True, kept: str | None = None
 ) -> tuple[str, ...]:
     """The dtypes in which the mean over so many ranks can be exact on every lattice.
 
     ``sixteen``: which of `SIXTEEN`, if it is to be one of those; ``float64``: whether that may be one;
-    ``wire``: in which means of narrower ones may be kept.
+    ``kept``: in which means of narrower ones may be taken and kept.
 
     Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
     with 7: |N * fl(1/N) - 1| > u/2.
@@ -160,7 +160,7 @@ def dtypes(
     def exact(form: Format) -> bool:
         return abs(reciprocal_error(world_size, form)) <= form.unit_roundoff / 2
 
-    kept = FORMATS[wire or "float16"]
+    wide = FORMATS[kept or "float16"]
     return tuple(
-        name for name in names if exact(FORMATS[name]) and (kept.precision <= FORMATS[name].precision or exact(kept))
+        name for name in names if exact(FORMATS[name]) and (wide.precision <= FORMATS[name].precision or exact(wide))
     )

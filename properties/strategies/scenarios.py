@@ -115,7 +115,7 @@ def scenarios(
     if "outsiders" in options:
         ranks = ranks[: claims.most_ranks - 1]
         options.pop("replicas", None)  # which are made of the whole world
-    if not models.dtypes(len(ranks), options.get("16 bits"), claims.float64, claims.wire):
+    if not models.dtypes(len(ranks), options.get("16 bits"), claims.float64, claims.kept or claims.wire):
         ranks = ranks[:-1]
     if hook_orders != "any" or not claims.hook_order:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
