@@ -123,8 +123,8 @@ def without_its_unit(scenario: Scenario) -> Scenario:
     def without(event: Event) -> Event:
         if not isinstance(event, Backward) or not event.synchronize:
             return event
-        orders = (tuple(index for index in order if scenario.tensor(index) != last) for order in event.orders)
-        return replace(event, orders=tuple(orders))
+        orders = tuple(tuple(index for index in order if scenario.tensor(index) != last) for order in event.orders)
+        return replace(event, orders=orders) if all(orders) else event
 
     return replace(with_one_unit(scenario), program=tuple(map(without, scenario.program)))
 
