@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.calls import AROUND, Call, adjoints, calls, results
+from properties.calls import AROUND, Call, adjoints, calls, results, weights
 from properties.judging.judge import holds
 from properties.law import law
 from properties.trial import Trial, judge_errors
@@ -31,14 +31,17 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
 
 @law("P14", calls, needs=lambda claims: claims.differentiable)
 def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Trial, call: Call) -> None:
-    """For y = A x over all members, with the ranks' losses added up, the gradient of x is the transpose of A times y's.
+    """For y = A x over all members, with the ranks' losses added up, the gradient of x is the transpose of A times y's,
+    which stays as it is.
 
     Why: that is the chain rule, whoever holds the pieces: sums go to sums and averages to averages, a gathering to a
-    scattered sum, a broadcast to a sum at its root. Broken by a backward that forgets the reduction, and by roots that
-    are compared with ranks of another numbering: horovod/horovod#2116, horovod/horovod#2654, pytorch/pytorch#130515.
+    scattered sum, a broadcast to a sum at its root. And autograd gives y's gradient to others too. Broken by a backward
+    that forgets the reduction, and by roots that are compared with ranks of another numbering: horovod/horovod#2116,
+    horovod/horovod#2654, pytorch/pytorch#130515.
     """
     outcome = run(trial, call, adjoint=True)
     compare(call, outcome, "gradient", adjoints(call), "Backward is not the transpose of forward.")
+    compare(call, outcome, "given", weights(call), "Backward changes the gradient of the result, which it was given.")
 
 
 def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:

@@ -14,7 +14,8 @@ from worlds.devices import place
 
 
 def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``result``: what the wrapper returned; ``gradient``: of what went in; ``around``: of the memory between that.
+    """``result``: what the wrapper returned; ``gradient``: of what went in; ``given``: that of the result, which
+    backward was given; ``around``: of the memory between what went in.
 
     None on ranks outside the group, and where there is none.
     """
@@ -23,7 +24,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     wrappers = lookup.find(asked["implementation"])
     group = None if len(call.group) == world_size else dist.new_group(list(call.group))
     if rank not in call.group:
-        return {"result": None, "gradient": None, "around": None}
+        return {"result": None, "gradient": None, "given": None, "around": None}
     memory = laid_out(inputs(call, 1, call.shape)[rank], call.layout)
     memory.requires_grad_(asked["adjoint"])
     values = view_of(memory, call.layout)
@@ -32,13 +33,15 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         "all_gather": {},
     }.get(call.operation, {"reduction": call.reduction})
     result = getattr(wrappers, call.operation)(values, **options, group=group)
-    gradient = None
+    gradient = given = None
     if asked["adjoint"]:
-        (result * torch.tensor(weights(call)[rank], device=place())).sum().backward()
+        weight = torch.tensor(weights(call)[rank], device=place())
+        result.backward(weight)
+        given = to_numpy(weight)
         # To autograd None is zero: it is what a backward may return for what has no part in the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
     between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.detach()[..., :0]
-    return {"result": to_numpy(result), "gradient": gradient, "around": to_numpy(between)}
+    return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between)}
 
 
 def laid_out(values: Any, layout: str) -> torch.Tensor:
