@@ -11,6 +11,7 @@ from impls.twins.starts import BroadcastsBuffers, StartsAtTheFirstForward
 
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"
 BUFFERS = "test_buffers_are_those_of_rank_0_when_it_is_claimed"
+REAL_BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
 REPLICAS = "test_replicas_are_bitwise_equal_after_construction_and_after_every_step"
 
 
@@ -130,6 +131,19 @@ class BuffersThroughSixteenBits(StaticBuckets):
         super().__init__(module, bucket_cap_mb)
         for buffer in module.buffers():
             buffer.copy_(buffer.to(torch.bfloat16))
+
+
+class CountsThroughFloat32(StaticBuckets):
+    """Packs all buffers into one message, of float32."""
+
+    known_fault = "buffers are broadcast in float32, which loses digits of counts"
+    source = "recipe: one buffer for all buffers"
+    killed_by = (REAL_BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        for buffer in module.buffers():
+            buffer.copy_(buffer.float())
 
 
 class SwitchTurnsOffTheStart(StaticBuckets):

@@ -155,7 +155,8 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
             parameter.copy_(torch.from_numpy(values[name]))
             parameter.requires_grad_(scenario.trains(stands_for(scenario, name), scenario.thaws))
         for buffer in model.buffers():
-            buffer.add_(rank)  # buffers, too, begin differently
+            # Buffers, too, begin differently, and counts so that float32 does not hold them.
+            buffer.add_(rank if buffer.is_floating_point() else 2**24 + 1 + rank)
     return model.to(place())
 
 
