@@ -117,7 +117,8 @@ def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
     drawn = windows(claims, most_local=1, steps=LEARNS + 1, of_sizes=st.just(sizes), more=("replace",))
     scenario = backwards(draw(drawn))
     cap = draw(st.integers(1, most_for_three_buckets(sizes))) if claims.bucket_cap else None
-    if cap == 1 and claims.several_dtypes and claims.float64:  # buckets of one parameter: none waits for another dtype
+    mixed = claims.several_dtypes and claims.float64 and draw(st.booleans())
+    if cap == 1 and mixed:  # buckets of one parameter: none waits for another dtype
         model = (
             replace(each, dtype=("float32", "float64")[place % 2]) for place, each in enumerate(scenario.parameters)
         )

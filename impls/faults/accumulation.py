@@ -181,7 +181,7 @@ class UsedCountsOnlyWhenSynchronizing(StaticBuckets):
 
     known_fault = "what was used only inside no_sync is taken for unused and keeps its local gradient"
     source = "B02 V https://github.com/pytorch/pytorch/issues/69031"
-    killed_by = (COUNTS_ONCE, BIG_BATCH, "test_what_was_used_only_inside_no_sync_is_synchronized", TOGETHER)
+    killed_by = ("test_what_was_used_only_inside_no_sync_is_synchronized", COUNTS_ONCE, BIG_BATCH, TOGETHER)
 
     def finish_gradient_synchronization(self) -> None:
         """Hides the gradients of parameters whose hooks have not fired since the last synchronizing forward."""

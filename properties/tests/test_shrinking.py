@@ -47,6 +47,7 @@ Holds = Callable[[Scenario], bool]
 
 ONE, HALF = Parameter((1,)), Parameter((1,), "bfloat16")
 TWO = (ONE, ONE)
+THREE = (ONE, ONE, ONE)
 SYNCHRONIZED = (Backward(((0,), (0,))), Finish())
 BOTH = (Backward(((0, 1), (0, 1))), Finish())
 WINDOW = (Join(), Backward(((0,), ()), gone=(1,)), Finish(), EndJoin())
@@ -85,6 +86,7 @@ def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
 SMALLEST_WITH: dict[str, Scenario] = {
     "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, "quadratic"),
     "raise, go on": Scenario(2, TWO, (Raise("forward"), *BOTH, Step(), *BOTH)),
+    "raise, freeze": Scenario(2, THREE, (Raise("forward"), Freeze((2,)), *BOTH)),
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
     "nested": Scenario(2, (ONE,), (Backward(((0,), (0,)), False, nested=True), *SYNCHRONIZED)),
     "together": Scenario(

@@ -250,7 +250,7 @@ def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and
     claims = replace(ALL, buffers="each")
     found = sample(after_two_forwards(claims), 100)
     counts = [[batch.forwards for batch in scenario.microbatches] for scenario in found]
-    assert all(max(each) == 2 for each in counts)
+    assert {max(each) for each in counts} == {2, 3}
     assert any(min(each) == 1 for each in counts)  # one micro-batch, and not another
     assert any(batch.forwards == 2 and not batch.synchronize for scenario in found for batch in scenario.microbatches)
     assert any(scenario.broadcast_buffers for scenario in found)
@@ -265,11 +265,13 @@ def test_some_forwards_or_all_go_around_the_wrapper_and_none_inside_no_sync() ->
     for scenario, places in found:
         batches = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
         assert {*places} <= {*batches}
-        assert all(batch.synchronize for batch in scenario.microbatches)
+        assert all(scenario.program[place].synchronize for place in places)  # type: ignore[union-attr]
         shares.append(len(places) / len(batches))
     assert min(shares) > 0
     assert any(share < 1 for share in shares)
     assert any(share == 1 and len(places) > 1 for share, (_, places) in zip(shares, found, strict=True))
+    local = [scenario for scenario, _ in found if not all(batch.synchronize for batch in scenario.microbatches)]
+    assert 10 < len(local) < 60
 
 
 def test_a_model_moves_before_everything_and_after_the_first_step_with_gradients_and_without() -> None:
