@@ -1,6 +1,7 @@
 """Sums and means of intervals in a format, in any order: what `oracle.lattice` does exactly, for values that round.
 
-Operands are intervals of values *of the format*; so are the results.
+Operands are intervals of values *of the format*, and so are the results; but where values may be kept in a wider one
+(`kept`), of values of either.
 """
 
 from collections.abc import Sequence
