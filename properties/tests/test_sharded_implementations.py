@@ -79,3 +79,14 @@ def test_only_to_hold_more_is_wasteful(
     raised: Any = contextlib.nullcontext() if verdict is None else pytest.raises(verdict)
     with raised:
         bytes_held(run, shares, "A headline.")
+
+
+@pytest.mark.parametrize(("stage", "most"), [(1, 32), (2, 24), (3, 16)])
+def test_whole_tensors_may_be_padded_as_their_shards_are(stage: int, most: int) -> None:
+    """Three elements of float32 on two ranks: a shard has two, and what is whole four, of which the shards are views:
+    parameters and gradients at stage 1, parameters at stage 2, where a slice of the gradient comes beside them.
+    """
+    scenario = Scenario(2, (Parameter((3,)),), (Backward(((0,), (0,))), Finish()))
+    expected = known(scenario, Claims())
+    assert expected is not None
+    assert fair_shares(scenario, expected, stage)[1][1] == 2 * most
