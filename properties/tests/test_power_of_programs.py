@@ -60,7 +60,9 @@ def faulty(scenario: Scenario, factor: int, patch: pytest.MonkeyPatch) -> Iterat
             with patch.context() as patched:
                 patched.setattr(interpreter, "contributions", lambda _, wrong=wrong: wrong)
                 try:
-                    yield interpreter._interpret.__wrapped__(scenario, ALL.averaging, "untouched", "torch cpu", False)
+                    yield interpreter._interpret.__wrapped__(
+                        scenario, ALL.averaging, "untouched", "torch cpu", False, ""
+                    )
                 except Inexact:
                     continue  # a fault whose result rounds is not one that this can judge
 
