@@ -42,6 +42,10 @@ class MasterOptimizer:
         """What is stepped in the place of a 16-bit parameter."""
         return nn.Parameter(parameter.detach().float())
 
+    def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        """What a parameter's master is stepped by."""
+        return parameter.grad
+
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """Options that the next step uses."""
@@ -50,7 +54,7 @@ class MasterOptimizer:
     def step(self) -> None:
         """Steps whatever has a gradient."""
         for name, master in self.masters.items():
-            gradient = self.named[name].grad
+            gradient = self.gradient(self.named[name])
             master.grad = None if gradient is None else gradient.to(master.dtype)
         self.inner.step()
         with torch.no_grad():

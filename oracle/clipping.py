@@ -253,7 +253,7 @@ def times_kept(value: Lattice | Interval, factor: Interval, form: Formats, kept:
     wide = times(value, factor, lattice.formats((kept,), (as_interval(value).low.size,)))
     if not isinstance(product, Interval) and not isinstance(wide, Interval) and np.array_equal(product, wide):
         return product
-    return enclosures.kept(as_interval(product), as_interval(wide), name)
+    return enclosures.in_either(lambda each: as_interval(product if each == name else wide), name, kept)
 
 
 def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice | Interval:

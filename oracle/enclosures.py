@@ -1,10 +1,10 @@
 """Sums and means of intervals in a format, in any order: what `oracle.lattice` does exactly, for values that round.
 
 Operands are intervals of values *of the format*, and so are the results; but where values may be kept in a wider one
-(`kept`), of values of either.
+(`in_either`), of values of either.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -69,8 +69,15 @@ def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
     return add([share(term) for term in terms], form)
 
 
-def kept(narrow: Interval, wide: Interval, form: str) -> Interval:
-    """What is computed in a format, or in a wider one and kept there, maybe to be rounded to the former later on."""
+def in_either(compute: Callable[[str], Interval], form: str, kept: str) -> Interval:
+    """What is computed in a format, or in a wider one and kept there, maybe to be rounded to the former later on.
+
+    ``compute``: gives it in the format of that name.
+    """
+    narrow = compute(form)
+    if kept == form:
+        return narrow
+    wide = compute(kept)
     return hull(narrow, wide, wide.round(form))
 
 

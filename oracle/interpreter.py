@@ -262,9 +262,7 @@ def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> No
             wide = Interval(np.broadcast_to(weights.low, part.low.shape), np.broadcast_to(weights.high, part.low.shape))
             part = (part * wide).round(form)
         terms.append(part)
-    total = enclosures.add(terms, form)
-    if state.kept[tensor] != form:
-        total = enclosures.kept(total, enclosures.add(terms, state.kept[tensor]), form)
+    total = enclosures.in_either(lambda name: enclosures.add(terms, name), form, state.kept[tensor])
     state.gradients.put(tensor, total)
 
 

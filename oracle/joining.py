@@ -34,10 +34,8 @@ def counted(state: State) -> list[int]:
 def mean_of_enclosed(state: State, tensor: int, averaging: str) -> None:
     """The mean of a gradient that is an interval, on every rank."""
     ranks = enclosures.ranks_apart(state.gradients.enclosed[tensor])
-    form, kept, terms = state.scenario.parameters[tensor].dtype, state.kept[tensor], [ranks[r] for r in counted(state)]
-    mean = enclosures.mean(terms, averaging, form)
-    if kept != form:
-        mean = enclosures.kept(mean, enclosures.mean(terms, averaging, kept), form)
+    form, terms = state.scenario.parameters[tensor].dtype, [ranks[rank] for rank in counted(state)]
+    mean = enclosures.in_either(lambda name: enclosures.mean(terms, averaging, name), form, state.kept[tensor])
     state.gradients.put(tensor, enclosures.stacked([mean] * len(ranks)))
 
 

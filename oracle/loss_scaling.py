@@ -18,10 +18,7 @@ def unscale(state: State) -> None:
     for parameter, value in state.gradients.enclosed.items():
         form = state.scenario.parameters[parameter].dtype
         halved = Interval(value.low / state.scale, value.high / state.scale)
-        rounded = halved.round(form)
-        if state.kept[parameter] != form:
-            rounded = enclosures.kept(rounded, halved.round(state.kept[parameter]), form)
-        state.gradients.enclosed[parameter] = rounded
+        state.gradients.enclosed[parameter] = enclosures.in_either(halved.round, form, state.kept[parameter])
     state.unscaled = True
     state.skip = bool(state.infinite.any())
 

@@ -17,7 +17,6 @@ from impls.zero3 import Call, Zero3
 LOCAL = "test_nothing_is_reduced_inside_no_sync"
 MARGIN = "test_an_element_more_costs_what_the_stage_promises"
 TOGETHER = "test_what_fits_into_one_bucket_goes_out_at_once"
-GROWS = "test_what_is_held_does_not_grow_from_step_to_step"
 CAP = "test_no_bucket_exceeds_its_cap_by_more_than_a_parameter"
 OVERLAP = "test_reductions_overlap_with_backward"
 
@@ -216,96 +215,6 @@ class GathersAgain(Zero3):
     known_fault = "parameters are gathered again for backward, where they are to stay"
     source = "recipe"
     killed_by = (MARGIN,)
-
-
-class KeepsItsBuckets(StaticBuckets):
-    """Keeps a copy of every bucket that was reduced, for a log that nobody reads."""
-
-    known_fault = "what was reduced is kept for ever, so that memory grows with every step"
-    source = "recipe: a list of buckets that is never emptied"
-    killed_by = (GROWS,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        self._log: list[torch.Tensor] = []
-
-    def finish_gradient_synchronization(self) -> None:
-        super().finish_gradient_synchronization()
-        self._log += [parameter.grad.clone() for parameter in self.trained if parameter.grad is not None]
-
-
-class KeepsItsHandles(NaiveAccumulation):
-    """Collects the handles of its all-reduces, and waits for all of them in every step."""
-
-    known_fault = "handles, and the tensors that they hold, are never dropped"
-    source = "recipe: a list of handles that is waited for and never emptied"
-    killed_by = (GROWS,)
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self._handles: list[tuple[dist.Work, torch.Tensor]] = []
-
-    def finish_gradient_synchronization(self) -> None:
-        if self.synchronize:
-            sums = [(p, p.grad.clone()) for p in self.trained if p.grad is not None]
-            self._handles += [(dist.all_reduce(total, async_op=True), total) for _, total in sums]
-            for handle, _ in self._handles:
-                handle.wait()
-            for parameter, total in sums:
-                parameter.grad.copy_(total / dist.get_world_size())
-
-
-class KeepsItsOutputs(NaiveAccumulation):
-    """Collects losses, to report their mean, and with each of them its graph."""
-
-    known_fault = "every loss that is kept keeps its graph"
-    source = "recipe: a list of losses without detach or item"
-    killed_by = (GROWS,)
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self._losses: list[torch.Tensor] = []
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        self._losses.append(super().forward(*inputs, **named))
-        return self._losses[-1]
-
-
-class KeepsEachFourth(StaticBuckets):
-    """Keeps a copy of the gradients of some steps, for a log that nobody reads."""
-
-    known_fault = "each fourth gradient is kept for ever"
-    source = "recipe: a log every so many steps"
-    killed_by = (GROWS,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        self._log: list[torch.Tensor] = []
-        self._steps = 0
-
-    def finish_gradient_synchronization(self) -> None:
-        super().finish_gradient_synchronization()
-        self._steps += 1
-        if self._steps % 4 == 0:
-            self._log += [parameter.grad.clone() for parameter in self.trained if parameter.grad is not None]
-
-
-class KeepsEvaluations(StaticBuckets):
-    """Collects what evaluations give, to report their mean."""
-
-    known_fault = "the output of each evaluation is kept for ever"
-    source = "recipe: a list of metrics that is never emptied"
-    killed_by = (GROWS,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        self._outputs: list[Any] = []
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward."""
-        output = super().forward(*inputs, **named)
-        self._outputs += [] if torch.is_grad_enabled() else [output]
-        return output
 
 
 class SendsWhatIsFrozen(NaiveAccumulation):

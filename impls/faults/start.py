@@ -126,24 +126,21 @@ class BuffersThroughSixteenBits(StaticBuckets):
     known_fault = "buffers are broadcast in bfloat16"
     source = "recipe: narrow wire"
     killed_by = (BUFFERS,)
+    wire = torch.bfloat16
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb)
         for buffer in module.buffers():
-            buffer.copy_(buffer.to(torch.bfloat16))
+            buffer.copy_(buffer.to(self.wire))
 
 
-class CountsThroughFloat32(StaticBuckets):
+class CountsThroughFloat32(BuffersThroughSixteenBits):
     """Packs all buffers into one message, of float32."""
 
     known_fault = "buffers are broadcast in float32, which loses digits of counts"
     source = "recipe: one buffer for all buffers"
     killed_by = (REAL_BUFFERS,)
-
-    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
-        super().__init__(module, bucket_cap_mb)
-        for buffer in module.buffers():
-            buffer.copy_(buffer.float())
+    wire = torch.float32
 
 
 class SwitchTurnsOffTheStart(StaticBuckets):

@@ -308,21 +308,9 @@ class MomentsOfTheFirstGroup(StaticBucketsTrainer):
     optimizer_class = _OfTheFirstGroup
 
 
-class _DecayAndNoDecay(MasterOptimizer):
-    """Has copies of the groups, for schedules, and hands on those of the first two."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.shown = [dict(group) for group in self.inner.param_groups]
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Options, of which the next step uses those of two groups."""
-        return self.shown
-
+class _DecayAndNoDecay(_Copied):
     def step(self) -> None:
-        """Steps whatever has a gradient."""
-        for group, shown in zip(self.inner.param_groups[:2], self.shown, strict=False):
+        for group, shown in zip(self.inner.param_groups[:2], self.copies, strict=False):
             group.update({option: value for option, value in shown.items() if option != "params"})
         super().step()
 

@@ -136,16 +136,8 @@ class _StepsMeans(MasterOptimizer):
 
     wrapper: "StepsMeansInFloat32"
 
-    def step(self) -> None:
-        means = self.wrapper.means
-        for name, master in self.masters.items():
-            gradient = self.named[name].grad
-            master.grad = None if gradient is None else means.get(self.named[name], gradient).to(master.dtype)
-        self.inner.step()
-        with torch.no_grad():
-            for name, master in self.masters.items():
-                if master.grad is not None:
-                    self.named[name].copy_(master)
+    def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        return self.wrapper.means.get(parameter, parameter.grad)
 
 
 class StepsMeansInFloat32(StaticBucketsTrainer):

@@ -72,8 +72,8 @@ def pairs(
             if name == "step":  # a count, of whatever dtype
                 seen_of = [None if each is None else each.astype(np.float32) for each in seen_of]
             if name == "master":
-                for index in expected.spared[place]:
-                    wanted[index] = wanted[index] if seen_of[index] is not None else None
+                spared = [index for index in expected.spared[place] if seen_of[index] is None]
+                wanted = [None if index in spared else each for index, each in enumerate(wanted)]
             yield name, seen_of, wanted
     if place in expected.loss_scales:
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]

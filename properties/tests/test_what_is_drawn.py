@@ -270,8 +270,7 @@ def test_some_forwards_or_all_go_around_the_wrapper_and_none_inside_no_sync() ->
     assert min(shares) > 0
     assert any(share < 1 for share in shares)
     assert any(share == 1 and len(places) > 1 for share, (_, places) in zip(shares, found, strict=True))
-    local = [scenario for scenario, _ in found if not all(batch.synchronize for batch in scenario.microbatches)]
-    assert 10 < len(local) < 60
+    assert {all(batch.synchronize for batch in scenario.microbatches) for scenario, _ in found} == {True, False}
 
 
 def test_a_model_moves_before_everything_and_after_the_first_step_with_gradients_and_without() -> None:
