@@ -29,6 +29,7 @@ class Zero1(ShardedDataParallel):
         "relocates": True,
         "lean": True,
         "same_bits": True,
+        "reloads": True,
         "slices": "buckets",
         "moves": "reduce-scatter",
     }

@@ -28,6 +28,7 @@ class Zero2(ShardedDataParallel):
         "relocates": True,
         "lean": True,
         "same_bits": True,
+        "reloads": True,
         "slices": "buckets",
     }
 

@@ -39,6 +39,7 @@ class Zero3(ShardedDataParallel):
         "stage": 3,
         "lean": True,
         "same_bits": True,
+        "reloads": True,
         "slices": "units",
         "moves": "gather twice",
         "masters": True,

@@ -132,6 +132,18 @@ class SaveAndLoad(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Save(Short):
+    """Saved, for a later `Load`."""
+
+
+@dataclass(frozen=True, repr=False)
+class Load(Short):
+    """What `Save` has saved last is loaded into what is there; without ``optimizer`` the weights alone."""
+
+    optimizer: bool = True
+
+
+@dataclass(frozen=True, repr=False)
 class Evaluate(Short):
     """A forward of all parameters on every rank that no backward follows: without autograd, in evaluation mode."""
 
@@ -191,6 +203,8 @@ Event = (
     | Freeze
     | Replace
     | SaveAndLoad
+    | Save
+    | Load
     | Evaluate
     | Join
     | EndJoin
@@ -200,6 +214,6 @@ EVENTS: dict[str, type[Event]] = {
     event.__name__: event
     for event in (
         *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
-        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Evaluate, Join, EndJoin, Raise),
+        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Save, Load, Evaluate, Join, EndJoin, Raise),
     )
 }

@@ -5,7 +5,7 @@ By group, as in `oracle.program.Scenario.all_groups`. Weight decay is 0 unless s
 
 from typing import TYPE_CHECKING
 
-from oracle.events import Hyperparameters, SaveAndLoad, SetHyperparameters
+from oracle.events import Hyperparameters, Load, Save, SaveAndLoad, SetHyperparameters
 from oracle.optimizers import SGD, Adam
 
 if TYPE_CHECKING:
@@ -32,12 +32,17 @@ def after(settings: Settings, event: SetHyperparameters) -> Settings:
 
 def at(scenario: "Scenario", place: int) -> Settings:
     """Those with which the event of that place begins."""
-    settings = at_the_start(scenario)
+    settings = saved = at_the_start(scenario)
     for event in scenario.program[:place]:
-        if isinstance(event, SetHyperparameters):
-            settings = after(settings, event)
-        elif isinstance(event, SaveAndLoad) and not event.optimizer:
-            settings = at_the_start(scenario)
+        match event:
+            case SetHyperparameters():
+                settings = after(settings, event)
+            case SaveAndLoad(optimizer=False) | Load(optimizer=False):
+                settings = at_the_start(scenario)
+            case Save():
+                saved = settings
+            case Load():
+                settings = saved
     return settings
 
 

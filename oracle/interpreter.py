@@ -30,8 +30,10 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -47,6 +49,8 @@ from oracle.state import (
     begin_optimizer,
     drop_gradients,
     forget,
+    go_back,
+    save,
     start,
     told,
     told_value,
@@ -63,10 +67,10 @@ class Expectation:
     None: there is no gradient.
 
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
-    neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad and EndJoin; after each Step also
-    ``states``, the optimizer's, a mapping per parameter with torch's names (none: never stepped) and "master" for one
-    that has a master; ``spared``, the parameters that need no master yet, as they are frozen and never were stepped;
-    and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
+    neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad, Load and EndJoin; after each Step
+    also ``states``, the optimizer's, a mapping per parameter with torch's names (none: never stepped) and "master" for
+    one that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state; and
+    ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
     construction.
     """
 
@@ -151,6 +155,10 @@ def _interpret(
                 forget(state, event.parameters)
             case SaveAndLoad():
                 _save_and_load(state, event)
+            case Save():
+                save(state)
+            case Load():
+                _load(state, event)
             case Join():
                 state.divide_by = event.divide_by
             case EndJoin():
@@ -160,7 +168,7 @@ def _interpret(
                     drop_gradients(state)
         if isinstance(event, (Finish, Unscale, Clip)) and not state.spoiled:
             expectation.gradients[place] = told(state, state.gradients, gradients=True)
-        elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
+        elif isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
             expectation.parameters[place] = told(state, state.weights)
     return expectation
 
@@ -340,6 +348,14 @@ def _save_and_load(state: State, event: SaveAndLoad) -> None:
     drop_gradients(state)
     state.broadcast_due = True
     state.unscaled = state.skip = False
+    if not event.optimizer:
+        begin_optimizer(state)
+
+
+def _load(state: State, event: Load) -> None:
+    drop_gradients(state)
+    state.unscaled = state.skip = False
+    go_back(state)
     if not event.optimizer:
         begin_optimizer(state)
 

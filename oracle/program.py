@@ -59,6 +59,10 @@ The events:
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
+    Save       Each rank saves the state of model, optimizer and loss scale. Nothing changes.
+    Load       What Save has saved last, since all was built, is loaded into the model and the optimizer that are there:
+               all becomes what it was then, but for what is frozen, and there are no gradients. From weights alone the
+               rest begins afresh, as in SaveAndLoad.
     Evaluate   A forward of all parameters, frozen ones too, that no backward follows: without autograd, in evaluation
                mode, outside of ``no_sync``. Nothing changes, and buffers are left alone.
     Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
@@ -101,8 +105,10 @@ from oracle.events import (
     Freeze,
     Hyperparameters,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     SetHyperparameters,
     Short,
@@ -135,10 +141,12 @@ __all__ = [
     "Group",
     "Hyperparameters",
     "Join",
+    "Load",
     "LossScale",
     "Parameter",
     "Raise",
     "Replace",
+    "Save",
     "SaveAndLoad",
     "Scenario",
     "SetHyperparameters",
@@ -245,7 +253,7 @@ class Scenario(Short):
                     used = {rank: self.order(batch, rank) for rank in event.overflow}
                     ranks |= {rank for rank in used if any(self.parameters[each].count for each in used[rank])}
                     batch += 1
-                case ZeroGrad() | SaveAndLoad() | EndJoin() | Raise(drops_gradients=True):
+                case ZeroGrad() | SaveAndLoad() | Load() | EndJoin() | Raise(drops_gradients=True):
                     ranks.clear()
         return tuple(sorted(ranks))
 

@@ -5,8 +5,10 @@ Exact values of all parameters lie end to end in one array; an enclosed paramete
 in the array, so that what is exact never waits for what is not.
 """
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,9 @@ class Inside(Interval):
 ExpectedValue = npt.NDArray[np.generic] | Inside | None
 Values = tuple[ExpectedValue, ...]
 OptimizerState = SGDState[Value] | AdamState[Value]
+
+# What a checkpoint holds of a `State`.
+_SAVED = ("weights", "buffers", "optimizer", "masters", "settings", "scale", "steps_since_overflow")
 
 
 @dataclass
@@ -74,7 +79,8 @@ class State:
     ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
     each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
     each micro-batch had been averaged as it came; else None. ``kept``: by parameter, the format in which gradients may
-    be kept once they are reduced, its own or a wider one; ``wide``: that of each element.
+    be kept once they are reduced, its own or a wider one; ``wide``: that of each element. ``saved``: what a checkpoint
+    holds, by name.
     """
 
     scenario: Scenario
@@ -103,6 +109,7 @@ class State:
     broadcast_due: bool = True
     divide_by: str = DIVISORS[0]
     gone: tuple[int, ...] = ()
+    saved: dict[str, Any] = field(default_factory=dict)
 
     @property
     def tensors(self) -> list[int]:
@@ -173,6 +180,16 @@ def forget(state: State, tensors: Iterable[int]) -> None:
         state.optimizer.pop(tensor, None)
         if tensor in state.masters:
             state.masters[tensor] = _copy(state.weights.get(tensor))
+
+
+def save(state: State) -> None:
+    """A checkpoint, to go back to."""
+    state.saved = copy.deepcopy({name: getattr(state, name) for name in _SAVED})
+
+
+def go_back(state: State) -> None:
+    """All that the last checkpoint holds becomes what it was then."""
+    vars(state).update(copy.deepcopy(state.saved))
 
 
 def _copy(value: Value) -> Value:

@@ -17,8 +17,10 @@ from oracle.events import (
     Freeze,
     Hyperparameters,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
@@ -126,12 +128,13 @@ def _check_samples(scenario: "Scenario") -> None:
 def _check_program(scenario: "Scenario") -> None:
     """Each backward uses trained parameters, each synchronization is finished, and each event finds what it needs."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    unfinished = unsynchronized = gradients = unscaled = leftover = False
-    settings = hyperparameters.at_the_start(scenario)
+    unfinished = unsynchronized = gradients = unscaled = leftover = saved = False
     for event in scenario.program:
         if unfinished != isinstance(event, Finish):
             raise ValueError(f"Finish follows each synchronizing Backward, and nothing else: here is {event!r}")
         unfinished = isinstance(event, Backward) and event.synchronize
+        if isinstance(event, Load) and not saved:
+            raise ValueError(f"{event!r} finds nothing: no Save has come since all was built")
         if unsynchronized and not isinstance(event, (Backward, Evaluate, Raise, ZeroGrad)):
             raise ValueError(f"{event!r} follows a Backward that did not synchronize")
         if leftover and event != ZeroGrad():
@@ -151,11 +154,11 @@ def _check_program(scenario: "Scenario") -> None:
                 unsynchronized = unsynchronized and not event.set_to_none
             case EndJoin():
                 gradients = False
-            case SaveAndLoad():
+            case SaveAndLoad() | Load():
                 gradients = unscaled = False
-                settings = settings if event.optimizer else hyperparameters.at_the_start(scenario)
-            case SetHyperparameters():
-                settings = hyperparameters.after(settings, event)
+                saved = isinstance(event, Load)
+            case Save():
+                saved = True
             case Raise():
                 gradients = gradients and not event.drops_gradients
             case Freeze():
@@ -165,6 +168,7 @@ def _check_program(scenario: "Scenario") -> None:
                 trained = trained - names if event.frozen else trained | names
             case Unscale() | Step():
                 unscaled = isinstance(event, Unscale)
+    hyperparameters.at(scenario, len(scenario.program))
     if leftover:
         raise ValueError("the program ends with a Freeze that came while there were gradients: drop them first")
     if unfinished or unsynchronized:

@@ -61,6 +61,7 @@ class Claims:
     most_ranks: int = 8  # world sizes up to this one
     equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
+    reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     forwards: bool = False  # several forwards before one backward, of the sum of their losses
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
@@ -155,6 +156,7 @@ def read_claims(
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     shape = {"accumulation": bool(has_no_sync), "drops": not zeroes_otherwise, "bucket_cap": takes_cap}
+    shape["reloads"] = makes_optimizer is False
     claims = Claims(**{**shape, "subgroups": takes_group, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")

@@ -16,8 +16,10 @@ from oracle.program import (
     Freeze,
     Hyperparameters,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -151,6 +153,11 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
         case SaveAndLoad():
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]
+        case Save():
+            return ["save everything, for later"]
+        case Load():
+            kept = "everything that was saved" if event.optimizer else "the saved weights alone"
+            return [f"load {kept} into the model and the optimizer that are there; gradients become None"]
         case Evaluate():
             return ["evaluate: a forward of all parameters, without autograd and in evaluation mode"]
         case Join():
@@ -184,8 +191,14 @@ def _step_words(scenario: Scenario, place: int, expected: Expectation | None) ->
 def _loss_scale(scenario: Scenario, place: int, expected: Expectation) -> float:
     """The loss scale when the event of that place comes."""
     assert scenario.loss_scale is not None
-    scale = scenario.loss_scale.initial
+    scale = saved = scenario.loss_scale.initial
     for earlier, event in enumerate(scenario.program[:place]):
-        scale = scenario.loss_scale.initial if event == SaveAndLoad(optimizer=False) else scale
+        match event:
+            case SaveAndLoad(optimizer=False) | Load(optimizer=False):
+                scale = scenario.loss_scale.initial
+            case Save():
+                saved = scale
+            case Load():
+                scale = saved
         scale = expected.loss_scales.get(earlier, scale)
     return scale

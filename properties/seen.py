@@ -16,7 +16,7 @@ class Seen(TypedDict, total=False):
 
     initial: Values | None  # parameters, once ranks are claimed to be equal; None: not looked at
     gradients: dict[int, Values]  # after each Finish, Unscale and Clip, but for a Clip after an overflow
-    parameters: dict[int, Values]  # after each Step, SaveAndLoad and EndJoin
+    parameters: dict[int, Values]  # after each Step, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
     norms: dict[int, Array | None]  # of each Clip
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`

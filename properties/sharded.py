@@ -64,5 +64,7 @@ class Sharded(Protocol):
     ) -> None:
         """Takes up what `full_parameters` and `full_optimizer_state` gave, in a world of any size.
 
+        Right after wrapping; where `reloads` is claimed also later, when gradients have been dropped.
+
         None: parameters alone; the optimizer begins afresh, masters from the parameters loaded.
         """

@@ -16,6 +16,7 @@ from properties.judging import judge
 from properties.law import law
 from properties.part import Part, as_text
 from properties.strategies import exact_scenarios
+from properties.strategies.features import FEATURES
 from properties.strategies.within import beyond
 from properties.trial import Trial
 
@@ -175,6 +176,25 @@ def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: 
     judge.values_equal(
         trial.run(scenario), trial.expected(scenario), "Loaded weights are not what training goes on from."
     )
+
+
+def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios that load, after a step, what they had saved before it, and train on."""
+    features = [("go back",), *(("go back", other) for other in ("momentum", "adam", "groups"))]
+    features += [("go back", "masters")] * FEATURES["masters"].claimed(claims)
+    features += [("evaluate, go back", "quadratic")] * claims.evaluates
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
+
+
+@law("P11", going_back, needs=lambda claims: claims.reloads)
+def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scenario: Scenario) -> None:
+    """A checkpoint that is loaded into what has trained since makes all of it what it was, and training goes on there.
+
+    Why: runs go back to where the loss was still good, and go on with the best of their models, without building
+    anything anew. Broken by parameters that stay gathered, by masters and states that stay:
+    pytorch/pytorch#117421, deepspeedai/DeepSpeed#1612, deepspeedai/DeepSpeed#762.
+    """
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), "Going back does not lead to what was saved.")
 
 
 @law("P11", saving_somewhere)

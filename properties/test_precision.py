@@ -10,6 +10,7 @@ from oracle.program import (
     Clip,
     Event,
     Finish,
+    Load,
     LossScale,
     Parameter,
     SaveAndLoad,
@@ -66,7 +67,7 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
                 unscaled = True
             if not (unscaled and isinstance(event, Unscale)):
                 program.append(event)
-            unscaled = isinstance(event, Unscale) or (unscaled and not isinstance(event, Step | SaveAndLoad))
+            unscaled = isinstance(event, Unscale) or (unscaled and not isinstance(event, Step | SaveAndLoad | Load))
         other = replace(scenario, program=tuple(program))
         return other if known(other, claims) else None
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Parameter, Raise, SaveAndLoad, Scenario, Step
+from oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step
 from oracle.state import Inside
 from properties.claims import Claims
 from properties.expected import known
@@ -138,8 +138,8 @@ def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def in_one_go(scenario: Scenario) -> bool:
-    """Whether nothing is built anew, and no error leaves its traceback behind."""
-    return not any(isinstance(event, SaveAndLoad | Raise) for event in scenario.program)
+    """Whether nothing is built anew or kept by the caller, and no error leaves its traceback behind."""
+    return not any(isinstance(event, SaveAndLoad | Save | Raise) for event in scenario.program)
 
 
 @law(

@@ -1,4 +1,4 @@
-"""Checkpoints with one known fault each, over ZeRO-1: what is saved, and where it comes back to."""
+"""Checkpoints with one known fault each: what is saved, and where it comes back to."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from impls.sharded import HOLDS_MORE
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.zero1 import Zero1
+from impls.zero3 import Call, Zero3
 
 Parameters = Mapping[str, torch.Tensor]
 States = Mapping[str, Mapping[str, torch.Tensor]]
@@ -16,6 +18,7 @@ HERE = "test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted"
 ELSEWHERE = "test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"
 WEIGHTS = "test_loading_weights_alone_makes_the_masters_follow"
 SAVING = "test_saving_changes_nothing"
+BACK = "test_going_back_to_what_was_saved_undoes_what_came_since"
 
 
 class MastersStayBehind(Zero1):
@@ -231,3 +234,64 @@ class StatesInOrderOfNames(Zero1):
         """See `properties.sharded.Sharded`."""
         found = super().full_optimizer_state()
         return dict(zip(sorted(found), found.values(), strict=True))
+
+
+class KeepsWhatTheFileHasNot(Zero1):
+    """Takes up the states that it finds in the file, and leaves the others as they are."""
+
+    known_fault = "a parameter that had no state when it was saved keeps what it has got since"
+    source = "systems: ZeroRedundancyOptimizer of torch 2.13, properties/FINDINGS.md"
+    killed_by = (BACK,)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.sharded.Sharded`."""
+        assert self.optimizer is not None
+        held = self.optimizer.inner.state
+        before = dict(held)
+        super().load_full(parameters, optimizer_state)
+        for piece, state in before.items():
+            held.setdefault(piece, state)
+
+
+class CountsStepsOn(Zero1):
+    """Counts the steps of a run, in whichever direction it goes."""
+
+    known_fault = "the step count is not set back when an earlier state is loaded"
+    source = "recipe: a count that the optimizer keeps beside its state"
+    killed_by = (BACK,)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.sharded.Sharded`."""
+        assert self.optimizer is not None
+        held = self.optimizer.inner.state
+        before = {piece: state["step"] for piece, state in held.items() if "step" in state}
+        super().load_full(parameters, optimizer_state)
+        for piece, count in before.items():
+            if "step" in held.get(piece, {}):
+                held[piece]["step"] = max(held[piece]["step"], count)
+
+
+class GathersAfterSteps(Zero3):
+    """Parameters stay gathered after a forward without autograd, up to the next step."""
+
+    known_fault = "what was gathered for an evaluation is used after other parameters were loaded"
+    source = "https://github.com/pytorch/pytorch/issues/117421"
+    claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
+    killed_by = (BACK,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._stays: list[Call] = []
+
+    def _after_forward(self, call: Call, outputs: Any) -> None:
+        if torch.is_grad_enabled():
+            super()._after_forward(call, outputs)
+        else:
+            self._stays.append(call)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """See `impls.sharded_optimizer`: called at the end of a step."""
+        for call in self._stays:
+            self._release(call.flats)
+        self._stays.clear()
+        super().publish(stepped)

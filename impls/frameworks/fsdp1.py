@@ -54,6 +54,7 @@ class FSDP1(nn.Module):
         "evaluates": False,
         "stage": 3,
         "same_bits": True,
+        "reloads": True,
         "scalars": False,
         "moves": "gather once",
         "cost": True,

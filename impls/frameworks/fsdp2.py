@@ -34,6 +34,7 @@ class FSDP2(nn.Module):
         "forwards": True,
         "stage": 3,
         "same_bits": True,
+        "reloads": True,
         "replicas": True,
         "scalars": False,
         "moves": "gather once",

@@ -23,6 +23,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,
+        "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
         "moves": "all-reduce",
         "cost": True,
         "overlaps": True,

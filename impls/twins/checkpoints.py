@@ -32,3 +32,20 @@ class OnlyRankZeroReads(Zero1):
         for tensor in received.values():
             dist.broadcast(tensor, src=0)
         return received
+
+
+class BeginsAnewToLoad(Zero1):
+    """Makes the optimizer of the shards anew before it loads, so that nothing of the old one can stay."""
+
+    odd = "another optimizer, with groups of its own, takes up what is loaded"
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """See `properties.sharded.Sharded`."""
+        if self.optimizer is not None:
+            old = self.optimizer.inner
+            self.optimizer.inner = type(old)([dict(group) for group in old.param_groups], lr=1.0)  # each has its own
+        super().load_full(parameters, optimizer_state)

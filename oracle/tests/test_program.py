@@ -21,9 +21,11 @@ from oracle.program import (
     Group,
     Hyperparameters,
     Join,
+    Load,
     LossScale,
     Parameter,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -161,6 +163,10 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (*BATCH, EndJoin())}, "EndJoin ends one"),
         ({"program": (Join(), Join(), *BATCH, EndJoin())}, "a Join is not inside another"),
         ({"program": (Join(), SaveAndLoad(), *BATCH, EndJoin())}, "SaveAndLoad() comes before EndJoin"),
+        ({"program": (Join(), Save(), *BATCH, EndJoin())}, "Save() comes before EndJoin"),
+        ({"program": (*BATCH, Load())}, "Load() finds nothing: no Save has come since all was built"),
+        ({"program": (Save(), SaveAndLoad(), *BATCH, Load(False))}, "Load(optimizer=False) finds nothing"),
+        ({"program": (LOCAL, Save(), *BATCH)}, "Save() follows a Backward that did not synchronize"),
         ({"program": (GONE, Finish())}, "ranks (1,) of 2 cannot be gone after no Join"),
         (
             {"program": (Join(), GONE, Finish(), *BATCH, EndJoin())},
@@ -209,6 +215,8 @@ def test_options_that_come_together_in_the_course_of_a_program_are_taken() -> No
     assert Scenario(2, (ONE,), program).program == program
     with pytest.raises(ValueError, match="nesterov"):  # weights alone: the optimizer begins afresh, without momentum
         Scenario(2, (ONE,), (SetHyperparameters(momentum), SaveAndLoad(False), SetHyperparameters(nesterov), *BATCH))
+    with pytest.raises(ValueError, match="nesterov"):  # back to where there was none
+        Scenario(2, (ONE,), (Save(), SetHyperparameters(momentum), Load(), SetHyperparameters(nesterov), *BATCH))
 
 
 def test_an_infinite_norm_comes_back_from_its_repr() -> None:

@@ -4,6 +4,7 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 """
 
 import contextlib
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -22,9 +23,11 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Parameter,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -132,6 +135,12 @@ class Rank(Wrapped):
                 self.file = None
                 self.construct()
                 self.training.load(weights, rest if event.optimizer else None)
+            case Save():
+                self.saved = self.save()
+            case Load():
+                self.zero_grad(set_to_none=True)
+                weights, rest = copy.deepcopy(self.saved)  # a file stays as it is
+                self.training.load(weights, rest if event.optimizer else None)
             case Evaluate():
                 seen["evaluated"][place] = self.evaluate()
             case Join():
@@ -144,7 +153,7 @@ class Rank(Wrapped):
         left_open = isinstance(event, Clip) and self.scenario.overflowed(place)
         if looks and isinstance(event, (Finish, Unscale, Clip)) and not left_open:
             seen["gradients"][place] = self.gradients()
-        elif looks and isinstance(event, (Step, SaveAndLoad, EndJoin)):
+        elif looks and isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
             seen["parameters"][place] = self.parameters()
 
     def take_up(self, part: Part) -> None:

@@ -28,15 +28,18 @@ class Training:
     ) -> None:
         self.scenario, self.probe = scenario, probe
         self.names, self.wrapped, self.offers = names, wrapped, offers
-        self.settings = hyperparameters.at_the_start(scenario)
-        self.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
-        self.steps_since_overflow = 0
-        self.unscaled = self.skip = False
         self.masters: dict[int, nn.Parameter] = {}
         self.optimizer: Any = None  # made at the first step, unless the implementation makes it
         self.held: list[nn.Parameter] = []  # what it was made of, by parameter
+        self._begin()
         if "make_optimizer" in offers:
             self._make_optimizer()
+
+    def _begin(self) -> None:
+        self.settings = hyperparameters.at_the_start(self.scenario)
+        self.scale = None if self.scenario.loss_scale is None else self.scenario.loss_scale.initial
+        self.steps_since_overflow = 0
+        self.unscaled = self.skip = False
 
     def unscale(self) -> None:
         """Divides every gradient by the scale, and sees whether all are finite."""
@@ -122,7 +125,7 @@ class Training:
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
         if "load_full" not in self.offers:
-            return self.probe.state_dict()
+            return copy.deepcopy(self.probe.state_dict())
         whole = "full_parameters" in self.offers
         parameters = self.wrapped.full_parameters() if whole else dict(self.probe.named_parameters())
         return copy.deepcopy({"parameters": parameters, "buffers": dict(self.probe.named_buffers())})
@@ -139,22 +142,26 @@ class Training:
         return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict(), "masters": masters})
 
     def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:
-        """Takes up what `save_weights` gave, and, unless it is None, what `save` gave."""
+        """Takes up what `save_weights` gave, and what `save` gave; if that is None, the rest begins afresh."""
+        self._begin()
         if "load_full" in self.offers:
             self.wrapped.load_full(weights["parameters"], None if rest is None else rest["optimizer"])
             for name, buffer in self.probe.named_buffers():
                 buffer.copy_(weights["buffers"][name])
         else:
             self.probe.load_state_dict(weights)
-        if rest is None:
-            return
-        self.settings, self.scale = rest["settings"], rest["scale"]
-        self.steps_since_overflow = rest["steps_since_overflow"]
+        if rest is not None:
+            self.settings, self.scale = rest["settings"], rest["scale"]
+            self.steps_since_overflow = rest["steps_since_overflow"]
         if "load_full" in self.offers:
             for group, values in zip(self.optimizer.param_groups, self.settings, strict=True):
                 group.update(options(values))
             return
-        self._make_optimizer()
+        if rest is None:
+            self.masters, self.optimizer = {}, None
+            return
+        if self.optimizer is None:
+            self._make_optimizer()
         with torch.no_grad():
             for index, master in self.masters.items():
                 master.copy_(rest["masters"][index])

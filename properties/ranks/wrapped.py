@@ -47,6 +47,7 @@ class Wrapped:
         self.seen |= Seen(hooks=[], built=[], looks=[], local=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
+        self.saved: tuple[Any, Any] = (None, None)  # for a Load
         self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
         self.no_sync: contextlib.ExitStack | None = None  # that of the last micro-batch, if the next is in it as well
         self.batches = iter(enumerate(coefficients(scenario, role)))

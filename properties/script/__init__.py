@@ -1,10 +1,11 @@
 """Writes a counterexample as a script of its own: plain torch and the implementation, nothing of Lockstep.
 
-head        the model and whatever else the script defines before it begins
-sharded     what it defines beside for an implementation that may hold things in pieces
-offered     and where a function makes the wrapper, whose methods are known only then
-events      the program, event by event
-seen        what must be seen after an event
+head         the model and whatever else the script defines before it begins
+sharded      what it defines beside for an implementation that may hold things in pieces
+offered      and where a function makes the wrapper, whose methods are known only then
+events       the program, event by event
+checkpoints  what is saved and loaded
+seen         what must be seen after an event
 """
 
 import re

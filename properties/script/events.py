@@ -19,8 +19,10 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -32,12 +34,13 @@ from properties.claims import EQUAL_FROM
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
 from properties.ranks import adapter
+from properties.script import checkpoints
 from properties.script.head import backwards, beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
 # Whoever has a mode, the model or what wraps it.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
-_STEPS = (Step, SetHyperparameters, SaveAndLoad, Replace)
+_STEPS = (Step, SetHyperparameters, SaveAndLoad, Save, Replace)
 
 
 class Writer:
@@ -183,15 +186,8 @@ class Writer:
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
                 return self.step()
-            case ZeroGrad() if self.in_pieces or self.implementation.made:
-                return [f"zero_grad({event.set_to_none})"]
-            case ZeroGrad() if self.implementation.zero_grad:
-                return [f"wrapped.zero_grad(set_to_none={event.set_to_none})"]
-            case ZeroGrad(set_to_none=True):
-                return ["for p in model.parameters():", "    p.grad = None"]
             case ZeroGrad():
-                lines = ["for p in model.parameters():", "    if p.grad is not None:"]
-                return [*lines, "        p.grad.zero_()"]
+                return self.zero_grad(event.set_to_none)
             case SetHyperparameters():
                 among = "" if event.group is None else f"[{event.group} : {event.group + 1}]"
                 values = {
@@ -206,7 +202,11 @@ class Writer:
             case Replace():
                 return [line for tensor in event.parameters for line in self.replace(tensor)]
             case SaveAndLoad():
-                return self.save(event)
+                return checkpoints.save_and_load(self, event)
+            case Save():
+                return checkpoints.save(self)
+            case Load():
+                return checkpoints.load(self, event)
             case Evaluate():
                 lines = ["read.clear()", *SWITCH, "        module.eval()", "with torch.no_grad():"]
                 lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
@@ -216,7 +216,7 @@ class Writer:
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
             case EndJoin():
-                return ["window.close()", *self.event(number, ZeroGrad())]
+                return ["window.close()", *self.zero_grad(set_to_none=True)]
             case Raise():
                 return self.fail(number, event)
 
@@ -273,6 +273,16 @@ class Writer:
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(last))
 
+    def zero_grad(self, set_to_none: bool) -> list[str]:
+        """Gradients dropped, or set to zero."""
+        if self.in_pieces or self.implementation.made:
+            return [f"zero_grad({set_to_none})"]
+        if self.implementation.zero_grad:
+            return [f"wrapped.zero_grad(set_to_none={set_to_none})"]
+        if set_to_none:
+            return ["for p in model.parameters():", "    p.grad = None"]
+        return ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad.zero_()"]
+
     def unscale(self) -> list[str]:
         """Gradients divided by the scale; whether one is not finite."""
         if self.in_pieces:
@@ -313,38 +323,6 @@ class Writer:
         lines += ["optimizer.state.pop(held, None)", "for group in optimizer.param_groups:"]
         return [*lines, '    group["params"] = [new if each is held else each for each in group["params"]]']
 
-    def save(self, event: SaveAndLoad) -> list[str]:
-        """Everything, or the weights alone, into a new model."""
-        if self.in_pieces:
-            return self.save_whole(event)
-        lines = ["saved = copy.deepcopy(model.state_dict())"]
-        if event.optimizer:
-            lines += ["saved_optimizer = copy.deepcopy(optimizer.state_dict())"]
-            lines += ["saved_masters = copy.deepcopy(masters)"] if self.masters else []
-        lines += [*self.construct(), *self.optimizer(), "model.load_state_dict(saved)"]
-        if event.optimizer:
-            if self.masters:
-                lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
-                lines += ["        master.copy_(saved_masters[name])"]
-            lines += ["optimizer.load_state_dict(saved_optimizer)"]
-            lines += ["unscaled = skip = False"] if self.scaled else []
-        else:
-            # Masters are made from the weights that were loaded, so once more.
-            lines += [*(self.optimizer() if self.masters else []), *(self.loss_scale() if self.scaled else [])]
-        return lines
-
-    def save_whole(self, event: SaveAndLoad) -> list[str]:
-        """The same, of what is held in pieces."""
-        kept = "(wrapped.full_optimizer_state(), options())" if event.optimizer else "(None, None)"
-        lines = ["saved = copy.deepcopy((wrapped.full_parameters(), dict(model.named_buffers())))"]
-        lines += [f"saved_state, saved_options = copy.deepcopy({kept})", *self.construct()]
-        lines += ["wrapped.load_full(saved[0], saved_state)", "for name, buffer in model.named_buffers():"]
-        lines += ["    buffer.copy_(saved[1][name])"]
-        lines += ["for group, saved in zip(optimizer.param_groups, saved_options or []):", "    group.update(saved)"]
-        if self.scaled:
-            lines += ["unscaled = skip = False"] if event.optimizer else self.loss_scale()
-        return lines
-
     def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
         body = ["saved = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
@@ -361,7 +339,7 @@ class Writer:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[name])"]
         if event.rank is not None:
             body = [f"if rank == {event.rank}:", *(f"    {line}" for line in body)]
-        body += self.event(number, ZeroGrad()) if event.drops_gradients else []
+        body += self.zero_grad(set_to_none=True) if event.drops_gradients else []
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"] if event.nested else []
         ends = event.nested and not self.scenario.stays_in_no_sync(number)
         return [*enter, *body, *(["local.close()"] if ends else [])]

@@ -14,8 +14,10 @@ from oracle.program import (
     Event,
     Freeze,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -179,6 +181,17 @@ FEATURES: dict[str, Feature] = {
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),
     "go on": Feature(_goes_on, phases=("synchronize", "step", "save", "synchronize", "step")),
+    "keep": Feature(_has(Save, Load), lambda claims: claims.reloads, ("keep", "go back")),
+    "go back": Feature(
+        lambda s: _in_turn(s, Save, Step, Load, Backward, Step),
+        lambda claims: claims.reloads,
+        ("keep", "synchronize", "step", "go back", "synchronize", "step"),
+    ),
+    "evaluate, go back": Feature(
+        lambda s: _in_turn(s, Save, Step, Evaluate, Load, Backward),
+        lambda claims: claims.reloads and claims.evaluates,
+        ("keep", "synchronize", "step", "evaluate", "go back", "synchronize"),
+    ),
     "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
     "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
     "raise, go on": Feature(

@@ -13,9 +13,11 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Parameter,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
@@ -28,8 +30,9 @@ from properties.strategies.training import TrainingOptions, choose
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
 JOINS = ("join", "end join")
+KEEPS = ("keep", "go back")
 SPECIAL = (
-    *("clip", "set", "unscale", "overflow", "save", "evaluate", *INSIDE, "drop window"),
+    *("clip", "set", "unscale", "overflow", "save", "keep", "go back", "evaluate", *INSIDE, "drop window"),
     *("freeze", "raise", "replace", *JOINS),
 )
 NEEDS_CLAIM = {
@@ -37,6 +40,7 @@ NEEDS_CLAIM = {
     "together": "accumulation",
     "drop window": "drops",
     "evaluate": "evaluates",
+    **dict.fromkeys(KEEPS, "reloads"),
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
@@ -119,6 +123,7 @@ class Loop:
         self.events: list[Event] = []
         self.clips_at: list[int] = []
         self.local = self.gradients = self.averages = self.infinite = self.unscaled = False
+        self.kept = False  # whether something was saved since all was built
         self.gone: tuple[int, ...] | None = None  # the ranks that have run out of micro-batches; None: nobody may
 
     def write(self, phases: Sequence[Phase]) -> tuple[Event, ...]:
@@ -129,7 +134,7 @@ class Loop:
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
         if last.get(Finish, -1) <= max(
-            last.get(kind, -1) for kind in (Backward, Freeze, Replace, SaveAndLoad, Evaluate, Raise)
+            last.get(kind, -1) for kind in (Backward, Freeze, Replace, SaveAndLoad, Load, Evaluate, Raise)
         ):
             self.backward(Phase("synchronize"))
         if last.get(Step, -1) < last.get(SetHyperparameters, -1):
@@ -195,7 +200,13 @@ class Loop:
                 self.settled(phase)
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))
                 self.gradients = self.averages = self.infinite = self.unscaled = False
-                self.when_wrapped = set(self.trained)
+                self.when_wrapped, self.kept = set(self.trained), False
+            case "keep":
+                self.keep(phase)
+            case "go back":
+                self.keep(phase) if not self.kept else self.settled(phase)
+                self.events.append(Load(phase.shift % 3 != 2))
+                self.gradients = self.averages = self.infinite = self.unscaled = False
             case "evaluate":
                 if not self.broadcasts:
                     self.settled(phase)
@@ -242,6 +253,12 @@ class Loop:
         self.infinite = self.averages = False
         self.gradients = self.gradients and not to_none
         self.local = self.local and not to_none  # zeros, which some ranks may have and others not
+
+    def keep(self, phase: Phase) -> None:
+        """Saves what a later "go back" loads."""
+        self.settled(phase)
+        self.events.append(Save())
+        self.kept = True
 
     def clip(self, phase: Phase) -> None:
         """To a norm that is below, at or above that of the gradients. After an overflow, as in any loop with a loss

@@ -14,6 +14,7 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Raise,
     SaveAndLoad,
     Scenario,
@@ -87,7 +88,7 @@ def on_averages(scenario: Scenario) -> list[int]:
                 found.append(place)
             case Finish():
                 averaged = True
-            case ZeroGrad() | SaveAndLoad() | EndJoin():
+            case ZeroGrad() | SaveAndLoad() | Load() | EndJoin():
                 averaged = False
             case Raise():
                 averaged = averaged and not event.drops_gradients
@@ -126,7 +127,7 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
                 return True
             case Step():
                 changed = any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
-            case ZeroGrad() | SaveAndLoad() | EndJoin() | Raise(drops_gradients=True):
+            case ZeroGrad() | SaveAndLoad() | Load() | EndJoin() | Raise(drops_gradients=True):
                 changed = False
     return False
 

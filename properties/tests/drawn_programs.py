@@ -16,9 +16,11 @@ from oracle.program import (
     Freeze,
     Group,
     Hyperparameters,
+    Load,
     LossScale,
     Parameter,
     Raise,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -28,7 +30,7 @@ from oracle.program import (
 )
 
 INF = float("inf")
-PHASES = ("window", "window", "window", "set", "freeze", "save", "raise", "zero", "drop")
+PHASES = ("window", "window", "window", "set", "freeze", "save", "keep", "go back", "raise", "zero", "drop")
 
 
 @st.composite
@@ -85,9 +87,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             overflow = (draw(st.integers(0, ranks - 1)),) if overflows else ()
             events += [Backward(orders(), overflow=overflow), Finish()]
             if scale is not None and draw(st.booleans()):
-                unscaled = next(
-                    (isinstance(e, Unscale) for e in events[::-1] if isinstance(e, (Unscale, Step, SaveAndLoad))), False
-                )
+                last = (each for each in events[::-1] if isinstance(each, (Unscale, Step, SaveAndLoad, Load)))
+                unscaled = isinstance(next(last, None), Unscale)
                 events += [] if unscaled else [Unscale()]
             clips = draw(st.booleans()) and (not overflows or isinstance(events[-1], Unscale))
             if clips:
@@ -113,6 +114,11 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         elif phase == "save":
             events.append(SaveAndLoad(draw(st.booleans())))
             gradients = False
+        elif phase == "keep":
+            events.append(Save())
+        elif phase == "go back" and keeps(events):
+            events.append(Load(draw(st.booleans())))
+            gradients = False
         elif phase == "raise" and trained:
             where = draw(st.sampled_from(("no_sync", "forward", "module", "backward", "hook")))
             rank = draw(st.sampled_from((None, *range(ranks))))
@@ -132,6 +138,12 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         signs=draw(st.sampled_from(SIGNS)),
         mode=draw(st.sampled_from(MODES)),
     )
+
+
+def keeps(events: list[Event]) -> bool:
+    """Whether something was saved since all was built."""
+    last = next((event for event in events[::-1] if isinstance(event, (Save, SaveAndLoad))), None)
+    return isinstance(last, Save)
 
 
 def overflows_left(events: list[Event]) -> bool:

@@ -1,5 +1,6 @@
 """A program in one process with plain torch: real autograd, optimizers, GradScaler and clipping, the mean by hand."""
 
+import copy
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from oracle.program import (
     Finish,
     Hyperparameters,
     Join,
+    Load,
     Raise,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -100,6 +103,11 @@ class OneProcess:
                     self.zero(True)
                     if not event.optimizer:
                         self.begin()
+                case Save():
+                    self.save()
+                case Load():
+                    self.zero(True)
+                    self.load(event)
                 case Join():
                     self.by_those_that_remain = event.divide_by == "remaining ranks"
                 case EndJoin():
@@ -111,7 +119,7 @@ class OneProcess:
                 self.seen["gradients"][place] = [to_numpy(tensor.grad) for tensor in self.tensors]
                 for mine in self.local:
                     mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
-            elif isinstance(event, (Step, SaveAndLoad, EndJoin)):
+            elif isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
                 self.seen["parameters"][place] = [to_numpy(tensor) for tensor in self.tensors]
         return self.seen
 
@@ -167,6 +175,22 @@ class OneProcess:
                     tensor.copy_(master)
         for mine in self.local:  # unscaling has changed them
             mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
+
+    def save(self) -> None:
+        held = {index: tensor.detach().clone() for index, tensor in enumerate((*self.tensors, *self.held))}
+        self.saved = copy.deepcopy((held, self.optimizer.state_dict(), self.scaler.state_dict()))
+
+    def load(self, event: Load) -> None:
+        """Masters by their values, the rest by torch's own state dicts."""
+        held, optimizer, scaler = copy.deepcopy(self.saved)
+        with torch.no_grad():
+            for index, tensor in enumerate((*self.tensors, *self.held)):
+                tensor.copy_(held[index])
+        if event.optimizer:
+            self.optimizer.load_state_dict(optimizer)
+            self.scaler.load_state_dict(scaler)
+        else:
+            self.begin()
 
     def zero(self, to_none: bool) -> None:
         for tensor in self.unique():

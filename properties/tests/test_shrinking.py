@@ -16,10 +16,12 @@ from oracle.program import (
     Group,
     Hyperparameters,
     Join,
+    Load,
     LossScale,
     Parameter,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -121,6 +123,9 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "freeze": Scenario(2, TWO, (Freeze((1,)), *SYNCHRONIZED)),
     "save": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),
     "go on": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SaveAndLoad(), *SYNCHRONIZED, Step())),
+    "keep": Scenario(2, (ONE,), (Save(), Load(), *SYNCHRONIZED)),
+    "go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Load(), *SYNCHRONIZED, Step())),
+    "evaluate, go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Evaluate(), Load(), *SYNCHRONIZED)),
     "evaluate": Scenario(2, (ONE,), (Evaluate(), *SYNCHRONIZED)),
     "raise": Scenario(2, (ONE,), (Raise("forward"), *SYNCHRONIZED)),
     "buffers": Scenario(2, (ONE,), SYNCHRONIZED, buffers=(Buffer((1,)),)),
@@ -166,7 +171,7 @@ SHRUNK: dict[str, tuple[Holds, Scenario]] = {
 }
 
 
-CAPPED = Claims(accumulation=False, bucket_cap=True, float64=False)
+CAPPED = Claims(accumulation=False, reloads=False, bucket_cap=True, float64=False)
 STEPPED = (*SYNCHRONIZED, Step())
 ONE_AND_TWO = (ONE, Parameter((2,)))
 RARE: dict[str, tuple[Holds, Claims, tuple[str, ...], Scenario]] = {

@@ -17,8 +17,10 @@ from oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Raise,
     Replace,
+    Save,
     SaveAndLoad,
     Scenario,
     SetHyperparameters,
@@ -364,6 +366,11 @@ test_can_produce_a_parameter_replaced = can_produce(has(Replace))
 test_can_produce_an_evaluation = can_produce(has(Evaluate))
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
 test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))
+test_can_produce_everything_loaded_into_what_has_trained_since = can_produce(in_order(Save, Step, Load, Backward))
+test_can_produce_weights_loaded_alone_into_what_is_there = can_produce(has(Load, optimizer=False))
+test_can_produce_two_loads_of_what_was_saved_once = can_produce(
+    in_order(Save, Step, Load, Step, Load), has=("go back",)
+)
 test_can_produce_an_error_inside_no_sync = can_produce(has(Raise, where="no_sync"))
 test_can_produce_an_error_inside_a_nested_no_sync_of_which_the_outer_goes_on = can_produce(
     lambda s: any(
