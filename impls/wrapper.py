@@ -24,6 +24,7 @@ ROBUST = {
     "replaces": True,
     "buffers": "initial",
     "cost": True,
+    "beside": True,
     "subgroups": False,  # claimed in `impls.twins.subgroups`: much that derives from these knows the world alone
 }
 

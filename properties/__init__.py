@@ -15,6 +15,7 @@ What is known on both sides, by pytest and by the ranks:
 
     calls             a call of a wrapper of a collective: drawn, made, judged
     part              of a program that stops, and goes on in another world
+    companion         another model, trained beside one
     members           ranks that are a group in a larger world
     noted             where on a rank an error came, as the judge reads it
     seen              what a rank sees of a program, and sends back

@@ -150,6 +150,23 @@ def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
     judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
 
 
+def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+    """A scenario with any two features, and whether the other model comes before or after this one."""
+    return st.tuples(with_any(replace(claims, joins=()), 2), st.sampled_from(("after", "before")))
+
+
+@law("P15", beside_another, needs=lambda claims: claims.beside, witnesses={SENT: (ONE_BATCH, "after")})
+def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+    """Two models of one kind, each wrapped and trained on all ranks, one event of each in turn, stay apart.
+
+    Why: a generator has its discriminator, an actor its critic. Broken by what is kept for a class or a process, by
+    names that are no longer one parameter's: deepspeedai/DeepSpeed#4923, horovod/horovod#2559.
+    """
+    scenario, where = drawn
+    run = trial.run(scenario, beside=where)
+    judge.values_equal(run, trial.expected(scenario), "Another model beside it changes what this one becomes.")
+
+
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with a parameter that is read outside its module, once or before and after it has changed."""
     return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))

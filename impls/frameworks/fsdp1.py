@@ -58,6 +58,7 @@ class FSDP1(nn.Module):
         "scalars": False,
         "moves": "gather once",
         "cost": True,
+        "beside": True,
     }
     strategy = ShardingStrategy.FULL_SHARD
 

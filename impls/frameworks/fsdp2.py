@@ -39,6 +39,7 @@ class FSDP2(nn.Module):
         "scalars": False,
         "moves": "gather once",
         "cost": True,
+        "beside": True,
         "evaluates": False,
         "around": True,
     }

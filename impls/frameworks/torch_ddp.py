@@ -30,6 +30,7 @@ IN_EVERY_FORM = {
     "empty": True,
     "layouts": True,
     "cost": True,
+    "beside": True,
     "overlaps": True,
     "averaging": "multiply by reciprocal then sum",
 }

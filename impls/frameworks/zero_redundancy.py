@@ -26,6 +26,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
         "moves": "all-reduce",
         "cost": True,
+        "beside": True,
         "overlaps": True,
     }
     options: dict[str, Any] = {}

@@ -36,6 +36,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties import members
+from properties.companion import companion, turns
 from properties.noted import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
@@ -57,7 +58,8 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     samples, errors and overflows, but not the values that it begins with. ``registered`` may give another order in
     which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
     claimed to be equal, ``around`` the events whose forwards call the model itself instead of what wraps it, ``moved``
-    those before which the model's tensors move. What is outside of the group that trains sees nothing.
+    those before which the model's tensors move, ``beside`` whether a `properties.companion` does every event right
+    "before" or "after" this model. What is outside of the group that trains sees nothing.
     """
     name, scenario, otherwise = read(payload)
     group, rank = members.enter(scenario, rank)
@@ -70,6 +72,10 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
     place = -1
     try:
+        if "beside" in otherwise:
+            other = Rank(name, companion(scenario), rank, roles[rank], group=group)
+            run_in_turn(ranks_program, other, otherwise["beside"])
+            return ranks_program.seen
         ranks_program.construct()
         ranks_program.take_up(part)
         for place in range(part.begin, part.stop(scenario) + 1):
@@ -80,9 +86,21 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
             if place < part.stop(scenario):
                 ranks_program.run(place)
     except Exception as error:
-        error.add_note(note(place, scenario.program))
+        error.add_note(note(max(place, ranks_program.place), scenario.program))
         raise
     return ranks_program.seen
+
+
+def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
+    """Both programs, of which the other's turns come right "before" or "after" this one's."""
+    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
+    both = (this, other) if where == "after" else (other, this)
+    for each in both:
+        each.construct()
+    for turn in turns(this.scenario):
+        for each in both:
+            for place in turn:
+                each.run(place)
 
 
 class Rank(Wrapped):

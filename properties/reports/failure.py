@@ -43,6 +43,8 @@ OVERFLOWS = {
     "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
     "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
+# What is said of another model that is trained beside the one of the program.
+BESIDE = "; another such model, with gradients of the other sign, takes its turn right {} it, event by event"
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
@@ -96,6 +98,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
+    how += BESIDE.format(broken.choices["beside"]) if "beside" in broken.choices else ""
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += _not_finished(trial, scenario) + _equal_later(trial, broken)
@@ -104,7 +107,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
     ]
     always = failure.seen[0] == failure.seen[1]
-    if broken.difference is not None and always:  # where it came from is asked with other data, run by run
+    # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
+    if broken.difference is not None and always and "beside" not in broken.choices:
         origin = _origin(trial, broken)
         words += ["", *origin] if origin else []
     if not always:
@@ -232,7 +236,7 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
     """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
     name = script_name(law, trial, broken.verdict)
-    how = {name: broken.choices[name] for name in ("overflows", "around", "moved") if name in broken.choices}
+    how = {name: broken.choices[name] for name in ("overflows", "around", "moved", "beside") if name in broken.choices}
     how["looks"] = broken.choices.get("part", {}).get("looks", 0)
     try:
         path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)

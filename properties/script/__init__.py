@@ -9,16 +9,18 @@ seen         what must be seen after an event
 """
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from oracle.program import Scenario
+from properties.companion import companion, turns
 from properties.expected import known
 from properties.implementations import Implementation
 from properties.script.events import Writer
-from properties.script.head import head
+from properties.script.head import connection, definitions, head
 
 
 def write_script(
@@ -40,6 +42,7 @@ def script(
     overflows: str = "inf",
     around: Sequence[int] = (),
     moved: Sequence[int] = (),
+    beside: str = "",
 ) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
 
@@ -49,8 +52,27 @@ def script(
     if expected is not None and overflows != "inf":  # what becomes of such gradients has not been told
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
         expected = replace(expected, gradients=told)
-    body = Writer(implementation, scenario, expected, looks, overflows, around, moved).lines()
-    return "\n".join([*head(implementation, scenario, headline, file), *body, "", "dist.destroy_process_group()", ""])
+    writer = Writer(implementation, scenario, expected, looks, overflows, around, moved)
+    own, connect = definitions(implementation, scenario), connection(scenario)
+    lines = [head(implementation, scenario, headline, file)]
+    if beside:
+        unseen = len(scenario.program) + 1
+        other = Writer(implementation, companion(scenario), None, unseen, overflows, around, moved)
+        lines += [connect, *_generator("this", own, writer), *_generator("other", own, other)]
+        pair = ("this", "other") if beside == "after" else ("other", "this")
+        lines += ["", "", f"for _ in zip({pair[0]}(), {pair[1]}()):  # they take turns", "    pass"]
+    else:
+        lines += [own.rstrip(), connect, *(line for part in writer.parts() for line in part)]
+    return "\n".join([*lines, "", "dist.destroy_process_group()", ""])
+
+
+def _generator(name: str, own: str, writer: Writer) -> list[str]:
+    """A function that yields after the construction and after every turn."""
+    begin, *parts = writer.parts()
+    body = ["global fails"] * writer.raises + [own.strip("\n").replace("\n\n\n", "\n\n"), *begin, "yield"]
+    for turn in turns(writer.scenario):
+        body += [*(line for place in turn for line in parts[place]), "yield"]
+    return ["", "", f"def {name}():", textwrap.indent("\n".join(body), "    ")]
 
 
 def file_name(*parts: str) -> str:

@@ -68,8 +68,8 @@ class Writer:
         self.in_pieces = may_hold_pieces(implementation)
         self.values = "values()" if self.in_pieces else "tensors()"
 
-    def lines(self) -> list[str]:
-        """Construction, and then every event."""
+    def parts(self) -> list[list[str]]:
+        """The lines of the construction, and then of every event."""
         ranks = range(self.scenario.world_size)
         at_once = self.implementation.claims.equal_from == EQUAL_FROM[0]
         makes = "wrapping makes" if at_once else "the first forward makes"
@@ -77,16 +77,16 @@ class Writer:
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         lines += self.construct()
         lines += self.equal() if at_once else []
-        lines += self.loss_scale() if self.scaled else []
+        parts = [lines + (self.loss_scale() if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
-            lines += ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * (number in self.moved)
+            lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * (number in self.moved)
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
-            lines += self.equal() if number == 0 and not at_once else []
-        return lines
+            parts.append(lines + (self.equal() if number == 0 and not at_once else []))
+        return parts
 
     def equal(self) -> list[str]:
         """All ranks have rank 0's values now, of which the caller's optimizer may make masters."""

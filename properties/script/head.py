@@ -80,17 +80,25 @@ def compare(what, values, expected):
         print(f"rank {rank}: {what} of {name} is {seen}: {mark}\\n", end="", flush=True)  # a line is one write
 
 
-def tensors():
-    return {names}
+'''
 
-
-def gradients():
-    return {name: p.grad for name, p in tensors().items()}
-
+_CONNECT = """
 
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
 rank = dist.get_rank()
-'''
+"""
+
+_OWN = """
+
+def tensors():
+    return {names}
+"""
+
+_GRADIENTS = """
+
+def gradients():
+    return {name: p.grad for name, p in tensors().items()}
+"""
 
 _GROUP = """
 process_group = dist.new_group({members})
@@ -101,8 +109,8 @@ rank = dist.get_rank(process_group)
 """
 
 
-def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> list[str]:
-    """The script's lines up to the process group."""
+def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> str:
+    """What it imports, and the model."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
@@ -111,16 +119,24 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = any(isinstance(event, Raise) for event in scenario.program)
+    model = "\n".join(_model(scenario, raises))
+    return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
+
+
+def definitions(implementation: Implementation, scenario: Scenario) -> str:
+    """The functions that ask about a model and what wraps it."""
     names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
-    compare = _COMPARE.replace("{names}", "{" + names + "}")
-    begins = compare.index("\n\ndist.init")
-    compare, connects = compare[:begins], compare[begins:]
+    own = _OWN.replace("{names}", "{" + names + "}")
     if may_hold_pieces(implementation):
-        compare = compare[: compare.index("\n\ndef gradients")] + DEFINITIONS
-    elif implementation.made:
-        compare += ZERO_GRAD
-    compare += (FINISH if implementation.made else "") + connects + _group(scenario)
-    return [begin.rstrip(), *([_FAILS.rstrip()] if raises else []), *_model(scenario, raises), compare.rstrip()]
+        own += DEFINITIONS
+    else:
+        own += _GRADIENTS + (ZERO_GRAD if implementation.made else "")
+    return own + (FINISH if implementation.made else "")
+
+
+def connection(scenario: Scenario) -> str:
+    """The process group, in which a rank knows itself from here on."""
+    return (_CONNECT + _group(scenario)).rstrip()
 
 
 def _group(scenario: Scenario) -> str:

@@ -81,6 +81,11 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
             ".\n      the model's parameters, gradients and buffers move to new memory\n   0  backward: ",
             "\nmodel._apply(torch.clone)  # to new memory, as .to(device) does\n\n# backward: ",
         ),
+        (
+            "impls.faults.beside:KnowsGradientsByName",
+            "gradients of the other\n    sign, takes its turn right after it, event by event.\n",
+            "\nfor _ in zip(this(), other()):  # they take turns\n    pass\n",
+        ),
     ],
 )
 def test_a_report_and_its_script_say_what_is_run_otherwise(

@@ -156,6 +156,8 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("around:PreparesInItsForward", {"around": (4,)}),
         ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
         ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
+        ("beside:PoolsBuckets", {"beside": "after"}),
+        ("beside:PoolsBuckets", {"beside": "before"}),
     ],
     ids=str,
 )

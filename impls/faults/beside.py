@@ -1,0 +1,77 @@
+"""Wrappers that take another model on the same ranks for their own (P15).
+
+What they keep is kept by rank: simulated ranks share a process, and are not to share this.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.sharded_optimizer import ShardedOptimizer
+from impls.static_buckets import Bucket, StaticBuckets
+from impls.twins.beside import OneTableForAllModels
+from impls.wrapper import Group
+from impls.zero1 import Zero1
+
+BESIDE = ("test_a_model_trained_beside_another_is_as_if_it_were_alone",)
+
+
+class KnowsGradientsByName(OneTableForAllModels):
+    """Looks gradients up by the names of their parameters, which two models have alike."""
+
+    known_fault = "what accumulates for a parameter accumulates for that of the same name in another model"
+    source = "D https://github.com/horovod/horovod/issues/2559"
+    killed_by = BESIDE
+
+    def key(self, name: str) -> object:
+        """What a gradient is found by."""
+        return dist.get_rank(), name
+
+
+class _Pooled(Bucket):
+    """The n-th bucket of a model has the memory of the n-th bucket of that size of any other."""
+
+    pool: ClassVar[dict[object, torch.Tensor]] = {}
+
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(members, group)
+        key = (dist.get_rank(), len(members), self.buffer.dtype, self.buffer.numel())
+        self.buffer = self.pool.setdefault(key, self.buffer)
+        sizes = [member.numel() for member in members]
+        *slices, self.flags = self.buffer.split([*sizes, len(members)])
+        self.elements = self.buffer[: sum(sizes)]
+        self.views = {member: part.view_as(member) for part, member in zip(slices, members, strict=True)}
+
+
+class PoolsBuckets(StaticBuckets):
+    """One bucket to a dtype, whose memory comes from a pool that does not know when it is free."""
+
+    known_fault = "buckets, of which gradients are views, lie in the memory of another model's"
+    source = "recipe: communication buffers that are kept for all models"
+    claims = {**StaticBuckets.claims, "freezing": False, "replaces": False}
+    killed_by = BESIDE
+    bucket_class = _Pooled
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module, float("inf"))
+
+
+class OptimizerOfTheLast(Zero1):
+    """The optimizer is that of the model for which one was made last."""
+
+    known_fault = "what is saved, told and loaded is the state of the model that was wrapped last"
+    source = "recipe: one engine to a process"
+    killed_by = BESIDE
+
+    last: ClassVar[dict[int, ShardedOptimizer | None]] = {}
+
+    @property
+    def optimizer(self) -> ShardedOptimizer | None:
+        """That of any model of this rank."""
+        return self.last[dist.get_rank()]
+
+    @optimizer.setter
+    def optimizer(self, made: ShardedOptimizer | None) -> None:
+        self.last[dist.get_rank()] = made

@@ -1,0 +1,49 @@
+"""Wrappers that keep for all models of a rank what is each one's own, and keep it apart."""
+
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.wrapper import add_over_ranks
+
+
+class OneTableForAllModels(NaiveAccumulation):
+    """Gradients accumulate in a table of the class's, by model and name, and are averaged there."""
+
+    odd = "gradients of all wrapped models accumulate in one table, under the number of their model and their name"
+    # Hooks are bound once, and what has accumulated is not where the caller drops gradients.
+    claims = {
+        **NaiveAccumulation.claims,
+        **{"freezing": False, "replaces": False, "relocates": False, "raises": False, "drops": False},
+    }
+
+    gradients: ClassVar[dict[object, torch.Tensor]] = {}
+    models: ClassVar[int] = 0
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.number = type(self).models
+        type(self).models += 1
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda each, name=name: self._accumulate(name, each))
+
+    def key(self, name: str) -> object:
+        """What a gradient is found by."""
+        return self.number, name
+
+    def _accumulate(self, name: str, parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None
+        held = self.gradients.get(self.key(name))
+        self.gradients[self.key(name)] = parameter.grad if held is None else held + parameter.grad
+        parameter.grad = None
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what the table has, and hands it to the parameters."""
+        for name, parameter in self.module.named_parameters() if self.synchronize else ():
+            if (total := self.gradients.pop(self.key(name), None)) is not None:
+                add_over_ranks(total, self.group)
+                parameter.grad = total.div_(dist.get_world_size(self.group))

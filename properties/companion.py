@@ -1,0 +1,23 @@
+"""The other model, where one is trained beside another on the same ranks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from oracle.program import Backward, Scenario
+
+
+def companion(scenario: Scenario) -> Scenario:
+    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other."""
+    return replace(scenario, signs="positive" if scenario.signs == "negative" else "negative", only=None)
+
+
+def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:
+    """The events that each does before the other's turn comes: one, or a backward and its finish, between which ranks
+    may communicate at different moments.
+    """
+    turn: tuple[int, ...] = ()
+    for place, event in enumerate(scenario.program):
+        turn = (*turn, place)
+        if not (isinstance(event, Backward) and event.synchronize):
+            yield turn
+            turn = ()
