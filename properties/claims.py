@@ -24,6 +24,8 @@ SLICES = ("buckets", "units")
 MOVES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
 # A narrower one rounds values that the other laws know to the bit.
 WIRES = ("float32", "float64")
+# Beside True and False.
+MASTERS = "always"
 # What the others are one of, or some of; what is not claimed, as None, is the default.
 _CHOICES = {
     "averaging": AVERAGINGS,
@@ -92,7 +94,8 @@ class Claims:
     kept: str | None = None  # and their means may be kept, clipped and stepped in this one; None: in that of the wire
     plain: bool = True  # what a rank computes by itself has plain torch's bits: no scaled loss, no compiled forward
     same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
-    masters: bool = False  # a sharded optimizer keeps fp32 masters of 16-bit parameters itself
+    # A sharded optimizer keeps fp32 masters of 16-bit parameters itself, where it is asked to, or, "always", anyhow.
+    masters: bool | str = False
     reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
     collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
@@ -111,6 +114,10 @@ class Claims:
             if getattr(Claims, name) != () and value not in (getattr(Claims, name), *choices):
                 none = "None or " if getattr(Claims, name) is None else ""
                 raise ValueError(f"claims: {name} is {none}one of {known}, not {shown(value)}")
+        if type(self.masters) is not bool and self.masters != MASTERS:
+            raise ValueError(f"claims: masters is True, False or {MASTERS!r}, not {shown(self.masters)}")
+        if self.masters == MASTERS and (self.stage is None or self.joins):
+            raise ValueError(f"claims: masters {MASTERS!r} goes with a stage, and with no joins")
         if self.differentiable and not self.collectives:
             raise ValueError("claims: differentiable goes with collectives")
         if self.most_ranks < 1:
@@ -124,6 +131,11 @@ class Claims:
         if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
             known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
             raise ValueError(f"claims: moves is None, {known}, not {shown(self.moves)} at stage {self.stage}")
+
+    @property
+    def may_keep_masters(self) -> bool:
+        """Whether 16-bit parameters may have float32 masters: of the caller's, or of a sharded optimizer's."""
+        return self.stage is None or bool(self.masters)
 
 
 def shown(value: object) -> str:

@@ -166,7 +166,7 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     judge.values_equal(after, expected, f"{saved} and loaded here, the run goes on wrong.")
 
 
-@law("P11", loading_weights_alone, needs=lambda claims: claims.masters)
+@law("P11", loading_weights_alone, needs=lambda claims: bool(claims.masters))
 def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: Scenario) -> None:
     """Loaded weights are what training goes on from: float32 masters are made from them, the optimizer begins afresh.
 

@@ -290,7 +290,7 @@ def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, drawn: tup
 @law(
     "P13",
     with_masters,
-    needs=lambda claims: claims.sixteen_bits and (claims.stage is None or claims.masters),
+    needs=lambda claims: claims.sixteen_bits and claims.may_keep_masters,
 )
 def test_masters_are_float32(trial: Trial, scenario: Scenario) -> None:
     """With masters, updates add up in float32, and a parameter is its master rounded to 16 bits after each step.

@@ -97,7 +97,8 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
 
 def unsharded(claims: Claims) -> Claims:
     """What `UNSHARDED` claims in the place of code that claims this. It takes the mean in a way of its own."""
-    return replace(claims, stage=None, slices=None, moves=None, averaging=Claims.averaging)
+    kept: dict[str, Any] = {"slices": None, "moves": None, "masters": bool(claims.masters)}
+    return replace(claims, stage=None, averaging=Claims.averaging, **kept)
 
 
 def only_steps_round(scenario: Scenario, claims: Claims) -> bool:

@@ -1,6 +1,6 @@
 """Sharded training done in other ways, and right."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -230,3 +230,20 @@ class BroadcastZero3(Zero3):
 
     cut = ByBroadcasts
     odd = "each rank broadcasts its slice, in place of one all-gather"
+
+
+class AlwaysKeepsMasters(Zero2):
+    """Steps float32 masters of 16-bit parameters whether it is asked to or not, as mixed precision mostly does."""
+
+    claims = {**Zero2.claims, "masters": "always"}
+    odd = "16-bit parameters have float32 masters without being asked to"
+
+    def make_optimizer(
+        self,
+        kind: type[torch.optim.Optimizer],
+        groups: Sequence[Mapping[str, Any]],
+        masters: bool = False,
+        **defaults: Any,
+    ) -> ShardedOptimizer:
+        """See `properties.sharded.Sharded`."""
+        return super().make_optimizer(kind, groups, True, **defaults)

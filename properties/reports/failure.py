@@ -12,7 +12,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Finish, Scenario
+from oracle.program import Clip, Finish, Scenario, Step
 from properties.calls import Call
 from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
@@ -48,6 +48,9 @@ BESIDE = "; another such model, with gradients of the other sign, takes its turn
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
+# How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
+RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "beside", "roles", "registered"}
+AS_USUAL = "it goes wrong in this manner when it is run as usual, too: what this law does beside is not the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
@@ -60,7 +63,7 @@ def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     least = core(trial, failure) if failed == runs else None
     cause = f"{law.name} {scenario!r}" if least is None else repr(least)
     plain = least is None or least == scenario
-    told, script = _told(law, trial, failure)
+    told, script = _told(law, trial, failure, by_itself=least is not None)
     path = "" if script is None else str(script)
     return {"verdict": failure.verdict, "report": told, "script": path, "cause": cause, "plain": plain}
 
@@ -70,8 +73,10 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     return _told(law, trial, failure)[0]
 
 
-def _told(law: Law, trial: Trial, failure: Failure) -> tuple[str, Path | None]:
-    """The report, and the script that it names, if it has one."""
+def _told(law: Law, trial: Trial, failure: Failure, by_itself: bool = False) -> tuple[str, Path | None]:
+    """The report, and the script that it names, if it has one. ``by_itself``: whether the program is known to go wrong
+    also when it is run as usual.
+    """
     broken, scenario, script = failure.broken, failure.broken.scenario, None
     if isinstance(scenario, Call):
         again = entry("Call", repr(scenario))
@@ -80,7 +85,8 @@ def _told(law: Law, trial: Trial, failure: Failure) -> tuple[str, Path | None]:
         again = [*entry("See it", command), *entry("Scenario", repr(scenario))]
     else:
         again = models.again(trial, scenario)
-    return "\n".join([*story(law, trial, failure), *again]), script
+    usual = entry("Note", AS_USUAL) if by_itself and RUN_OTHERWISE & broken.choices.keys() else []
+    return "\n".join([*story(law, trial, failure), *usual, *again]), script
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
@@ -101,7 +107,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     how += BESIDE.format(broken.choices["beside"]) if "beside" in broken.choices else ""
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
-    words += _not_finished(trial, scenario) + _equal_later(trial, broken)
+    words += _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
     words += ["", "What went over the wire:"]
     words += [
         "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
@@ -154,6 +160,24 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     meant = " or ".join(f"{name}()" for name in of.perhaps)
     words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
     return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+
+
+def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
+    """What the caller does with `p.grad`, though gradients may not be there, for want of a method that does it."""
+    of = trial.implementation
+    done = {
+        "clip_grad_norm_": any(isinstance(event, Clip) for event in scenario.program),
+        "unscale_": scenario.loss_scale is not None,
+        "make_optimizer": any(isinstance(event, Step) for event in scenario.program),
+    }
+    missing = [f"{name}()" for name, does in done.items() if does and name not in of.offers]
+    if of.made or "full_gradients" not in of.offers or not missing:
+        return []
+    words = (
+        f"{of.short} has full_gradients() and no {' and no '.join(missing)}, so the caller does that, with p.grad of "
+    )
+    words += "the module's parameters. Where gradients are kept elsewhere, it has nothing to work on."
+    return ["", *entry("Note", words)]
 
 
 def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:

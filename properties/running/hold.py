@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from oracle.lattice import Inexact
+from oracle.program import Scenario
+from properties.judging import judge
 from properties.law import Law, concerns, sentence
 from properties.reports.matrix import PROPERTY
 from properties.reports.paragraphs import capitalized
@@ -206,7 +209,8 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return None
     failure, (failed, runs) = again, again.seen
     if law.only_on and failed == runs:
-        return replace(failure, elsewhere=law.only_on[trial.world.name])
+        shared = trial.confirm_on is not None and _only_simulated(trial, failure)
+        return None if shared else replace(failure, elsewhere=law.only_on[trial.world.name])
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)
@@ -235,6 +239,28 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.") if there else None
     words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
     return replace(failure, elsewhere=words)
+
+
+def _only_simulated(trial: Trial, failure: Failure) -> bool:
+    """Of a law about what only sim lets one choose: whether the program goes wrong on sim without any of that, with any
+    timing, and not on gloo.
+    """
+    scenario = failure.broken.scenario
+    if trial.confirm_on is None or not isinstance(scenario, Scenario) or took_the_clock(failure.broken):
+        return False
+    apart = replace(trial, confirm_on=None, any_order=False, witnessed=Counter(), left=Counter())
+    usual, at_once = (as_usual(replace(apart, at_once=at_once), scenario) for at_once in (False, True))
+    real = replace(apart, world=trial.confirm_on(), limit=None, apart=True)
+    return isinstance(usual, LawBroken) and isinstance(at_once, LawBroken) and as_usual(real, scenario) is None
+
+
+def as_usual(trial: Trial, scenario: Scenario) -> LawBroken | Refused | Inexact | None:
+    """How a program goes wrong, or why it cannot be told, where the oracle alone judges it; None: it is right."""
+    try:
+        judge.by_the_oracle(trial, scenario, "")
+    except (LawBroken, Refused, Inexact) as end:
+        return end
+    return None
 
 
 def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:

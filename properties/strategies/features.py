@@ -169,7 +169,7 @@ FEATURES: dict[str, Feature] = {
     "set hyperparameters": Feature(_has(SetHyperparameters), phases=("set",)),
     "masters": Feature(
         lambda s: s.masters and _in_sixteen_bits(s),
-        lambda claims: claims.sixteen_bits and (claims.stage is None or claims.masters),
+        lambda claims: claims.sixteen_bits and claims.may_keep_masters,
         ("step",),
         ("16 bits", "masters"),
     ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from oracle.formats import FORMATS
 from oracle.program import Group, Hyperparameters, LossScale, Parameter
+from properties.claims import MASTERS
 from properties.strategies.models import Options
 
 # The first of each are short; what comes after `_LONG` rounds and is enclosed.
@@ -67,11 +68,12 @@ def choose(among: tuple[Hyperparameters, ...], form: int, short: bool) -> Hyperp
 
 
 def training(
-    options: Options, model: tuple[Parameter, ...], short: bool, may_keep_masters: bool, stateless: bool = False
+    options: Options, model: tuple[Parameter, ...], short: bool, keeps_masters: bool | str, stateless: bool = False
 ) -> TrainingOptions:
-    """The options of the caller, for a model. ``stateless``: no group has momentum either."""
+    """The options of the caller, for a model. ``keeps_masters``: as claimed. ``stateless``: no group has momentum."""
     sixteen = any(FORMATS[parameter.dtype].bytes == 2 for parameter in model)
-    masters = sixteen and may_keep_masters and bool({"masters", "adam"} & options.keys())
+    asked = keeps_masters == MASTERS or bool({"masters", "adam"} & options.keys())
+    masters = sixteen and bool(keeps_masters) and asked
     short = short or (sixteen and not masters)  # a step that rounds is enclosed in wider formats only
     adam = "adam" in options and not short
     if adam:

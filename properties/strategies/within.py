@@ -22,7 +22,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM, Claims
+from properties.claims import EQUAL_FROM, MASTERS, Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
 
@@ -49,6 +49,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "buffers broadcast before each forward"
     if scenario.masters and claims.stage is not None and not claims.masters:
         return "masters of a sharded optimizer"
+    if claims.masters == MASTERS and not scenario.masters and FEATURES["16 bits"].occurs(scenario):
+        return "16 bits without masters"
     for event in scenario.program:
         if isinstance(event, Raise) and not event.synchronize and not claims.accumulation:
             return "an error inside no_sync"

@@ -140,6 +140,8 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"wire": ["float32"]}, "wire is None or one of 'float32', 'float64', not ['float32']"),
         ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
         ({"equal_from": "now"}, "equal_from is one of 'construction', 'first forward', not 'now'"),
+        ({"masters": "sometimes"}, "masters is True, False or 'always', not 'sometimes'"),
+        ({"masters": "always"}, "masters 'always' goes with a stage"),
         ({"equal_from": "first forward", "stage": 1}, "equal_from 'first forward' goes with no stage, not with 1"),
         ({"cap_from": "step 2"}, "cap_from is one of 'third step', 'first step', not 'step 2'"),
         ({"unused": "x" * 1000}, "not 'xxx"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_mean, test_models
+from properties import test_asynchrony, test_mean, test_models
 from properties.implementations import look_up
 from properties.law import Law, law_of
 from properties.reports.failure import report
@@ -22,6 +22,7 @@ from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
+ANY_ORDER = law_of(test_asynchrony.test_exact_sums_do_not_depend_on_the_order_of_reduction)
 REAL_MODEL = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ONE = Parameter((1,))
 SMALLEST = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
@@ -210,13 +211,18 @@ def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
     assert confirmed.elsewhere == words
 
 
-@pytest.mark.parametrize("name", ["WithStateOfTheClass", "WithStateOfTheClassAndSlow"])
-def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(sim: World, gloo: World, name: str) -> None:
-    """Not one of gloo either, where that takes long."""
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [("WithStateOfTheClass", MEAN), ("WithStateOfTheClassAndSlow", MEAN), ("WithStateOfTheClass", ANY_ORDER)],
+)
+def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(
+    sim: World, gloo: World, name: str, law: Law
+) -> None:
+    """Not one of gloo either, where that takes long; nor of a law about what only sim lets one choose."""
     under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
-        hold(MEAN, under_test, records.__setitem__)
+        hold(law, under_test, records.__setitem__)
     assert records["lockstep"]["verdict"] == "sim only, no failure"
 
 

@@ -101,6 +101,21 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     assert written in script.read_text()
 
 
+def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    trial = trial_of("properties.tests.user_code:MeansElsewhere", sim)
+    for law, method, otherwise in (
+        ("test_clipping_scales_every_gradient_by_one_factor", "clip_grad_norm_()", False),
+        ("test_saving_changes_nothing", "make_optimizer()", True),
+    ):
+        (failure, *_) = search(every_law()[law], trial, 100, seed_value=0).failures
+        text = " ".join(filed_failure(every_law()[law], trial, failure)["report"].split())
+        assert f"has full_gradients() and no {method}, so the caller does that, with p.grad of the module's" in text
+        assert ("when it is run as usual, too" in text) is otherwise
+
+
 def test_a_missing_gradient_without_elements_is_reported(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

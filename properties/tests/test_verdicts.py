@@ -73,6 +73,16 @@ def test_what_is_not_implemented_is_refused_where_it_is_asked_for_first_even_aft
             judge_errors(Scenario(2, PAIR, program), every_rank_raises(place, message))
 
 
+def test_to_zero_gradients_otherwise_is_asked_for_first_where_they_were_dropped_before() -> None:
+    program = (*WINDOW, ZeroGrad(), *WINDOW, ZeroGrad(False), *WINDOW, ZeroGrad(False))
+    message = "NotImplementedError: gradients can only be dropped"
+    first = program.index(ZeroGrad(False))
+    with pytest.raises(Refused, match="can only be dropped"):
+        judge_errors(Scenario(2, PAIR, program), every_rank_raises(first, message))
+    with pytest.raises(Crashes):
+        judge_errors(Scenario(2, PAIR, program), every_rank_raises(len(program) - 1, message))
+
+
 def test_where_a_rank_failed_is_read_as_it_was_noted() -> None:
     for place in range(-1, len(WINDOW)):
         assert place_of(["the user's own", note(place, WINDOW)]) == place
