@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
+KINDS = 3  # of refusals that are told
 IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
 
 
@@ -41,7 +42,9 @@ def in_short(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world."""
+    """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world; and
+    what was refused.
+    """
     rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for each in filed:
         row = f"{each['number']:4}{each['law']}"
@@ -50,7 +53,18 @@ def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
     for implementation, laws in rows.items():
         lines.append(implementation)
         lines += [f"  {law:80} {_ended(by_world)}" for law, by_world in laws.items()]
+        lines += _refusals(each for by_world in laws.values() for each in by_world)
     return lines
+
+
+def _refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What was refused where laws hold all the same, over all of them; the most frequent first."""
+    kinds: Counter[str] = Counter()
+    for each in filed:
+        kinds.update(each.get("refusals", {}))
+    told = [f"  refused {times} times: {' '.join(words.split())}" for words, times in kinds.most_common(KINDS)]
+    rest = sum(kinds.values()) - sum(times for _, times in kinds.most_common(KINDS))
+    return told + [f"  refused {rest} times for other reasons"] * (rest > 0)
 
 
 def _ended(by_world: list[Mapping[str, Any]]) -> str:

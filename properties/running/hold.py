@@ -97,7 +97,9 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         remarks.append(words)
     fails = bool(failures) or verdict == REFUSES
     if not fails and 2 * len(found.refusals) > found.examples:
-        remarks.append(f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {_usual(found)}")
+        remarks.append(
+            f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {next(iter(_kinds(found)))}"
+        )
     if trial.apart and not found.failures:
         remarks.append(PAST)
     if trial.left:
@@ -108,7 +110,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     beside: dict[str, Any] = {"failures": told} if told else {}
     if verdict == HOLDS and found.refusals:
-        beside["refused"] = len(found.refusals)
+        beside |= {"refused": len(found.refusals), "refusals": _kinds(found)}
     record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
     if fails:
         pytest.fail(words, pytrace=False)
@@ -157,10 +159,10 @@ def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tupl
     return HOLDS, ""
 
 
-def _usual(found: Search) -> Refused:
-    """A refusal of the most frequent kind."""
-    ((kind, _),) = Counter(alike(str(each)) for each in found.refusals).most_common(1)
-    return next(each for each in found.refusals if alike(str(each)) == kind)
+def _kinds(found: Search) -> dict[str, int]:
+    """How many refusals there were of each kind, by the words of its first; the most frequent first."""
+    first = {alike(str(each)): str(each) for each in found.refusals[::-1]}
+    return {first[kind]: times for kind, times in Counter(alike(str(each)) for each in found.refusals).most_common()}
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:

@@ -66,3 +66,25 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
         "P10 a law not claimed; probed: hangs on sim (1)",
         "113 examples; 2 x holds, 1 x not claimed, 1 x crashes, 1 x silently wrong, 1 x not claimed; probed: hangs",
     ]
+
+
+def test_the_matrix_says_what_was_refused_most_often_over_all_laws() -> None:
+    common = {
+        "implementation": "my:DDP",
+        "number": "P1",
+        "world": "sim",
+        "verdict": "holds",
+        "examples": 9,
+        "refused": 4,
+    }
+    kinds = {"ValueError: no scalars": 2, "ValueError: too\n many": 2, "of two": 1, "of one": 1}
+    filed = [Report(**common, law=law, refusals=kinds) for law in ("a law", "another")]
+    assert [" ".join(line.split()) for line in matrix(verdicts(filed))] == [
+        "my:DDP",
+        "P1 a law holds on sim (9, 4 refused)",
+        "P1 another holds on sim (9, 4 refused)",
+        "refused 4 times: ValueError: no scalars",
+        "refused 4 times: ValueError: too many",
+        "refused 2 times: of two",
+        "refused 2 times for other reasons",
+    ]
