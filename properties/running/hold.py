@@ -211,7 +211,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
         return None
     failure, (failed, runs) = again, again.seen
     if law.only_on and failed == runs:
-        shared = trial.confirm_on is not None and _only_simulated(trial, failure)
+        shared = _only_simulated(trial, failure)
         return None if shared else replace(failure, elsewhere=law.only_on[trial.world.name])
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
@@ -251,12 +251,12 @@ def _only_simulated(trial: Trial, failure: Failure) -> bool:
     if trial.confirm_on is None or not isinstance(scenario, Scenario) or took_the_clock(failure.broken):
         return False
     apart = replace(trial, confirm_on=None, any_order=False, witnessed=Counter(), left=Counter())
-    usual, at_once = (as_usual(replace(apart, at_once=at_once), scenario) for at_once in (False, True))
+    usual, at_once = (_as_usual(replace(apart, at_once=at_once), scenario) for at_once in (False, True))
     real = replace(apart, world=trial.confirm_on(), limit=None, apart=True)
-    return isinstance(usual, LawBroken) and isinstance(at_once, LawBroken) and as_usual(real, scenario) is None
+    return isinstance(usual, LawBroken) and isinstance(at_once, LawBroken) and _as_usual(real, scenario) is None
 
 
-def as_usual(trial: Trial, scenario: Scenario) -> LawBroken | Refused | Inexact | None:
+def _as_usual(trial: Trial, scenario: Scenario) -> LawBroken | Refused | Inexact | None:
     """How a program goes wrong, or why it cannot be told, where the oracle alone judges it; None: it is right."""
     try:
         judge.by_the_oracle(trial, scenario, "")

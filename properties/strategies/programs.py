@@ -204,7 +204,9 @@ class Loop:
             case "keep":
                 self.keep(phase)
             case "go back":
-                self.keep(phase) if not self.kept else self.settled(phase)
+                self.settled(phase)
+                if not self.kept:
+                    self.keep(phase)
                 self.events.append(Load(phase.shift % 3 != 2))
                 self.gradients = self.averages = self.infinite = self.unscaled = False
             case "evaluate":
