@@ -7,7 +7,10 @@ from oracle.program import Backward, Scenario
 
 
 def companion(scenario: Scenario) -> Scenario:
-    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other."""
+    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other.
+
+    Not where signs are mixed: some of both are negative then.
+    """
     return replace(scenario, signs="positive" if scenario.signs == "negative" else "negative", only=None)
 
 

@@ -156,8 +156,9 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
         case Save():
             return ["save everything, for later"]
         case Load():
-            kept = "everything that was saved" if event.optimizer else "the saved weights alone"
-            return [f"load {kept} into the model and the optimizer that are there; gradients become None"]
+            if event.optimizer:
+                return ["load all that was saved into model and optimizer as they are there; gradients become None"]
+            return ["load the saved weights into the model that is there; the rest begins afresh, without gradients"]
         case Evaluate():
             return ["evaluate: a forward of all parameters, without autograd and in evaluation mode"]
         case Join():

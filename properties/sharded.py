@@ -32,8 +32,8 @@ class Sharded(Protocol):
         """An optimizer of a class of `torch.optim`, made right after wrapping. A group is {"names": [...], **options}:
         one group too has its options there, the defaults have the first step size alone.
 
-        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, or no
-        stage is.
+        ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, and
+        not as "always", or no stage is.
         """
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":
@@ -52,7 +52,7 @@ class Sharded(Protocol):
         """Every gradient, None where there is none. Called when gradients are averaged."""
 
     def full_optimizer_state(self) -> "Mapping[str, Mapping[str, torch.Tensor]]":
-        """The optimizer's state by parameter, under torch's names; none where it was never stepped; and "master".
+        """The optimizer's state by parameter, under torch's names; none before its first step; and "master".
 
         It and `load_full` go with `make_optimizer`.
         """

@@ -152,12 +152,13 @@ def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
 
 def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
     """A scenario with any two features, and whether the other model comes before or after this one."""
-    return st.tuples(with_any(replace(claims, joins=()), 2), st.sampled_from(("after", "before")))
+    drawn = with_any(replace(claims, joins=()), 2).filter(lambda scenario: scenario.signs != "mixed")
+    return st.tuples(drawn, st.sampled_from(("after", "before")))
 
 
 @law("P15", beside_another, needs=lambda claims: claims.beside, witnesses={SENT: (ONE_BATCH, "after")})
 def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
-    """Two models of one kind, each wrapped and trained on all ranks, one event of each in turn, stay apart.
+    """Two models of one kind, each wrapped and trained on all ranks, turn by turn, stay apart.
 
     Why: a generator has its discriminator, an actor its critic. Broken by what is kept for a class or a process, by
     names that are no longer one parameter's: deepspeedai/DeepSpeed#4923, horovod/horovod#2559.

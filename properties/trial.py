@@ -14,7 +14,7 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario, Step
 from properties.calls import Call
-from properties.claims import EQUAL_FROM, Claims
+from properties.claims import EQUAL_FROM, MASTERS, Claims
 from properties.expected import expect
 from properties.implementations import Implementation
 from properties.members import as_a_world, misnames_a_rank
@@ -176,6 +176,8 @@ class Trial:
         choices = {name: value for name, value in given.items() if value is not None}
         if self.claims.equal_from != EQUAL_FROM[0]:
             choices["equal_from"] = self.claims.equal_from
+        if self.claims.masters == MASTERS:
+            choices["masters"] = MASTERS
         choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = as_a_world(self.outcome(replace(wanted, function=function)), scenario)

@@ -239,11 +239,7 @@ class AlwaysKeepsMasters(Zero2):
     odd = "16-bit parameters have float32 masters without being asked to"
 
     def make_optimizer(
-        self,
-        kind: type[torch.optim.Optimizer],
-        groups: Sequence[Mapping[str, Any]],
-        masters: bool = False,
-        **defaults: Any,
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], *_: Any, **defaults: Any
     ) -> ShardedOptimizer:
         """See `properties.sharded.Sharded`."""
         return super().make_optimizer(kind, groups, True, **defaults)

@@ -57,9 +57,10 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of another one: its
     samples, errors and overflows, but not the values that it begins with. ``registered`` may give another order in
     which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
-    claimed to be equal, ``around`` the events whose forwards call the model itself instead of what wraps it, ``moved``
-    those before which the model's tensors move, ``beside`` whether a `properties.companion` does every event right
-    "before" or "after" this model. What is outside of the group that trains sees nothing.
+    claimed to be equal, ``masters`` that there are some without being asked for, ``around`` the events whose forwards
+    call the model itself instead of what wraps it, ``moved`` those before which the model's tensors move, ``beside``
+    whether a `properties.companion` takes its turns right "before" or "after" this model. What is outside of the group
+    that trains sees nothing.
     """
     name, scenario, otherwise = read(payload)
     group, rank = members.enter(scenario, rank)
@@ -69,6 +70,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"), group)
     ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
+    ranks_program.asks_for_masters = "masters" not in otherwise
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
     place = -1
     try:
@@ -94,12 +96,14 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
 def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
     """Both programs, of which the other's turns come right "before" or "after" this one's."""
     other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
+    other.equal_from, other.asks_for_masters = this.equal_from, this.asks_for_masters
     both = (this, other) if where == "after" else (other, this)
     for each in both:
         each.construct()
     for turn in turns(this.scenario):
         for each in both:
             for place in turn:
+                this.place = place  # where an error of either comes
                 each.run(place)
 
 

@@ -24,9 +24,15 @@ class Training:
     """
 
     def __init__(
-        self, scenario: Scenario, probe: Probe, names: Sequence[str], wrapped: Any, offers: frozenset[str]
+        self,
+        scenario: Scenario,
+        probe: Probe,
+        names: Sequence[str],
+        wrapped: Any,
+        offers: frozenset[str],
+        asks_for_masters: bool = True,
     ) -> None:
-        self.scenario, self.probe = scenario, probe
+        self.scenario, self.probe, self.asks_for_masters = scenario, probe, asks_for_masters
         self.names, self.wrapped, self.offers = names, wrapped, offers
         self.masters: dict[int, nn.Parameter] = {}
         self.optimizer: Any = None  # made at the first step, unless the implementation makes it
@@ -88,7 +94,7 @@ class Training:
                 {"names": [self.names[index] for index in group.parameters], **options(values)}
                 for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
             ]
-            defaults |= {"masters": True} if self.scenario.masters else {}
+            defaults |= {"masters": True} if self.scenario.masters and self.asks_for_masters else {}
             self.optimizer = self.wrapped.make_optimizer(kind, named, **defaults)
             return
         parameters = self.held = self.probe.in_order()

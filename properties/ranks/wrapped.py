@@ -22,11 +22,13 @@ class Wrapped:
 
     ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
     parameters, if not the scenario's. ``group``: that of the ranks, see `properties.members.enter`. ``equal_from``:
-    what is claimed of when ranks are equal. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
+    what is claimed of when ranks are equal. ``asks_for_masters``: else a sharded optimizer is claimed to keep
+    them anyhow. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
     ``fails``: where its micro-batch is to raise. ``around``: the events whose forwards are the model's own.
     """
 
     equal_from = EQUAL_FROM[0]
+    asks_for_masters = True
     looks = 0
     place = -1
     fails = ""
@@ -68,7 +70,8 @@ class Wrapped:
         self.offers = adapter.offers(self.wrapped)
         if self.scenario.mode == "eval":
             self.switch("eval")
-        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers)
+        asks = self.asks_for_masters
+        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers, asks)
         self.seen["built"].append((begin, _recorded()))
         if self.equal_from == EQUAL_FROM[0]:
             self.begin()

@@ -44,13 +44,13 @@ OVERFLOWS = {
     "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
 # What is said of another model that is trained beside the one of the program.
-BESIDE = "; another such model, with gradients of the other sign, takes its turn right {} it, event by event"
+BESIDE = "; another such model, with gradients of the other sign, takes turns with it, right {} it"
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
 RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "beside", "roles", "registered"}
-AS_USUAL = "it goes wrong in this manner when it is run as usual, too: what this law does beside is not the reason."
+AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
@@ -173,10 +173,9 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
     missing = [f"{name}()" for name, does in done.items() if does and name not in of.offers]
     if of.made or "full_gradients" not in of.offers or not missing:
         return []
-    words = (
-        f"{of.short} has full_gradients() and no {' and no '.join(missing)}, so the caller does that, with p.grad of "
-    )
-    words += "the module's parameters. Where gradients are kept elsewhere, it has nothing to work on."
+    lacks = " and no ".join(missing)
+    words = f"{of.short} offers full_gradients() and no {lacks}, so the caller does that, with p.grad of the module's "
+    words += "parameters. Where gradients are kept elsewhere, it has nothing to work on."
     return ["", *entry("Note", words)]
 
 

@@ -30,7 +30,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM
+from properties.claims import EQUAL_FROM, MASTERS
 from properties.implementations import Implementation
 from properties.naming import event_words, names, parameter_name
 from properties.ranks import adapter
@@ -130,7 +130,8 @@ class Writer:
             for group, values in zip(scenario.all_groups, settings, strict=True):
                 within = [parameter_name(index) for index in group.parameters]
                 lines += [f"    {{'names': {within}, {_keywords(values, ': ', quoted=True)}}},"]
-            defaults = f"lr={scenario.learning_rate!r}{', masters=True' * scenario.masters}"
+            asks = scenario.masters and self.implementation.claims.masters != MASTERS
+            defaults = f"lr={scenario.learning_rate!r}{', masters=True' * asks}"
             return [f"optimizer = make_optimizer(torch.optim.{scenario.optimizer}, [", *lines, f"], {defaults})"]
         if self.masters:
             sixteen = [i for i in self.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
@@ -267,7 +268,8 @@ class Writer:
         numbers may be others.
         """
         if self.expected is None:
-            return ['print(f"rank {rank}: the values read are", read, flush=True)']
+            told = ['print(f"rank {rank}: the values read are", read, flush=True)']
+            return told if number >= self.looks else []
         known = {-1: self.expected.initial, **self.expected.parameters}
         last = known[max(each for each in known if each < number)]
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
@@ -325,7 +327,7 @@ class Writer:
 
     def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
-        body = ["saved = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
+        body = ["buffers = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
         body += [f'fails = "{event.where}"', "try:"]
         if event.where == "no_sync":
             body += ["    with wrapped.no_sync():", "        raise CallersError"]
@@ -336,7 +338,7 @@ class Writer:
             body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]
         body += ["except CallersError:", "    pass", 'fails = ""']
         if self.scenario.buffers:
-            body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[name])"]
+            body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(buffers[name])"]
         if event.rank is not None:
             body = [f"if rank == {event.rank}:", *(f"    {line}" for line in body)]
         body += self.zero_grad(set_to_none=True) if event.drops_gradients else []

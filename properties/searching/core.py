@@ -35,21 +35,21 @@ def core(trial: Trial, failure: Failure) -> Scenario | None:
     if not isinstance(scenario, Scenario) or simulated is None:
         return None
     apart = replace(trial, world=simulated, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter(), left=Counter())
-    whole = _broken(apart, scenario)
-    if whole is None or took_the_clock(whole) or not _explains(whole, failure, trial):
+    whole = goes_wrong(apart, scenario)
+    if whole is None or took_the_clock(whole) or not explains(whole, failure, trial):
         return None
     late = 0
 
     def fails(smaller: Scenario) -> bool:
         nonlocal late
-        broken = _broken(apart, smaller) if late < MOST_LATE else None
+        broken = goes_wrong(apart, smaller) if late < MOST_LATE else None
         late += broken is not None and took_the_clock(broken)
         return _manner(broken) == _manner(whole)
 
     return least(scenario, fails)
 
 
-def _explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
+def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
     """Whether a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
     before or where the law saw one, or with the same errors. Those of real ranks are others, for the same reason.
     """
@@ -92,7 +92,7 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
             return scenario
 
 
-def _broken(trial: Trial, scenario: Scenario) -> LawBroken | None:
+def goes_wrong(trial: Trial, scenario: Scenario) -> LawBroken | None:
     """How a program goes wrong by itself, if it does, and if the oracle can tell."""
     if beyond(trial.claims, scenario) or reads_stepped_gradients(scenario):
         return None

@@ -83,7 +83,7 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
         ),
         (
             "impls.faults.beside:KnowsGradientsByName",
-            "gradients of the other\n    sign, takes its turn right after it, event by event.\n",
+            "with gradients of the other\n    sign, takes turns with it, right after it.\n",
             "\nfor _ in zip(this(), other()):  # they take turns\n    pass\n",
         ),
     ],
@@ -112,7 +112,7 @@ def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
     ):
         (failure, *_) = search(every_law()[law], trial, 100, seed_value=0).failures
         text = " ".join(filed_failure(every_law()[law], trial, failure)["report"].split())
-        assert f"has full_gradients() and no {method}, so the caller does that, with p.grad of the module's" in text
+        assert f"offers full_gradients() and no {method}, so the caller does that, with p.grad of the module's" in text
         assert ("when it is run as usual, too" in text) is otherwise
 
 

@@ -245,6 +245,7 @@ EVERYTHING = Scenario(
         SaveAndLoad(),
         Freeze((1,)),
         Save(),
+        Raise("forward"),
         Backward(((0, 2), (3, 2))),
         Finish(),
         Step(),
