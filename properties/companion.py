@@ -3,15 +3,24 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oracle.program import Backward, Scenario
+from oracle.program import Backward, Finish, Scenario, ZeroGrad
 
 
 def companion(scenario: Scenario) -> Scenario:
-    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other.
+    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other, and with
+    another learning rate; after a window more, so that one may be inside `no_sync` while the other is not.
 
     Not where signs are mixed: some of both are negative then.
     """
-    return replace(scenario, signs="positive" if scenario.signs == "negative" else "negative", only=None)
+    first = [(Backward(batch.orders), Finish(), ZeroGrad()) for batch in scenario.microbatches[:1]]
+    rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
+    return replace(
+        scenario,
+        program=(*(event for window in first for event in window), *scenario.program),
+        signs="positive" if scenario.signs == "negative" else "negative",
+        hyperparameters=replace(scenario.hyperparameters, learning_rate=rate),
+        only=None,
+    )
 
 
 def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Finish, SaveAndLoad, Scenario
+from oracle.program import Backward, Event, Finish, Load, Raise, SaveAndLoad, Scenario, Step, ZeroGrad
 from oracle.state import Inside
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect, known
@@ -183,7 +183,30 @@ def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
     features = [("go back",), *(("go back", other) for other in ("momentum", "adam", "groups"))]
     features += [("go back", "masters")] * FEATURES["masters"].claimed(claims)
     features += [("evaluate, go back", "quadratic")] * claims.evaluates
-    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in features), with_more(claims))
+
+
+def with_more(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same with a window that is dropped, or an error, right before the Load, or with all saved right after it."""
+    what = ["save", *["drop"] * (claims.accumulation and claims.drops), *["raise"] * claims.raises]
+
+    def those(scenario: Scenario, more: str) -> Scenario | None:
+        kinds = list(map(type, scenario.program))
+        place = kinds.index(Load, kinds.index(Step))
+        batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
+        dropped = (Backward(batch.orders, False), ZeroGrad())
+        before: tuple[Event, ...] = {"drop": dropped, "raise": (Raise("backward"),)}.get(more, ())
+        after = (SaveAndLoad(),) * (more == "save")
+        program = (*scenario.program[:place], *before, scenario.program[place], *after, *scenario.program[place + 1 :])
+        try:
+            other = replace(scenario, program=program)
+        except ValueError:  # buffers that are broadcast, or a parameter that was frozen by then
+            return None
+        return None if beyond(claims, other) or known(other, claims) is None else other
+
+    going = st.one_of(*(exact_scenarios(claims, has=("go back", other)) for other in ("quadratic", "momentum")))
+    drawn = st.builds(those, going, st.sampled_from(what))
+    return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
 
 
 @law("P11", going_back, needs=lambda claims: claims.reloads)

@@ -22,7 +22,7 @@ class KnowsGradientsByName(OneTableForAllModels):
     """Looks gradients up by the names of their parameters, which two models have alike."""
 
     known_fault = "what accumulates for a parameter accumulates for that of the same name in another model"
-    source = "D https://github.com/horovod/horovod/issues/2559"
+    source = "recipe, as in https://github.com/horovod/horovod/issues/2559"
     killed_by = BESIDE
 
     def key(self, name: str) -> object:

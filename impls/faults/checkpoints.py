@@ -275,7 +275,7 @@ class GathersAfterSteps(Zero3):
     """Parameters stay gathered after a forward without autograd, up to the next step."""
 
     known_fault = "what was gathered for an evaluation is used after other parameters were loaded"
-    source = "https://github.com/pytorch/pytorch/issues/117421"
+    source = "recipe, as in https://github.com/pytorch/pytorch/issues/117421"
     claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
     killed_by = (BACK,)
 

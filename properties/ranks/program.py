@@ -5,6 +5,7 @@ The worlds call these functions by name; in comes JSON, out go plain data and Nu
 
 import contextlib
 import copy
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -72,12 +73,12 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
     ranks_program.asks_for_masters = "masters" not in otherwise
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
+    if "beside" in otherwise:
+        other = Rank(name, companion(scenario), rank, roles[rank], group=group)
+        run_in_turn(ranks_program, other, otherwise["beside"])
+        return ranks_program.seen
     place = -1
     try:
-        if "beside" in otherwise:
-            other = Rank(name, companion(scenario), rank, roles[rank], group=group)
-            run_in_turn(ranks_program, other, otherwise["beside"])
-            return ranks_program.seen
         ranks_program.construct()
         ranks_program.take_up(part)
         for place in range(part.begin, part.stop(scenario) + 1):
@@ -88,7 +89,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
             if place < part.stop(scenario):
                 ranks_program.run(place)
     except Exception as error:
-        error.add_note(note(max(place, ranks_program.place), scenario.program))
+        error.add_note(note(place, scenario.program))
         raise
     return ranks_program.seen
 
@@ -98,13 +99,17 @@ def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
     other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
     other.equal_from, other.asks_for_masters = this.equal_from, this.asks_for_masters
     both = (this, other) if where == "after" else (other, this)
-    for each in both:
-        each.construct()
-    for turn in turns(this.scenario):
-        for each in both:
-            for place in turn:
-                this.place = place  # where an error of either comes
-                each.run(place)
+    running, place = this, -1
+    try:
+        for running in both:
+            running.construct()
+        for pair in itertools.zip_longest(*(turns(each.scenario) for each in both), fillvalue=()):
+            for running, turn in zip(both, pair, strict=True):
+                for place in turn:
+                    running.run(place)
+    except Exception as error:
+        error.add_note(note(place, running.scenario.program))
+        raise
 
 
 class Rank(Wrapped):

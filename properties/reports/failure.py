@@ -44,7 +44,7 @@ OVERFLOWS = {
     "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
 # What is said of another model that is trained beside the one of the program.
-BESIDE = "; another such model, with gradients of the other sign, takes turns with it, right {} it"
+BESIDE = "; another such model, a window ahead and with gradients of the other sign, takes turns with it, right {} it"
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"

@@ -56,11 +56,11 @@ def script(
     own, connect = definitions(implementation, scenario), connection(scenario)
     lines = [head(implementation, scenario, headline, file)]
     if beside:
-        unseen = len(scenario.program) + 1
-        other = Writer(implementation, companion(scenario), None, unseen, overflows, around, moved)
+        its = companion(scenario)
+        other = Writer(implementation, its, None, len(its.program) + 1, overflows, (), ())
         lines += [connect, *_generator("this", own, writer), *_generator("other", own, other)]
         pair = ("this", "other") if beside == "after" else ("other", "this")
-        lines += ["", "", f"for _ in zip({pair[0]}(), {pair[1]}()):  # they take turns", "    pass"]
+        lines += ["", "", f"for _ in itertools.zip_longest({pair[0]}(), {pair[1]}()):  # they take turns", "    pass"]
     else:
         lines += [own.rstrip(), connect, *(line for part in writer.parts() for line in part)]
     return "\n".join([*lines, "", "dist.destroy_process_group()", ""])

@@ -1,11 +1,16 @@
 """A model that is trained beside another: whose turn it is, and that what each does is its own."""
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import pytest
+
+from impls.naive import NaiveAccumulation
 from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Parameter, Scenario, Step
+from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.companion import companion, turns
 from properties.tests.trials import trial_of
+from properties.verdict import Crashes
 from worlds.contract import World
 
 LOCAL, WHOLE = Backward(((0,), (0,)), False), Backward(((0,), (0,)))
@@ -17,17 +22,41 @@ def test_a_backward_that_synchronizes_and_its_finish_are_one_turn() -> None:
 
 
 def test_no_mean_of_the_companion_is_one_of_the_model() -> None:
-    mine, its = (interpret(each).gradients[2][0] for each in (SCENARIO, companion(SCENARIO)))
+    mine, its = interpret(SCENARIO).gradients[2][0], interpret(companion(SCENARIO)).gradients[5][0]
     assert isinstance(mine, np.ndarray)
     assert isinstance(its, np.ndarray)
     assert mine.item() > 0 > its.item()
-    assert companion(companion(SCENARIO)) == SCENARIO
+
+
+def test_the_companion_is_a_window_ahead_with_another_learning_rate() -> None:
+    its = companion(SCENARIO)
+    assert its.program == (WHOLE, Finish(), ZeroGrad(), *SCENARIO.program)
+    assert its.hyperparameters.learning_rate not in (None, SCENARIO.learning_rate)
+    assert companion(Scenario(2, (Parameter((1,)),), (Step(),))).program == (Step(),)
 
 
 def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:
     naive = trial_of("impls.naive:NaiveAccumulation", sim)
-    alone = [call.operation for call in naive.run(SCENARIO).collectives[0]]
+    alone = [len(naive.run(each).since_construction[0]) for each in (SCENARIO, companion(SCENARIO))]
+    assert alone == [1, 2]
     for where in ("before", "after"):
-        run = naive.run(SCENARIO, beside=where)
-        assert [call.operation for call in run.collectives[0]] == [each for each in alone for _ in range(2)]
-        assert [call.operation for call in run.since_construction[0]] == ["all_reduce", "all_reduce"]
+        assert len(naive.run(SCENARIO, beside=where).since_construction[0]) == sum(alone)
+
+
+def test_an_error_of_the_other_model_is_told_where_it_came(sim: World) -> None:
+    """And is no refusal of what had begun by then."""
+    for where in ("before", "after"):
+        with pytest.raises(Crashes, match="in event 4, "):
+            trial_of("properties.tests.test_companion:FailsInItsThirdForward", sim).run(SCENARIO, beside=where)
+
+
+class FailsInItsThirdForward(NaiveAccumulation):
+    """Its companion comes to a third forward, for it has a window more, while it has not."""
+
+    forwards = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        self.forwards += 1
+        if self.forwards == 3:
+            raise RuntimeError("three")
+        return super().forward(*inputs, **named)

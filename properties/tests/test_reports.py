@@ -83,8 +83,8 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
         ),
         (
             "impls.faults.beside:KnowsGradientsByName",
-            "with gradients of the other\n    sign, takes turns with it, right after it.\n",
-            "\nfor _ in zip(this(), other()):  # they take turns\n    pass\n",
+            "a window ahead and with\n    gradients of the other sign, takes turns with it, right after it.\n",
+            "\nfor _ in itertools.zip_longest(this(), other()):  # they take turns\n    pass\n",
         ),
     ],
 )
