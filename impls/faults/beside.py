@@ -3,6 +3,8 @@
 What they keep is kept by rank: simulated ranks share a process, and are not to share this.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -75,3 +77,32 @@ class OptimizerOfTheLast(Zero1):
     @optimizer.setter
     def optimizer(self, made: ShardedOptimizer | None) -> None:
         self.last[dist.get_rank()] = made
+
+
+class OneFlagForAll(StaticBuckets):
+    """Whether gradients are synchronized is the class's: inside the `no_sync` of one model no other synchronizes."""
+
+    known_fault = "no_sync of one model holds for another that is trained inside it"
+    source = "recipe: a flag of the class's, with a count of how deep it is"
+    killed_by = BESIDE
+
+    depths: ClassVar[dict[int, int]] = {}
+
+    @property
+    def synchronize(self) -> bool:
+        """Whether no model of this rank is inside `no_sync`."""
+        return not self.depths.get(dist.get_rank())
+
+    @synchronize.setter
+    def synchronize(self, on: bool) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Counts how many there are."""
+        rank = dist.get_rank()
+        self.depths[rank] = self.depths.get(rank, 0) + 1
+        try:
+            yield
+        finally:
+            self.depths[rank] -= 1

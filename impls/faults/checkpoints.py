@@ -8,6 +8,7 @@ from torch import nn
 
 from impls.sharded import HOLDS_MORE
 from impls.sharded_optimizer import ShardedOptimizer
+from impls.shards import Flat
 from impls.zero1 import Zero1
 from impls.zero3 import Call, Zero3
 
@@ -294,4 +295,64 @@ class GathersAfterSteps(Zero3):
         for call in self._stays:
             self._release(call.flats)
         self._stays.clear()
+        super().publish(stepped)
+
+
+class RemembersWhatItSaved(Zero1):
+    """Gathers optimizer state once for all who ask for it between two steps."""
+
+    known_fault = "what is saved right after a load is what was saved before it"
+    source = "recipe: a cache that a step drops, and a load does not"
+    claims = {**Zero1.claims, **HOLDS_MORE}
+    killed_by = (BACK,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._told: dict[str, dict[str, torch.Tensor]] | None = None
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.sharded.Sharded`."""
+        if self._told is None:
+            told = super().full_optimizer_state()
+            self._told = {name: {key: value.clone() for key, value in state.items()} for name, state in told.items()}
+        return self._told
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """See `impls.sharded_optimizer`: called at the end of a step."""
+        self._told = None
+        super().publish(stepped)
+
+
+class StaysGatheredInNoSync(Zero3):
+    """What backward gathers inside `no_sync` stays gathered until a synchronization is over, or a step."""
+
+    known_fault = "what a window has gathered that was dropped is used after other parameters were loaded"
+    source = "recipe: parameters kept for the micro-batches that follow, whatever comes instead"
+    claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
+    killed_by = (BACK,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._stay: list[Flat] = []
+
+    def _begin(self, call: Call) -> None:
+        super()._begin(call)
+        if not self.synchronize:
+            new = [flat for flat in call.flats if flat not in self._stay]
+            self._gather(new)
+            self._stay += new
+
+    def _let_go(self) -> None:
+        self._release(self._stay)
+        self._stay = []
+
+    def finish_gradient_synchronization(self) -> None:
+        """And then lets go of what has stayed."""
+        super().finish_gradient_synchronization()
+        if self.synchronize:
+            self._let_go()
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """See `impls.sharded_optimizer`: called at the end of a step."""
+        self._let_go()
         super().publish(stepped)
