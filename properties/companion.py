@@ -12,11 +12,11 @@ def companion(scenario: Scenario) -> Scenario:
 
     Not where signs are mixed: some of both are negative then.
     """
-    first = [(Backward(batch.orders), Finish(), ZeroGrad()) for batch in scenario.microbatches[:1]]
+    window = (Backward(scenario.microbatches[0].orders), Finish(), ZeroGrad()) if scenario.microbatches else ()
     rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
     return replace(
         scenario,
-        program=(*(event for window in first for event in window), *scenario.program),
+        program=(*window, *scenario.program),
         signs="positive" if scenario.signs == "negative" else "negative",
         hyperparameters=replace(scenario.hyperparameters, learning_rate=rate),
         only=None,

@@ -15,7 +15,7 @@ from properties.expected import expect, known
 from properties.judging import judge
 from properties.law import law
 from properties.part import Part, as_text
-from properties.strategies import exact_scenarios
+from properties.strategies import exact_scenarios, those_there_are
 from properties.strategies.features import FEATURES
 from properties.strategies.within import beyond
 from properties.trial import Trial
@@ -205,8 +205,7 @@ def with_more(claims: Claims) -> st.SearchStrategy[Scenario]:
         return None if beyond(claims, other) or known(other, claims) is None else other
 
     going = st.one_of(*(exact_scenarios(claims, has=("go back", other)) for other in ("quadratic", "momentum")))
-    drawn = st.builds(those, going, st.sampled_from(what))
-    return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
+    return those_there_are(st.builds(those, going, st.sampled_from(what)))
 
 
 @law("P11", going_back, needs=lambda claims: claims.reloads)

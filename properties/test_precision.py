@@ -24,7 +24,7 @@ from properties.expected import known
 from properties.judging import judge
 from properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from properties.law import law
-from properties.strategies import exact_scenarios
+from properties.strategies import exact_scenarios, those_there_are
 from properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
@@ -71,7 +71,7 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
         other = replace(scenario, program=tuple(program))
         return other if known(other, claims) else None
 
-    return _those_there_are(exact_scenarios(claims, has=("loss scale", "clip")).map(unscaled_first))
+    return those_there_are(exact_scenarios(claims, has=("loss scale", "clip")).map(unscaled_first))
 
 
 def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
@@ -99,14 +99,14 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
     earlier = st.booleans() if claims.accumulation else st.just(False)
     features = [("overflow",), ("clipped overflow",), *[("overflow", "16 bits")] * claims.sixteen_bits]
     scenarios = st.tuples(st.one_of(*(exact_scenarios(claims, has=has) for has in features)), earlier)
-    drawn = st.tuples(_those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
+    drawn = st.tuples(those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
     return drawn | st.tuples(at_the_largest_scale(claims), st.just(OVERFLOWS[0])) if claims.sixteen_bits else drawn
 
 
 def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:
     """float16 scenarios with a step and the largest loss scale with which all gradients are finite."""
     drawn = exact_scenarios(claims, has=("16 bits", "step"))
-    return _those_there_are(drawn.map(lambda scenario: _scaled_up(scenario, claims)))
+    return those_there_are(drawn.map(lambda scenario: _scaled_up(scenario, claims)))
 
 
 def _scaled_up(scenario: Scenario, claims: Claims) -> Scenario | None:
@@ -140,7 +140,7 @@ def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
         return other if known(other, claims) else None
 
     accumulating = exact_scenarios(claims, has=("accumulation",))
-    return _those_there_are(st.tuples(accumulating, st.integers(2, 6)).map(repeated))
+    return those_there_are(st.tuples(accumulating, st.integers(2, 6)).map(repeated))
 
 
 def summing_first(claims: Claims) -> Claims:
@@ -156,11 +156,7 @@ def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
         # Of mixed signs, what is too large may cancel.
         return None if other is None or other.signs == "mixed" or known(other, summing_first(claims)) else other
 
-    return _those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
-
-
-def _those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStrategy[Scenario]:
-    return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
+    return those_there_are(exact_scenarios(claims, has=("16 bits",)).map(scaled))
 
 
 @law(

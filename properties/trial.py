@@ -243,9 +243,8 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
         return True
     if not message.startswith("NotImplementedError"):
         return False
-    kinds = [
-        (type(e), *(getattr(e, name, None) for name in ("norm_type", "set_to_none"))) for e in program[: place + 1]
-    ]
+    forms = ("norm_type", "set_to_none")
+    kinds = [(type(event), *(getattr(event, form, None) for form in forms)) for event in program[: place + 1]]
     return kinds[-1] not in kinds[:-1]
 
 

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import ClassVar
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -33,18 +32,15 @@ class KnowsGradientsByName(OneTableForAllModels):
 
 
 class _Pooled(Bucket):
-    """The n-th bucket of a model has the memory of the n-th bucket of that size of any other."""
+    """Has the memory of the first bucket whose members had the same shapes and dtypes."""
 
-    pool: ClassVar[dict[object, torch.Tensor]] = {}
+    pool: ClassVar[dict[object, "_Pooled"]] = {}
 
     def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
         super().__init__(members, group)
-        key = (dist.get_rank(), len(members), self.buffer.dtype, self.buffer.numel())
-        self.buffer = self.pool.setdefault(key, self.buffer)
-        sizes = [member.numel() for member in members]
-        *slices, self.flags = self.buffer.split([*sizes, len(members)])
-        self.elements = self.buffer[: sum(sizes)]
-        self.views = {member: part.view_as(member) for part, member in zip(slices, members, strict=True)}
+        first = self.pool.setdefault((dist.get_rank(), *((each.shape, each.dtype) for each in members)), self)
+        self.buffer, self.elements, self.flags = first.buffer, first.elements, first.flags
+        self.views = dict(zip(members, first.views.values(), strict=True))
 
 
 class PoolsBuckets(StaticBuckets):

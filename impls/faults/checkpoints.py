@@ -272,32 +272,6 @@ class CountsStepsOn(Zero1):
                 held[piece]["step"] = max(held[piece]["step"], count)
 
 
-class GathersAfterSteps(Zero3):
-    """Parameters stay gathered after a forward without autograd, up to the next step."""
-
-    known_fault = "what was gathered for an evaluation is used after other parameters were loaded"
-    source = "recipe, as in https://github.com/pytorch/pytorch/issues/117421"
-    claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
-    killed_by = (BACK,)
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self._stays: list[Call] = []
-
-    def _after_forward(self, call: Call, outputs: Any) -> None:
-        if torch.is_grad_enabled():
-            super()._after_forward(call, outputs)
-        else:
-            self._stays.append(call)
-
-    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
-        """See `impls.sharded_optimizer`: called at the end of a step."""
-        for call in self._stays:
-            self._release(call.flats)
-        self._stays.clear()
-        super().publish(stepped)
-
-
 class RemembersWhatItSaved(Zero1):
     """Gathers optimizer state once for all who ask for it between two steps."""
 
@@ -323,17 +297,46 @@ class RemembersWhatItSaved(Zero1):
         super().publish(stepped)
 
 
-class StaysGatheredInNoSync(Zero3):
-    """What backward gathers inside `no_sync` stays gathered until a synchronization is over, or a step."""
+class _StaysGathered(Zero3):
+    """What it leaves gathered stays so up to the next step, whatever is loaded until then."""
 
-    known_fault = "what a window has gathered that was dropped is used after other parameters were loaded"
-    source = "recipe: parameters kept for the micro-batches that follow, whatever comes instead"
     claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
-    killed_by = (BACK,)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         self._stay: list[Flat] = []
+
+    def let_go(self) -> None:
+        """Frees it."""
+        self._release(self._stay)
+        self._stay = []
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """See `impls.sharded_optimizer`: called at the end of a step."""
+        self.let_go()
+        super().publish(stepped)
+
+
+class GathersAfterSteps(_StaysGathered):
+    """Parameters stay gathered after a forward without autograd, up to the next step."""
+
+    known_fault = "what was gathered for an evaluation is used after other parameters were loaded"
+    source = "recipe, as in https://github.com/pytorch/pytorch/issues/117421"
+    killed_by = (BACK,)
+
+    def _after_forward(self, call: Call, outputs: Any) -> None:
+        if torch.is_grad_enabled():
+            super()._after_forward(call, outputs)
+        else:
+            self._stay += call.flats
+
+
+class StaysGatheredInNoSync(_StaysGathered):
+    """What backward gathers inside `no_sync` stays gathered until a synchronization is over, or a step."""
+
+    known_fault = "what a window has gathered that was dropped is used after other parameters were loaded"
+    source = "recipe: parameters kept for the micro-batches that follow, whatever comes instead"
+    killed_by = (BACK,)
 
     def _begin(self, call: Call) -> None:
         super()._begin(call)
@@ -342,17 +345,8 @@ class StaysGatheredInNoSync(Zero3):
             self._gather(new)
             self._stay += new
 
-    def _let_go(self) -> None:
-        self._release(self._stay)
-        self._stay = []
-
     def finish_gradient_synchronization(self) -> None:
         """And then lets go of what has stayed."""
         super().finish_gradient_synchronization()
         if self.synchronize:
-            self._let_go()
-
-    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
-        """See `impls.sharded_optimizer`: called at the end of a step."""
-        self._let_go()
-        super().publish(stepped)
+            self.let_go()

@@ -70,8 +70,8 @@ class Wrapped:
         self.offers = adapter.offers(self.wrapped)
         if self.scenario.mode == "eval":
             self.switch("eval")
-        asks = self.asks_for_masters
-        self.training = Training(self.scenario, self.probe, names, self.wrapped, self.offers, asks)
+        given = (names, self.wrapped, self.offers, self.asks_for_masters)
+        self.training = Training(self.scenario, self.probe, *given)
         self.seen["built"].append((begin, _recorded()))
         if self.equal_from == EQUAL_FROM[0]:
             self.begin()

@@ -15,6 +15,14 @@ one micro-batch, the identity order, no options. Only what an implementation cla
 
 from properties.strategies.models import MOST_PARAMETERS, bucket_caps
 from properties.strategies.programs import permutation
-from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios
+from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
 
-__all__ = ["MOST_PARAMETERS", "MOST_RANKS", "bucket_caps", "exact_scenarios", "permutation", "scenarios"]
+__all__ = [
+    "MOST_PARAMETERS",
+    "MOST_RANKS",
+    "bucket_caps",
+    "exact_scenarios",
+    "permutation",
+    "scenarios",
+    "those_there_are",
+]

@@ -174,6 +174,11 @@ def scenarios(
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 
+def those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStrategy[Scenario]:
+    """Without those that nothing could be made of, which are None."""
+    return drawn.filter(lambda scenario: scenario is not None)  # type: ignore[return-value]
+
+
 def _crowd(ranks: list[tuple[int, int]], fewer: int) -> list[tuple[int, int]]:
     if fewer == MOST_RANKS - 1:
         return ranks[:1]

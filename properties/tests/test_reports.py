@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties import test_mean as mean
@@ -101,11 +105,42 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     assert written in script.read_text()
 
 
+class MeansElsewhere(nn.Module):
+    """Its means are not where a caller would look for gradients, and nothing that it offers clips or steps them."""
+
+    claims = {"stage": 2, "adds_up": False, "accumulation": False}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.wrapped, self.named = module, dict(module.named_parameters())
+        self.means: dict[str, torch.Tensor] = {}
+        for parameter in self.named.values():
+            dist.broadcast(parameter.data, src=0)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.wrapped(*inputs)
+
+    def sync_gradients(self) -> None:
+        for name, parameter in self.named.items():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                self.means[name], parameter.grad = parameter.grad / dist.get_world_size(), None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.means.clear()
+
+    def full_parameters(self) -> dict[str, torch.Tensor]:
+        return {name: parameter.detach() for name, parameter in self.named.items()}
+
+    def full_gradients(self) -> dict[str, torch.Tensor | None]:
+        return {name: self.means.get(name) for name in self.named}
+
+
 def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
-    trial = trial_of("properties.tests.user_code:MeansElsewhere", sim)
+    trial = trial_of("properties.tests.test_reports:MeansElsewhere", sim)
     for law, method, otherwise in (
         ("test_clipping_scales_every_gradient_by_one_factor", "clip_grad_norm_()", False),
         ("test_saving_changes_nothing", "make_optimizer()", True),

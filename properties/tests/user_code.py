@@ -414,34 +414,3 @@ class Clips(StaticBuckets):
         for gradient in gradients:
             gradient /= scale
         return all(bool(gradient.isfinite().all()) for gradient in gradients)
-
-
-class MeansElsewhere(nn.Module):
-    """Its means are not where a caller would look for gradients, and nothing that it offers clips or steps them."""
-
-    claims = {"stage": 2, "adds_up": False, "accumulation": False}
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.wrapped, self.named = module, dict(module.named_parameters())
-        self.means: dict[str, torch.Tensor] = {}
-        for parameter in self.named.values():
-            dist.broadcast(parameter.data, src=0)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.wrapped(*inputs)
-
-    def sync_gradients(self) -> None:
-        for name, parameter in self.named.items():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-                self.means[name], parameter.grad = parameter.grad / dist.get_world_size(), None
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.means.clear()
-
-    def full_parameters(self) -> dict[str, torch.Tensor]:
-        return {name: parameter.detach() for name, parameter in self.named.items()}
-
-    def full_gradients(self) -> dict[str, torch.Tensor | None]:
-        return {name: self.means.get(name) for name in self.named}
