@@ -46,7 +46,7 @@ def close(work: "SimWork") -> bool:
 def ask_ranks_first() -> None:
     """Once for this process: torch's futures ask the rank whose thread waits for them, before C++ does."""
     usual, collect = torch._C.Future, torch._C._collect_all
-    wait, done, then = usual.wait, usual.done, usual.then
+    wait, done, then, extract = usual.wait, usual.done, usual.then, torch._jit_internal._extract_tensors
 
     def wait_for_its_works(future: Any) -> Any:
         for work in _works_of(future):
@@ -67,8 +67,13 @@ def ask_ranks_first() -> None:
     def remember_their_works(futures: list[Any]) -> Any:
         return _derived(collect(futures), futures)
 
+    def tensors_in(value: Any) -> list[torch.Tensor]:
+        # DDP's reducer asks what a future holds, for which torch pickles it: 50 microseconds for a list of one tensor.
+        plain = type(value) is list and all(type(each) is torch.Tensor for each in value)
+        return value if plain else extract(value)
+
     usual.wait, usual.done, usual.then = wait_for_its_works, look_at_its_works, remember_its_works
-    torch._C._collect_all = remember_their_works
+    torch._C._collect_all, torch._jit_internal._extract_tensors = remember_their_works, tensors_in
 
 
 def _derived(future: Any, sources: Iterable[Any]) -> Any:

@@ -3,12 +3,16 @@
 A rank that waits for a key passes the baton, so that whoever is to set it can.
 """
 
+import contextlib
+import socket
 from _thread import get_ident
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from worlds.sim.meeting import Run, current
 
@@ -104,8 +108,10 @@ class RankStore(dist.Store):
 
 @cache
 def pass_the_baton_in_torchs_stores() -> None:
-    """Once for this process: who waits in a store of torch's that ranks have made themselves lets other ranks run."""
-    get, wait = dist.Store.get, dist.Store.wait
+    """Once for this process: who waits in a store of torch's that ranks have made themselves, or for those who are to
+    make it too, lets other ranks run.
+    """
+    get, wait, multi_get, connect = dist.Store.get, dist.Store.wait, dist.Store.multi_get, dist.TCPStore.__init__
 
     def get_in_turn(store: Any, key: str) -> bytes:
         _let_others_set(store, [key])
@@ -115,7 +121,39 @@ def pass_the_baton_in_torchs_stores() -> None:
         _let_others_set(store, keys)
         wait(store, keys, *timeout)
 
-    dist.Store.get, dist.Store.wait = get_in_turn, wait_in_turn
+    def multi_get_in_turn(store: Any, keys: Sequence[str]) -> list[bytes]:
+        _let_others_set(store, keys)
+        return multi_get(store, keys)
+
+    def connect_in_turn(
+        store: Any,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = c10d.default_pg_timeout,
+        wait_for_workers: bool = True,
+        *rest: Any,
+        **named: Any,
+    ) -> None:
+        ours, where = hasattr(current, "run"), f"a TCPStore at {host_name}:{port}"
+        while ours and not (is_master or _listens(host_name, port)):
+            current.run.poll(current.rank, where)
+        connect(store, host_name, port, world_size, is_master, timeout, wait_for_workers and not ours, *rest, **named)
+        if ours and wait_for_workers and world_size is not None:
+            there = store.add("init/", 1)  # as C++ counts them
+            while is_master and there < world_size:
+                current.run.poll(current.rank, f"the {world_size - there} that {where} waits for")
+                there = store.add("init/", 0)
+
+    dist.Store.get, dist.Store.wait, dist.Store.multi_get = get_in_turn, wait_in_turn, multi_get_in_turn
+    dist.TCPStore.__init__ = connect_in_turn
+
+
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port)):
+        return True
+    return False
 
 
 def _let_others_set(store: Any, keys: Sequence[str]) -> None:

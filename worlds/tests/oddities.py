@@ -125,6 +125,34 @@ def keeping_in_a_file(payload: str, rank: int, world_size: int) -> Result:
     return {"after": store.get(after)}
 
 
+def keeping_at_a_port(payload: str, rank: int, world_size: int) -> Result:
+    """In a store of torch's that the rank of the payload's first number keeps, at the port of its second.
+
+    Each waits for all others: when it makes the store, and for what they set.
+    """
+    keeper, port = map(int, payload.split())
+    store, keys = dist.TCPStore("localhost", port, world_size, rank == keeper), list(map(str, range(world_size)))
+    store.set(str(rank), f"of {rank}")
+    store.wait(keys)
+    found = store.multi_get(keys)
+    dist.barrier()  # the keeper must not go before all have read
+    return {"found": found}
+
+
+def waiting_for_a_keeper(payload: str, rank: int, world_size: int) -> Result:
+    """Nobody keeps a store at the payload's port."""
+    dist.TCPStore("localhost", int(payload), world_size)
+    return {}
+
+
+def waiting_for_others_at_a_port(payload: str, rank: int, world_size: int) -> Result:
+    """The first rank keeps a store at the payload's port, and nobody comes."""
+    if not rank:
+        dist.TCPStore("localhost", int(payload), world_size, True)
+    dist.barrier()
+    return {}
+
+
 def waiting_in_vain_in_a_file(payload: str, rank: int, world_size: int) -> Result:
     """For what nobody sets in a file that the payload names."""
     return {"never": dist.FileStore(payload, world_size).get("never")}

@@ -4,6 +4,7 @@ process is not there for the next.
 
 import copy
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +155,31 @@ def test_ranks_may_wait_in_a_store_of_their_own(sim: World, gloo: World, tmp_pat
     outcome = run(sim, "waiting_in_vain_in_a_file", 2, str(tmp_path / "never"))
     assert kinds(outcome) == ["deadlock"] * 2
     assert "rank 1 polls key 'never' of a FileStore" in messages(outcome)[1]
+
+
+def test_ranks_may_keep_a_store_at_a_port(world: World) -> None:
+    for size in (1, 2, 3):
+        for keeper in range(size):
+            seen = results(run(world, "keeping_at_a_port", size, f"{keeper} {free_port()}"))
+            assert [each["found"] for each in seen] == [[b"of %d" % rank for rank in range(size)]] * size
+
+
+def test_a_store_at_a_port_that_lacks_somebody_is_a_deadlock_that_is_named(sim: World) -> None:
+    port = free_port()
+    outcome = run(sim, "waiting_for_a_keeper", 2, str(port))
+    assert kinds(outcome) == ["deadlock"] * 2
+    assert f"rank 1 polls a TCPStore at localhost:{port}" in messages(outcome)[0]
+    outcome = run(sim, "waiting_for_others_at_a_port", 3, str(port))
+    assert kinds(outcome) == ["deadlock"] * 3
+    assert f"rank 0 polls the 2 that a TCPStore at localhost:{port} waits for" in messages(outcome)[1]
+
+
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def test_ranks_may_end_as_soon_as_they_have_made_a_group(gloo: World) -> None:
