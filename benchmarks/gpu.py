@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -129,10 +129,10 @@ def require(holds: bool, words: str) -> None:
 def cases() -> None:
     """The cases that the properties always try, in this process, on the GPU."""
     from properties.kernels import cases, expected, runner
-    from properties.kernels.held import fields, must_equal
+    from properties.kernels.held import must_equal
 
     def results(operation: str, case: cases.Case) -> list[expected.Array]:
-        request = {"implementation": "impls.kernels.suite:Kernels", "operation": operation, **fields(case)}
+        request = {"implementation": "impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
         found = runner.run(json.dumps(request), 0, 1)
         require(not found["spilled"], f"{operation} writes nothing else")
         out: list[expected.Array] = found["out"]

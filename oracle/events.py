@@ -116,6 +116,10 @@ class Freeze(Short):
     parameters: tuple[int, ...]
     frozen: bool = True
 
+    def after(self, before: set[int]) -> set[int]:
+        """Which tensors are frozen after it, of those that were before."""
+        return before | {*self.parameters} if self.frozen else before - {*self.parameters}
+
 
 @dataclass(frozen=True, repr=False)
 class Replace(Short):

@@ -57,8 +57,6 @@ from oracle.state import (
 )
 from oracle.stepping import step
 
-__all__ = ["Expectation", "Values", "interpret", "is_exact"]
-
 
 @dataclass(frozen=True)
 class Expectation:
@@ -150,7 +148,7 @@ def _interpret(
             case SetHyperparameters():
                 state.settings = hyperparameters.after(state.settings, event)
             case Freeze():
-                state.trained[[name for tensor in event.parameters for name in state.names(tensor)]] = not event.frozen
+                state.trained[scenario.names(*event.parameters)] = not event.frozen
             case Replace():
                 forget(state, event.parameters)
             case SaveAndLoad():
@@ -194,7 +192,7 @@ def _backward(state: State, event: Backward, eagerly: str | None) -> None:
             buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
     state.broadcast_due = event.synchronize
     local, coefficients = _local_gradients(state)
-    for tensor in state.tensors:
+    for tensor in state.scenario.tensors:
         if tensor in state.gradients.enclosed or (
             state.scenario.probe == "quadratic" and tensor in state.weights.enclosed
         ):
@@ -238,7 +236,7 @@ def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
             raise Inexact("zero times a negative number is -0.0, which the lattice does not have")
         local = lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
     for tensor in {parameter.tied for parameter in scenario.parameters if parameter.tied is not None}:
-        names = state.names(tensor)
+        names = state.scenario.names(tensor)
         parts = [local[:, state.gradients.slices[name]] for name in names]
         # With what is there already: autograd may add the names' parts one by one, in any order.
         for held in state.accumulated:
@@ -263,7 +261,7 @@ def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> No
     """RN(g + RN(c p)), for parameters or gradients that are intervals."""
     form = state.scenario.parameters[tensor].dtype
     terms = [enclosures.as_interval(state.gradients.get(tensor))]
-    for name in state.names(tensor):
+    for name in state.scenario.names(tensor):
         part = enclosures.coefficients_fit(coefficients[:, state.weights.slices[name]], state.forms[tensor])
         if state.scenario.probe == "quadratic":
             weights = enclosures.as_interval(state.weights.get(tensor))
@@ -303,7 +301,7 @@ def _finish(state: State, averaging: str, unused: str) -> None:
 
 def _clip(state: State, event: Clip) -> ExpectedValue:
     """Clips, and returns the norm."""
-    tensors = [tensor for tensor in state.tensors if state.has[0, tensor]]
+    tensors = [tensor for tensor in state.scenario.tensors if state.has[0, tensor]]
     values = [state.gradients.on_rank_zero(tensor) for tensor in tensors]
     forms = [state.forms[tensor] for tensor in tensors]
     kept = [state.kept[tensor] for tensor in tensors]

@@ -221,6 +221,14 @@ class Scenario(Short):
         """The Backward events, in the order of the program: micro-batch m is the m-th."""
         return tuple(event for event in self.program if isinstance(event, Backward))
 
+    def batch(self, place: int) -> int:
+        """How many micro-batches come before the event of that place: of a Backward, its number."""
+        return sum(isinstance(event, Backward) for event in self.program[:place])
+
+    def has(self, *kinds: type[Event]) -> bool:
+        """Whether there is an event of one of these kinds."""
+        return any(isinstance(event, kinds) for event in self.program)
+
     def order(self, microbatch: int, rank: int) -> tuple[int, ...]:
         """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
         per_rank = self.samples // self.world_size
@@ -262,6 +270,15 @@ class Scenario(Short):
         tied = self.parameters[parameter].tied
         return parameter if tied is None else tied
 
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """The parameters that are no other's name."""
+        return tuple(index for index, parameter in enumerate(self.parameters) if parameter.tied is None)
+
+    def names(self, *tensors: int) -> list[int]:
+        """The parameters that are names of these tensors, themselves included."""
+        return [index for index in range(len(self.parameters)) if self.tensor(index) in tensors]
+
     def unit(self, parameter: int) -> int | None:
         """The unit that a parameter belongs to; None: it is the root's own."""
         return next((number for number, unit in enumerate(self.units) if parameter in unit), None)
@@ -274,8 +291,7 @@ class Scenario(Short):
     def all_groups(self) -> tuple[Group, ...]:
         """Group 0, the parameters that are in none of ``groups``, and then those; tensors only, no other names."""
         elsewhere = {parameter for group in self.groups for parameter in group.parameters}
-        untied = (index for index, parameter in enumerate(self.parameters) if parameter.tied is None)
-        return (Group(tuple(index for index in untied if index not in elsewhere)), *self.groups)
+        return (Group(tuple(index for index in self.tensors if index not in elsewhere)), *self.groups)
 
     def to_json(self) -> str:
         """The scenario as JSON."""

@@ -112,18 +112,9 @@ class State:
     saved: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def tensors(self) -> list[int]:
-        """The parameters that are no other's name."""
-        return [index for index, parameter in enumerate(self.scenario.parameters) if parameter.tied is None]
-
-    @property
     def accumulated(self) -> list[Lattice]:
         """All that a micro-batch may be added to, by whoever averages what."""
         return [each for each in (self.gradients.exact, self.fresh, self.eager) if each is not None]
-
-    def names(self, tensor: int) -> list[int]:
-        """The parameters that are names of a tensor, itself included."""
-        return [index for index in range(len(self.scenario.parameters)) if self.scenario.tensor(index) == tensor]
 
 
 def start(scenario: Scenario, kept: str = "") -> State:
@@ -167,7 +158,7 @@ def begin_optimizer(state: State) -> None:
     state.settings = at_the_start(scenario)
     state.optimizer, state.masters = {}, {}
     if scenario.masters:
-        sixteen = [index for index in state.tensors if FORMATS[scenario.parameters[index].dtype].bytes == 2]
+        sixteen = [index for index in state.scenario.tensors if FORMATS[scenario.parameters[index].dtype].bytes == 2]
         state.masters = {index: _copy(state.weights.get(index)) for index in sixteen}
     state.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
     state.steps_since_overflow = 0

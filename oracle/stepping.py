@@ -18,7 +18,7 @@ from oracle.state import OptimizerState, State, Value
 
 def step(state: State, implementations: str) -> None:
     """Every parameter with a gradient takes a step; those with a master in float32."""
-    for parameter in state.tensors:
+    for parameter in state.scenario.tensors:
         if not state.has[0, parameter]:
             continue
         if state.infinite[0, parameter]:

@@ -162,9 +162,7 @@ def _check_program(scenario: "Scenario") -> None:
             case Raise():
                 gradients = gradients and not event.drops_gradients
             case Freeze():
-                names = {
-                    index for index in range(len(scenario.parameters)) if scenario.tensor(index) in event.parameters
-                }
+                names = {*scenario.names(*event.parameters)}
                 trained = trained - names if event.frozen else trained | names
             case Unscale() | Step():
                 unscaled = isinstance(event, Unscale)
@@ -222,10 +220,9 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
             if event.group is not None and not 0 <= event.group <= len(scenario.groups):
                 raise ValueError(f"there is no group {event.group}: the last is {len(scenario.groups)}")
         case Freeze() | Replace():
-            tensors = {index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None}
             if gradients and isinstance(event, Replace):
                 raise ValueError(f"{event!r} comes while there are gradients: drop them first")
-            if not set(event.parameters) <= tensors:
+            if not set(event.parameters) <= {*scenario.tensors}:
                 raise ValueError(f"{event!r} names what is no tensor of the model")
         case Raise() | Evaluate() if scenario.buffers and scenario.broadcast_buffers:
             raise ValueError(f"{event!r} leaves open when buffers that are broadcast are broadcast next: have none")

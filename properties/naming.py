@@ -115,7 +115,7 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
     event: Event = scenario.program[place]
     match event:
         case Backward():
-            batch = sum(isinstance(earlier, Backward) for earlier in scenario.program[:place])
+            batch = scenario.batch(place)
             orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
             where = "" if event.synchronize else "inside no_sync, "
             if scenario.stays_in_no_sync(place - 1):

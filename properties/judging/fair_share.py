@@ -23,7 +23,7 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     shares may be views; below stage 2, where gradients are whole, their memory may stay when they are dropped; and
     there are step counts.
     """
-    tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
+    tensors = scenario.tensors
     gradients: dict[int, bool] = dict.fromkeys(tensors, False)
     states: dict[int, Mapping[str, Any]] = {index: {} for index in tensors}
     buffers = 4 * sum(numel(buffer.shape) for buffer in scenario.buffers) * scenario.world_size

@@ -82,7 +82,7 @@ def _stage_three(ledger: Ledger, place: int, when: When, final: Sequence[int]) -
 
 def _calls(scenario: Scenario, place: int, rank: int) -> list[tuple[int, set[int]]]:
     """The calls of units in forward (-1: what the root uses in between), each with the tensors that it uses."""
-    batch = sum(isinstance(event, Backward) for event in scenario.program[:place])
+    batch = scenario.batch(place)
     runs = groupby(reversed(scenario.order(batch, rank)), lambda index: _unit(scenario, index))
     return [(unit, {scenario.tensor(index) for index in run}) for unit, run in runs]
 

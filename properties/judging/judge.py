@@ -94,8 +94,7 @@ def replicas_equal(run: Run, headline: str) -> None:
     rank 0's optimizer state.
     """
     first, *others = run.observations
-    for rank, seen in enumerate(others, 1):
-        compare(run, headline, "parameter", -1, rank, seen["initial"], first["initial"])
+    starts_equal(run, first["initial"], headline)
     for place in first["parameters"]:
         for rank, seen in enumerate(others, 1):
             compare(run, headline, "parameter", place, rank, seen["parameters"][place], first["parameters"][place])

@@ -33,10 +33,9 @@ def flats(scenario: Scenario, slices: str) -> list[tuple[int, ...]]:
     if slices == "buckets":
         cap = float("inf") if scenario.bucket_cap is None else scenario.bucket_cap
         return [each for trained in (True, False) for each in _alike(scenario, tensors[::-1], trained, cap)]
-    names = range(len(scenario.parameters))
     homes: dict[int | None, list[int]] = {}
     for tensor in tensors:
-        within = {scenario.unit(index) for index in names if scenario.tensor(index) == tensor}
+        within = {scenario.unit(index) for index in scenario.names(tensor)}
         home = None if None in within else min(unit for unit in within if unit is not None)
         homes.setdefault(home, []).append(tensor)
     found = [_alike(scenario, own, trained, float("inf")) for own in homes.values() for trained in (True, False)]
@@ -110,8 +109,8 @@ class Ledger:
         event = self.scenario.program[place]
         if isinstance(event, Backward):
             self.averaged = False
-            batch = self.scenario.microbatches.index(event)  # equal ones use the same parameters
-            self.whole |= {self.scenario.tensor(index) for index in self.scenario.order(batch, self.rank)}
+            used = self.scenario.order(self.scenario.batch(place), self.rank)
+            self.whole |= {self.scenario.tensor(index) for index in used}
             return not event.synchronize
         if isinstance(event, Finish):
             there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
@@ -123,7 +122,7 @@ class Ledger:
         elif isinstance(event, ZeroGrad) and event.set_to_none:
             self.whole, self.own = set(), set()
         elif isinstance(event, Freeze):
-            self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+            self.frozen = event.after(self.frozen)
         return True
 
 

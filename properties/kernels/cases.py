@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
@@ -46,10 +46,6 @@ class Tensor(Short):
             strides[dimension] = reach * (self.steps[place] if self.steps else 1)
             reach = strides[dimension] * max(self.shape[dimension], 1)
         return tuple(strides)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Tensor":

@@ -64,7 +64,7 @@ class Kernels:
 
     def run_case(self, operation: str, case: Case, **more: Any) -> list[Array]:
         """`run` on a case."""
-        return self.run(operation, **{**fields(case), **more})
+        return self.run(operation, **{**asdict(case), **more})
 
 
 def failed(operation: str, error: RankError) -> str:
@@ -105,12 +105,6 @@ def must_lie(actual: list[Array], enclosures: list[Interval], like: list[Array])
             words = f"{seen[first]}, and must lie in [{inside.low[first]}, {inside.high[first]}]"
             count = f"{wrong.sum()} of {wrong.size} are wrong"
             raise AssertionError(f"result {index}: element {first} is {words} ({count})")
-
-
-def fields(case: Case) -> dict[str, Any]:
-    """A case as plain data."""
-    data = {name: getattr(case, name) for name in ("kind", "divisor", "scale", "coefficient", "bucket", "tensors")}
-    return dict(json.loads(json.dumps(data, default=plain)))
 
 
 def plain(value: Any) -> Any:

@@ -122,7 +122,8 @@ def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
     bounds = [0, *request["cuts"], count]
     function, grads = getattr(kernels, request["function"]), []
     for t in range(1, steps + 1):
-        grad = _placed(Tensor((count,), request["grad"], t, seed=10 + t).to_json(), request["kind"], device)
+        values = elements(request["kind"], count, request["grad"], 10 + t)
+        grad = Placed(Tensor((count,), request["grad"], t), values, device)
         grads.append(grad)
         counts = {"step": t, "first": t == 1}
         named = {**request["settings"], **{name: counts[name] for name in request["counted"]}}

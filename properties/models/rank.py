@@ -99,7 +99,8 @@ class ModelTraining:
                     backward(self.scenario, self.wrapped, self.rank, self.batch)
                 self.batch += 1
                 self.seen["buffers"].append(self.buffers())
-                self.seen.setdefault("initial", self.parameters())
+                if "initial" not in self.seen:
+                    self.seen["initial"] = self.parameters()
             case Finish():
                 adapter.finish(self.wrapped)
                 self.seen["gradients"].append(self.gradients())

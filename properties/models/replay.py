@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from oracle.events import Step
 from oracle.formats import FORMATS
 from properties.models import modules
 from properties.models.rank import backward, seed_of
@@ -33,19 +34,19 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     replayed = Replay(scenario, request["buffers"])
     optimized = modules.build(scenario, 0)
     optimizer = modules.optimizer(scenario, optimized)
-    after, step = [], -1
-    for event in (Microbatch(), *scenario.program):  # the first stands for the beginning
-        if step < 0 or type(event).__name__ == "Step":
-            if step >= 0:
-                _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
-                for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
-                    parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
-                optimizer.step()
-                after.append([to_numpy(parameter) for parameter in optimized.parameters()])
-            step += 1
-            replayed.begin(step, request["parameters"][step])
-        elif isinstance(event, Microbatch):
+    replayed.begin(0, request["parameters"][0])
+    after: list[list[Any]] = []
+    for event in scenario.program:
+        if isinstance(event, Microbatch):
             replayed.run(event)
+        elif isinstance(event, Step):
+            step = len(after)
+            _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
+            for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
+                parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
+            optimizer.step()
+            after.append([to_numpy(parameter) for parameter in optimized.parameters()])
+            replayed.begin(step + 1, request["parameters"][step + 1])
     return {"local": replayed.local, "buffers": replayed.buffers, "parameters": after}
 
 

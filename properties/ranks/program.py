@@ -153,7 +153,7 @@ class Rank(Wrapped):
             case SetHyperparameters():
                 self.training.set(event)
             case Freeze():
-                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+                self.frozen = event.after(self.frozen)
                 self.freeze()
             case Replace():
                 self.replace(event)
@@ -189,7 +189,7 @@ class Rank(Wrapped):
             if isinstance(event, Backward):
                 next(self.batches)
             elif isinstance(event, Freeze):
-                self.frozen = self.frozen | {*event.parameters} if event.frozen else self.frozen - {*event.parameters}
+                self.frozen = event.after(self.frozen)
         self.file = checkpoint.read(part.file) if part.file else None
         if part.file:
             self.seen.setdefault("initial", None)
@@ -199,9 +199,8 @@ class Rank(Wrapped):
         old = self.probe.in_order()
         for tensor in event.parameters:
             new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
-            for index in range(len(old)):
-                if self.scenario.tensor(index) == tensor:
-                    self.probe.put(index, new)
+            for index in self.scenario.names(tensor):
+                self.probe.put(index, new)
             self.watched.discard(tensor)
             self.training.replace(tensor, new)
         self.freeze()

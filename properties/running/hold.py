@@ -14,7 +14,7 @@ from properties.law import Law, concerns, sentence
 from properties.reports.matrix import PROPERTY
 from properties.reports.paragraphs import capitalized
 from properties.running.budget import Budget
-from properties.running.probing import probe
+from properties.running.probing import probe, without_failure
 from properties.searching.core import explains, goes_wrong
 from properties.searching.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.searching.witnesses import unwitnessed
@@ -26,7 +26,6 @@ from properties.verdict import (
     SHOWS_NOTHING,
     SIM_ONLY,
     LawBroken,
-    NotRunnableHere,
     Refused,
     SilentlyWrong,
 )
@@ -35,10 +34,6 @@ from properties.verdict import (
 CONFIRM_LIMIT = 2.0
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
 SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
-ON_SIM_ALONE = (
-    "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "
-    "per-process state (class attributes, singletons, threads) can look wrong there though it is right"
-)
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
     "of reduction, which is for a backend to choose; --any-order drew another one."
@@ -51,7 +46,6 @@ PAUSED = (
     "an example exceeded its time limit once but never when run again, so the machine was busy (on sim a real hang "
     "hangs every time); the search was restarted"
 )
-NOTHING_DRAWN = "no such program can be drawn within these claims"
 
 
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget | None = None) -> None:
@@ -92,7 +86,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         told = [filed_failure(law, trial, failure) for failure in failures]
         words = "\n\n".join(each["report"] for each in told)
     else:
-        verdict, words = _without_failure(trial, found, unseen)
+        verdict, words = without_failure(trial, found, unseen)
     if verdict in (SIM_ONLY, SHOWS_NOTHING):
         remarks.append(words)
     fails = bool(failures) or verdict == REFUSES
@@ -138,25 +132,6 @@ def _behind_the_loud(law: Law, trial: Trial, budget: Budget, failures: Sequence[
     if not broken or any(isinstance(each, SilentlyWrong) or took_the_clock(each) for each in broken):
         return []
     return budget.look_behind(law, trial).failures
-
-
-def _without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
-    """The verdict where no failure remains, and why it is no better."""
-    if found.failures:
-        return SIM_ONLY, ON_SIM_ALONE
-    if not found.examples:
-        return SHOWS_NOTHING, NOTHING_DRAWN
-    if not trial.witnessed[ENDED]:
-        if any(isinstance(each, NotRunnableHere) for each in found.refusals):
-            return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
-        refused = f"{trial.implementation.name} refused all {found.examples} examples"
-        return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
-    if found.examples == len(found.refusals):
-        return SHOWS_NOTHING, "a part of every example was refused, so that nothing could be compared"
-    if unseen:
-        examples = f"{found.examples} example{'s' * (found.examples > 1)}"
-        return SHOWS_NOTHING, f"in {examples} it never happened that {' or that '.join(unseen)}"
-    return HOLDS, ""
 
 
 def _kinds(found: Search) -> dict[str, int]:

@@ -32,10 +32,10 @@ from oracle.program import (
 )
 from properties.claims import EQUAL_FROM, MASTERS
 from properties.implementations import Implementation
-from properties.naming import event_words, names, parameter_name
+from properties.naming import event_words, parameter_name
 from properties.ranks import adapter
 from properties.script import checkpoints
-from properties.script.head import backwards, beside, initial_values, may_hold_pieces, place
+from properties.script.head import beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
 
 # Whoever has a mode, the model or what wraps it.
@@ -60,7 +60,6 @@ class Writer:
         self.looks, self.overflows, self.around, self.moved = looks, overflows, around, moved
         self.calls = "wrapped"  # by what name a forward is called
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
-        self.tensors = [index for index, parameter in enumerate(scenario.parameters) if parameter.tied is None]
         self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
         self.raises = any(isinstance(event, Raise) for event in scenario.program)
         self.masters = self.optimizes and scenario.masters
@@ -108,7 +107,7 @@ class Writer:
         given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, self.scenario).items())
         given += f", {self.implementation.group}=process_group" if self.scenario.outsiders else ""
         lines = ["model = Model(initial[rank])"]
-        for index in self.tensors:
+        for index in self.scenario.tensors:
             if (index in self.frozen) == self.scenario.parameters[index].trainable:
                 lines += [f"{place(self.scenario, index)}.requires_grad_({index not in self.frozen})"]
         if self.raises:
@@ -134,7 +133,7 @@ class Writer:
             defaults = f"lr={scenario.learning_rate!r}{', masters=True' * asks}"
             return [f"optimizer = make_optimizer(torch.optim.{scenario.optimizer}, [", *lines, f"], {defaults})"]
         if self.masters:
-            sixteen = [i for i in self.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
+            sixteen = [i for i in self.scenario.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
             made = (f'"{parameter_name(i)}": nn.Parameter({place(scenario, i)}.detach().float())' for i in sixteen)
             lines += [f"masters = {{{', '.join(made)}}}"]
         groups = []
@@ -197,8 +196,7 @@ class Writer:
                 given = ", ".join(f"{k}={v!r}" for k, v in values.items())
                 return [f"for group in optimizer.param_groups{among}:", f"    group.update({given})"]
             case Freeze():
-                chosen = {*event.parameters}
-                self.frozen = self.frozen | chosen if event.frozen else self.frozen - chosen
+                self.frozen = event.after(self.frozen)
                 return [f"{place(self.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
             case Replace():
                 return [line for tensor in event.parameters for line in self.replace(tensor)]
@@ -223,8 +221,8 @@ class Writer:
 
     def backward(self, number: int, event: Backward) -> list[str]:
         """One micro-batch."""
-        scenario, batch, ranks = self.scenario, backwards(self.scenario, number), range(self.scenario.world_size)
-        orders = [names(scenario.order(batch, rank)).split(", ") for rank in ranks]
+        scenario, batch, ranks = self.scenario, self.scenario.batch(number), range(self.scenario.world_size)
+        orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
@@ -318,8 +316,7 @@ class Writer:
         mine = place(self.scenario, tensor)
         lines = [f"old, held = {mine}, {self.held(tensor)}"]
         lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]
-        every = (i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) == tensor)
-        lines += [f"{place(self.scenario, index)} = new" for index in every]
+        lines += [f"{place(self.scenario, index)} = new" for index in self.scenario.names(tensor)]
         if self.held(tensor) != mine:
             lines += [f"new = {self.held(tensor)} = nn.Parameter(new.detach().float())"]
         lines += ["optimizer.state.pop(held, None)", "for group in optimizer.param_groups:"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.events import Backward, Evaluate, Freeze, Raise
+from oracle.events import Evaluate, Freeze, Raise
 from oracle.fingerprint import initial_parameters
 from oracle.program import Scenario
 from oracle.state import initial_buffers
@@ -275,8 +275,3 @@ def initial_values(scenario: Scenario, rank: int) -> dict[str, Any]:
     }
     buffers = enumerate(initial_buffers(scenario, rank))
     return numbers | {f"buffer{number}": np.asarray(values).tolist() for number, values in buffers}
-
-
-def backwards(scenario: Scenario, place: int) -> int:
-    """How many micro-batches came before an event."""
-    return sum(isinstance(event, Backward) for event in scenario.program[:place])

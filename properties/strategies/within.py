@@ -149,7 +149,7 @@ def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]
     yield trained, when_wrapped
     for event in scenario.program:
         if isinstance(event, Freeze):
-            names = {index for index in range(len(scenario.parameters)) if scenario.tensor(index) in event.parameters}
+            names = {*scenario.names(*event.parameters)}
             trained = trained - names if event.frozen else trained | names
         elif isinstance(event, SaveAndLoad):
             when_wrapped = trained
