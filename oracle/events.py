@@ -1,6 +1,7 @@
 """The events of a program as plain data. What each of them means is said by `oracle.program`."""
 
 from dataclasses import MISSING, dataclass, fields
+from typing import get_args
 
 
 class Short:
@@ -214,10 +215,10 @@ Event = (
     | EndJoin
     | Raise
 )
-EVENTS: dict[str, type[Event]] = {
-    event.__name__: event
-    for event in (
-        *(Backward, Finish, Unscale, Clip, Step, ZeroGrad),
-        *(SetHyperparameters, Freeze, Replace, SaveAndLoad, Save, Load, Evaluate, Join, EndJoin, Raise),
-    )
-}
+EVENTS: dict[str, type[Event]] = {event.__name__: event for event in get_args(Event)}
+
+
+def ends_gradients(event: Event) -> bool:
+    """Whether those that were there are there no more, on any rank: they are None or zero now."""
+    dropped = isinstance(event, Raise) and event.drops_gradients
+    return dropped or isinstance(event, ZeroGrad | SaveAndLoad | Load | EndJoin)

@@ -200,7 +200,7 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
     """
     (places, total), (run, runs), together = used.shape, scenario.sparse, max(terms(scenario), 1)
     here = (np.arange(places)[:, None] + np.arange(total)) % runs == run
-    joins = any(isinstance(event, Join) for event in scenario.program)
+    joins = scenario.has(Join)
     table: Table = numbers(places * total + joins)[joins:].reshape(places, total)
     # Sums over any `together` places that follow one another: what comes together between two ZeroGrads is among them.
     sums = np.cumsum(np.vstack([np.zeros((together, total), dtype=np.int64), table * used * here]), axis=0)

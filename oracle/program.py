@@ -115,6 +115,7 @@ from oracle.events import (
     Step,
     Unscale,
     ZeroGrad,
+    ends_gradients,
 )
 from oracle.model import DEFAULTS, LAYOUTS, Buffer, Group, LossScale, Parameter
 from oracle.well_formed import check
@@ -261,7 +262,7 @@ class Scenario(Short):
                     used = {rank: self.order(batch, rank) for rank in event.overflow}
                     ranks |= {rank for rank in used if any(self.parameters[each].count for each in used[rank])}
                     batch += 1
-                case ZeroGrad() | SaveAndLoad() | Load() | EndJoin() | Raise(drops_gradients=True):
+                case _ if ends_gradients(event):
                     ranks.clear()
         return tuple(sorted(ranks))
 

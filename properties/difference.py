@@ -27,27 +27,30 @@ class Difference:
     actual: Any
     expected: Any
 
+    @property
+    def at(self) -> str:
+        """Where in the array, in brackets: "[0,2]"; nothing where it has but one element."""
+        return f"[{','.join(map(str, self.element))}]" if self.element else ""
+
 
 def in_words(difference: Difference, start: str = "construction") -> str:
     """Where it is, what was seen and what must be, in a sentence. ``start``: after what ranks are seen first."""
-    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
     when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     kinds = [_kind(values) for values in (difference.actual, difference.expected)]
     if None not in kinds and kinds[0] != kinds[1]:
         told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
-    return f"On rank {difference.rank}, {when}, {_quantity(difference)}{at} is {told[0]} where it must be {told[1]}."
+    what = f"{_quantity(difference)}{difference.at}"
+    return f"On rank {difference.rank}, {when}, {what} is {told[0]} where it must be {told[1]}."
 
 
 def _kind(values: Any) -> str | None:
     """Dtype and shape."""
     if values is None:
         return None
-    return (
-        f"{values.form} of shape {values.low.shape}"
-        if isinstance(values, Inside)
-        else (f"{values.dtype} of shape {values.shape}")
-    )
+    if isinstance(values, Inside):
+        return f"{values.form} of shape {values.low.shape}"
+    return f"{values.dtype} of shape {values.shape}"
 
 
 def _quantity(difference: Difference) -> str:

@@ -82,7 +82,7 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
     found = []
     for name in names:
         (report,) = world.run(Job("properties.ranks.program:describe", json.dumps(name), 1))
-        if report.error is not None or report.result is None:
+        if report.result is None:
             assert report.error is not None
             message = " ".join(report.error.message.removeprefix("NotFound: ").split())
             printed = [line.strip() for line in report.error.details.splitlines() if line.strip()]

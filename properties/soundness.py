@@ -31,7 +31,7 @@ from oracle.reduction_order import (
 )
 from properties.implementations import Unusable
 from properties.judging.judge import same_bits
-from properties.running.where import WORLDS, decide
+from properties.running.where import STARTED_HERE, decide
 from worlds.contract import Job, World
 
 FUNCTION = "properties.ranks.collectives:run_collectives"
@@ -290,9 +290,8 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
 
 def main() -> None:
     """Prints the order in which a world's all-reduce adds."""
-    worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
     parser = argparse.ArgumentParser(prog="python -m properties.soundness", description=main.__doc__)
-    parser.add_argument("--world", choices=worlds, default="gloo", help="whose (default: %(default)s)")
+    parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help="whose (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")

@@ -186,7 +186,7 @@ def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
     """Windows of two micro-batches, one of them inside `no_sync`, and the same samples as one micro-batch each."""
     drawn = exact_scenarios(claims, enclosed=False)
-    thawed = drawn.filter(lambda scenario: not any(isinstance(event, Freeze) for event in scenario.program))
+    thawed = drawn.filter(lambda scenario: not scenario.has(Freeze))
     pairs = thawed.map(split_and_whole).filter(same_samples)
     pairs = pairs.filter(lambda pair: not any(beyond(claims, scenario) for scenario in pair))
     return pairs.filter(lambda pair: all(is_exact(scenario, claims) for scenario in pair))

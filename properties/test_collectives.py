@@ -78,7 +78,7 @@ def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def can_be_evaluated(scenario: Scenario) -> bool:
     """Whether an evaluation may come anywhere: it does while no rank is gone, and broadcasts no buffers."""
-    return not scenario.broadcast_buffers and not any(isinstance(event, Join) for event in scenario.program)
+    return not scenario.broadcast_buffers and not scenario.has(Join)
 
 
 def before_steps(scenario: Scenario) -> Scenario:

@@ -43,7 +43,7 @@ def over_and_over(claims: Claims) -> st.SearchStrategy[Scenario]:
 def again_and_again(scenario: Scenario, windows: int) -> Scenario:
     """So many windows of the micro-batches of a scenario in turn, each followed by a step if there is any in it."""
     batches = [replace(batch, together=False, overflow=()) for batch in scenario.microbatches]
-    steps = any(isinstance(event, Step) for event in scenario.program)
+    steps = scenario.has(Step)
     program: list[Event] = []
     for batch in (batches[window % len(batches)] for window in range(windows)):
         program += [] if batch.synchronize else [batch]

@@ -22,6 +22,7 @@ from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.trial import Trial
 
+SHARED_OUT = "state of the optimizer was shared out"
 UNSHARDED = "impls.static_buckets:StaticBuckets"
 # One rank more than there are elements: it owns nothing.
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step())
@@ -42,6 +43,11 @@ def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
     kinds += [("replicas",)] if claims.replicas else []
     kinds += [("16 bits", "masters")] if claims.masters and claims.sixteen_bits else []
     return st.one_of(*(exact_scenarios(claims, has=("several steps", *kind)) for kind in kinds))
+
+
+def keeps_state(expected: Expectation) -> bool:
+    """Whether the optimizer keeps arrays for some parameter, which can be shared out."""
+    return any(set(state) - {"step"} for states in expected.states.values() for state in states)
 
 
 def has_idle_rank(scenario: Scenario) -> bool:
@@ -140,14 +146,14 @@ def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def in_one_go(scenario: Scenario) -> bool:
     """Whether nothing is built anew or kept by the caller, and no error leaves its traceback behind."""
-    return not any(isinstance(event, SaveAndLoad | Save | Raise) for event in scenario.program)
+    return not scenario.has(SaveAndLoad, Save, Raise)
 
 
 @law(
     "P10",
     between_constructions,
     needs=lambda claims: is_sharded(claims) and claims.lean,
-    witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
+    witnesses={SHARED_OUT: OWNS_NOTHING},
     only_on=WEIGHED,
 )
 def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
@@ -159,9 +165,7 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
-    trial.witnessed["state of the optimizer was shared out"] += any(
-        set(state) - {"step"} for states in expected.states.values() for state in states
-    )
+    trial.witnessed[SHARED_OUT] += keeps_state(expected)
     shares = fair_shares(scenario, expected, trial.claims.stage or 0)
     judge_cost.bytes_held(run, shares, "What is held is not what the stage needs.")
 
@@ -176,7 +180,7 @@ def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
     "P10",
     with_and_without_state,
     needs=lambda claims: claims.slices is not None,
-    witnesses={"state of the optimizer was shared out": OWNS_NOTHING},
+    witnesses={SHARED_OUT: OWNS_NOTHING},
     only_on=WEIGHED,
 )
 def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario) -> None:
@@ -188,9 +192,7 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
-    trial.witnessed["state of the optimizer was shared out"] += any(
-        set(state) - {"step"} for states in expected.states.values() for state in states
-    )
+    trial.witnessed[SHARED_OUT] += keeps_state(expected)
     stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
     shares = held_between(scenario, expected, stage, slices)
     judge_cost.slices_held(run, shares, "A rank does not hold its slices alone.")

@@ -161,7 +161,7 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
     """
     run = trial.run(scenario)
     evaluated = run.observations[0]["evaluated"].values()
-    constructed_once = not any(isinstance(event, SaveAndLoad) for event in scenario.program)  # so what it keeps is kept
+    constructed_once = not scenario.has(SaveAndLoad)  # so what it keeps is kept
     trial.witnessed["an evaluation after a step was seen to read parameters"] += constructed_once and all(
         read is not None for each in evaluated for read in each
     )

@@ -31,7 +31,7 @@ def used_by_nobody(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def spare(scenario: Scenario) -> int | None:
     """The last tensor with one name that is trained throughout, if others are as well."""
-    if any(isinstance(event, Freeze) for event in scenario.program):
+    if scenario.has(Freeze):
         return None
     trained = [index for index, parameter in enumerate(scenario.parameters) if parameter.trainable]
     named = {parameter.tied for parameter in scenario.parameters}

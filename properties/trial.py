@@ -34,7 +34,8 @@ from worlds.contract import (
     RankError,
     RankReport,
     World,
-    most_ranks,
+    errors_of,
+    to_blame,
 )
 
 # What every law has to witness: an example in which no rank refused or failed.
@@ -118,7 +119,7 @@ class Trial:
     @property
     def claims(self) -> Claims:
         """What is held against the implementation, as far as the world has ranks for it."""
-        claims, most = self.implementation.claims, most_ranks(self.world)
+        claims, most = self.implementation.claims, self.world.ranks
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
     def expected(self, scenario: Scenario) -> Expectation:
@@ -255,7 +256,7 @@ def alike(message: str) -> str:
 
 def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
     """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
-    errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
+    errors = errors_of(outcome)
     if not errors:
         return
     kinds = {error.kind for error in errors.values()}
@@ -272,8 +273,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
             raise Refused(message)
-    # A rank that waited in vain for one that failed is not the story.
-    told = {rank: error for rank, error in errors.items() if error.kind != "abandoned"} or errors
+    told = to_blame(outcome)
     if kinds & {"mismatch"}:
         disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
         raise Crashes(_sentence(disagreement), scenario, outcome)

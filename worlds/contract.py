@@ -12,12 +12,6 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
-# How a rank can fail. Those up to "died" are the implementation's own doing on that rank; "abandoned" means that it was
-# still waiting for others when the example was ended because of them; "not runnable" that this world cannot run what
-# the implementation does, which says nothing against it.
-FAILURES = ("raised", "mismatch", "deadlock", "timeout", "died", "abandoned", "not runnable")
-
-
 _LONGEST = 100_000  # characters of an exception's message and of its traceback
 
 # Between two ranks; everything else is between all members of a group.
@@ -93,8 +87,11 @@ def members_of(group: str, world_size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class RankError:
-    """Why a rank has no result: a word of ``FAILURES``, one line for people, and what else is known.
+    """Why a rank has no result: how it failed, one line for people, and what else is known.
 
+    ``kind``: "raised", "mismatch", "deadlock", "timeout" or "died" are the implementation's own doing on that rank;
+    "abandoned": it was still waiting for others when the example was ended because of them; "not runnable": this world
+    cannot run what the implementation does, which says nothing against it.
     ``details``: a traceback, stacks, or the end of what was printed; ``notes``: those that an exception carried.
     ``deliberate``: a ``raise`` statement raised it, and no operation that went wrong.
     """
@@ -176,6 +173,17 @@ class RankReport:
 
 
 Outcome = tuple[RankReport, ...]
+
+
+def errors_of(outcome: Outcome) -> dict[int, RankError]:
+    """What went wrong, by rank."""
+    return {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
+
+
+def to_blame(outcome: Outcome) -> dict[int, RankError]:
+    """The same without ranks that waited in vain for one that failed, which are not the story, if others did."""
+    errors = errors_of(outcome)
+    return {rank: error for rank, error in errors.items() if error.kind != "abandoned"} or errors
 
 
 def also_lost(outcome: Outcome, how: str) -> Outcome:
@@ -284,20 +292,15 @@ def resolve(name: str) -> RankFunction:
     return function
 
 
-def most_ranks(world: "World") -> int | None:
-    """How many ranks the world can have; None: as many as one asks for."""
-    ranks: int | None = getattr(world, "ranks", None)
-    return ranks
-
-
 class World(Protocol):
     """Somewhere to run ranks. ``name`` is what ``--world`` calls it; ``device``, "cpu" or "cuda": where ranks put
-    tensors; ``limit``: seconds that one example may take.
+    tensors; ``limit``: seconds that one example may take; ``ranks``: how many it can have, None: as many as one likes.
     """
 
     name: str
     device: str
-    limit: float  # a world that cannot have as many ranks as it is asked for says so in ``ranks`` (see `most_ranks`)
+    limit: float
+    ranks: int | None
 
     def run(self, job: Job) -> Outcome:
         """Runs the job on ranks 0 .. world_size - 1. Never raises because of what the function does."""

@@ -13,6 +13,7 @@ class InProcessSim:
     """See `worlds.contract.World`."""
 
     name, device = "sim", "cpu"
+    ranks: int | None = None
 
     def __init__(self, limit: float = float("inf")) -> None:
         self.limit = limit

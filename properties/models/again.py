@@ -5,7 +5,7 @@ import argparse
 from properties.implementations import Unusable, look_up
 from properties.law import sentence
 from properties.models.scenario import ModelScenario
-from properties.running.where import WORLDS, decide
+from properties.running.where import STARTED_HERE, decide
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
 
@@ -16,8 +16,8 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m properties.models.again", description=main.__doc__)
     parser.add_argument("--impl", required=True, metavar="MODULE:NAME", help="what wraps the model, as for pytest")
-    worlds = [name for name in WORLDS if name != "torchrun"]  # which a job starts, not a command
-    parser.add_argument("--world", choices=worlds, default="gloo", help="where its ranks run (default: %(default)s)")
+    where = "where its ranks run (default: %(default)s)"
+    parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help=where)
     parser.add_argument("--device", choices=["cpu", "cuda"], help="where its tensors are (default: cpu)")
     parser.add_argument("--any-order", action="store_true", help="sim: in the order of reduction that is drawn for it")
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')

@@ -71,9 +71,8 @@ def _words(run: Run, difference: Difference) -> str:
     parameters, buffers = run.observations[0]["names"]
     names = buffers if difference.quantity == "buffer" else [*parameters, *buffers]
     name = names[difference.parameter] + (".grad" if difference.quantity == "gradient" else "")
-    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
-    when = f"in step {difference.place}" if difference.quantity == "gradient" else f"after step {difference.place}"
-    when = f"after micro-batch {difference.place}" if difference.quantity == "buffer" else when
+    places = {"gradient": "in step", "buffer": "after micro-batch"}
+    when = f"{places.get(difference.quantity, 'after step')} {difference.place}"
     when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
-    return f"On rank {difference.rank}, {when}, {name}{at} is {told[0]} where it must be {told[1]}."
+    return f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."

@@ -93,7 +93,7 @@ class Wrapped:
         """A forward. The first after construction may have to do what other constructors do."""
         first, self.called = not self.called, True
         begin = _recorded()
-        frozen = tuple(i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen)
+        frozen = tuple(self.scenario.names(*self.frozen))
         called = self.probe if self.place in self.around else self.wrapped
         loss: torch.Tensor = called(inputs, order, frozen, increment, fails)
         if first and self.equal_from != EQUAL_FROM[0]:

@@ -77,9 +77,7 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
 
 def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> str:
     """The shares in a sentence."""
-    name = f"{parameter_name(difference.parameter)}.grad"
-    at = f"[{','.join(map(str, difference.element))}]" if difference.element else ""
-    gradient = f"{name}{at} on rank {difference.rank}"
+    gradient = f"{parameter_name(difference.parameter)}.grad{difference.at} on rank {difference.rank}"
     if all(share.actual == share.expected for share in shares):
         return f"every contribution to {gradient} arrives as it must alone, and not together."
     if len(shares) > MOST_TERMS:

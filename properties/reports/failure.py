@@ -154,7 +154,7 @@ def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     """That nothing is called where gradients are to be final, though there is something that sounds like it."""
     of = trial.implementation
-    if not of.perhaps or not any(isinstance(event, Finish) for event in scenario.program):
+    if not of.perhaps or not scenario.has(Finish):
         return []
     known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
     meant = " or ".join(f"{name}()" for name in of.perhaps)
@@ -166,9 +166,9 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
     """What the caller does with `p.grad`, though gradients may not be there, for want of a method that does it."""
     of = trial.implementation
     done = {
-        "clip_grad_norm_": any(isinstance(event, Clip) for event in scenario.program),
+        "clip_grad_norm_": scenario.has(Clip),
         "unscale_": scenario.loss_scale is not None,
-        "make_optimizer": any(isinstance(event, Step) for event in scenario.program),
+        "make_optimizer": scenario.has(Step),
     }
     missing = [f"{name}()" for name, does in done.items() if does and name not in of.offers]
     if of.made or "full_gradients" not in of.offers or not missing:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from sysconfig import get_path
 
-from worlds.contract import Outcome
+from worlds.contract import Outcome, to_blame
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 _SUITE = Path(__file__).resolve().parents[2]
@@ -19,9 +19,8 @@ def whereabouts(outcome: Outcome) -> list[str]:
 
     Of ranks that waited in vain for one that failed nothing is told.
     """
-    errors = {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
     found: dict[str, list[int]] = {}
-    for rank, error in ({r: e for r, e in errors.items() if e.kind != "abandoned"} or errors).items():
+    for rank, error in to_blame(outcome).items():
         frames = [match.groupdict() for match in _FRAME.finditer(error.details)]
         if "most recent call first" not in error.details:
             frames.reverse()

@@ -5,7 +5,7 @@ from properties.running.where import Where
 from properties.soundness import Unsound, check
 from properties.strategies import MOST_RANKS
 from worlds import torchrun
-from worlds.contract import World, most_ranks
+from worlds.contract import World
 
 
 class Bench:
@@ -30,7 +30,7 @@ class Bench:
             self._faults[name] = ""
             world = self.world(name)
             try:
-                check(world, range(1, min(most_ranks(world) or MOST_RANKS, MOST_RANKS) + 1))
+                check(world, range(1, min(world.ranks or MOST_RANKS, MOST_RANKS) + 1))
             except Unsound as unsound:
                 self._faults[name] = str(unsound)
         return self._faults[name]

@@ -29,6 +29,7 @@ from properties.verdict import (
     Refused,
     SilentlyWrong,
 )
+from worlds.contract import errors_of
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
@@ -147,7 +148,7 @@ def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
 
 
 def _took_too_long(broken: LawBroken) -> bool:
-    return any(report.error is not None and report.error.kind == "timeout" for report in broken.outcome)
+    return any(error.kind == "timeout" for error in errors_of(broken.outcome).values())
 
 
 def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:

@@ -14,6 +14,7 @@ from worlds.sim.world import SimWorld
 
 WORLDS = ("sim", "gloo", "nccl", "torchrun")
 DEFAULT = ("sim", "gloo")
+STARTED_HERE = ("sim", "gloo", "nccl")  # by a command alone; the last is a job's
 
 
 @dataclass(frozen=True)

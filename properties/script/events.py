@@ -60,8 +60,8 @@ class Writer:
         self.looks, self.overflows, self.around, self.moved = looks, overflows, around, moved
         self.calls = "wrapped"  # by what name a forward is called
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
-        self.optimizes = any(isinstance(event, _STEPS) for event in scenario.program)
-        self.raises = any(isinstance(event, Raise) for event in scenario.program)
+        self.optimizes = scenario.has(*_STEPS)
+        self.raises = scenario.has(Raise)
         self.masters = self.optimizes and scenario.masters
         self.scaled = scenario.loss_scale is not None
         self.in_pieces = may_hold_pieces(implementation)

@@ -118,7 +118,7 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
         path=[str(folder) for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[2]))],
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
-    raises = any(isinstance(event, Raise) for event in scenario.program)
+    raises = scenario.has(Raise)
     model = "\n".join(_model(scenario, raises))
     return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
 
@@ -161,7 +161,7 @@ def _model(scenario: Scenario, raises: bool) -> list[str]:
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
     product = "p" if linear else "p.square() / 2"
-    evaluates = any(isinstance(event, Evaluate) for event in scenario.program)
+    evaluates = scenario.has(Evaluate)
     lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
     lines += ["", "", f"def products(module, coefficients, order{', failing' * raises}):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]

@@ -19,6 +19,7 @@ from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.within import beyond, reads_stepped_gradients
 from properties.trial import Trial
 from properties.verdict import LawBroken, Refused
+from worlds.contract import to_blame
 
 Orders = tuple[tuple[int, ...], ...]
 # Runs on the simulated world, and of these such as only a clock ends; no seconds: the core of a failure is the same on
@@ -70,8 +71,7 @@ def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
     if (difference := broken.difference) is not None:
         after = type(broken.scenario.program[difference.place]) if difference.place >= 0 else None
         return type(broken), difference.quantity, after
-    errors = [report.error for report in broken.outcome if report.error is not None]
-    told = [error for error in errors if error.kind != "abandoned"]  # who waited for another is not the story
+    told = to_blame(broken.outcome).values()
     return type(broken), {(e.kind, e.message.partition(":")[0] if e.kind == "raised" else "") for e in told}
 
 

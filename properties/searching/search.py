@@ -14,6 +14,7 @@ from properties.searching.remembered import Remembered
 from properties.strategies.independent import INDEPENDENT
 from properties.trial import ENDED, Trial, alike
 from properties.verdict import LawBroken, NotRunnableHere, Refused
+from worlds.contract import errors_of
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds; with those of `repeat` and of `properties.running.hold` they are 20.
@@ -270,4 +271,4 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
 
 def took_the_clock(broken: LawBroken) -> bool:
     """Whether only a clock or the death of a process ended the example."""
-    return any(report.error is not None and report.error.kind in ("timeout", "died") for report in broken.outcome)
+    return any(error.kind in ("timeout", "died") for error in errors_of(broken.outcome).values())

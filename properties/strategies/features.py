@@ -41,7 +41,7 @@ class Feature:
 
 
 def _has(*kinds: type[Event]) -> Callable[[Scenario], bool]:
-    return lambda scenario: any(isinstance(event, kinds) for event in scenario.program)
+    return lambda scenario: scenario.has(*kinds)
 
 
 def _in_turn(scenario: Scenario, *kinds: type[Event]) -> bool:
@@ -62,7 +62,7 @@ def _leaves_some_unused(scenario: Scenario) -> bool:
         {frozenset(order) for sample, order in enumerate(batch.orders) if sample // per_rank not in batch.gone}
         for batch in scenario.microbatches
     ]
-    if any(isinstance(event, Freeze) for event in scenario.program):
+    if scenario.has(Freeze):
         return any(len(orders) > 1 for orders in used)
     return any(orders != {frozenset(trained)} for orders in used)
 

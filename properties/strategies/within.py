@@ -6,21 +6,19 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from oracle import hyperparameters
+from oracle.events import ends_gradients
 from oracle.program import (
     Backward,
     Clip,
-    EndJoin,
     Evaluate,
     Finish,
     Freeze,
     Join,
-    Load,
     Raise,
     SaveAndLoad,
     Scenario,
     Step,
     Unscale,
-    ZeroGrad,
 )
 from properties.claims import EQUAL_FROM, MASTERS, Claims
 from properties.strategies.features import FEATURES
@@ -90,10 +88,8 @@ def on_averages(scenario: Scenario) -> list[int]:
                 found.append(place)
             case Finish():
                 averaged = True
-            case ZeroGrad() | SaveAndLoad() | Load() | EndJoin():
+            case _ if ends_gradients(event):
                 averaged = False
-            case Raise():
-                averaged = averaged and not event.drops_gradients
     return found
 
 
@@ -117,7 +113,7 @@ def _begins_with_forwards(scenario: Scenario) -> bool:
 
 
 def _saves_buffers(scenario: Scenario) -> bool:
-    return bool(scenario.buffers) and any(isinstance(event, SaveAndLoad) for event in scenario.program)
+    return bool(scenario.buffers) and scenario.has(SaveAndLoad)
 
 
 def reads_stepped_gradients(scenario: Scenario) -> bool:
@@ -129,7 +125,7 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
                 return True
             case Step():
                 changed = any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
-            case ZeroGrad() | SaveAndLoad() | Load() | EndJoin() | Raise(drops_gradients=True):
+            case _ if ends_gradients(event):
                 changed = False
     return False
 

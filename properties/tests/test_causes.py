@@ -145,6 +145,7 @@ class Counted:
     """The simulated world, and how many of its examples a clock has ended."""
 
     name, device, limit = "sim", "cpu", 60.0
+    ranks: int | None = None
 
     def __init__(self, sim: World) -> None:
         self._sim, self.late = sim, 0

@@ -50,6 +50,7 @@ class Counted:
 
     def __init__(self, world: World) -> None:
         self._world, self.name, self.device, self.limit = world, world.name, world.device, world.limit
+        self.ranks = world.ranks
         self.runs = 0
 
     def run(self, job: Job) -> Outcome:

@@ -275,6 +275,7 @@ class Elsewhere:
     name: str
     device: str
     limit: float = 60.0
+    ranks: int | None = None
 
     def run(self, job: Job) -> Outcome:
         raise NotImplementedError

@@ -28,7 +28,7 @@ class Spoiled:
 
     def __init__(self, sound: World, spoil: Spoil) -> None:
         self.sound, self.spoil = sound, spoil
-        self.name, self.device, self.limit = sound.name, sound.device, sound.limit
+        self.name, self.device, self.limit, self.ranks = sound.name, sound.device, sound.limit, sound.ranks
 
     def run(self, job: Job) -> Outcome:
         outcome = self.sound.run(job)

@@ -59,7 +59,8 @@ def test_what_claims_one_rank_alone_is_held_to_that(sim: World) -> None:
 class OneRank:
     """The simulated world, with a single rank: as that of a machine with one GPU."""
 
-    name, device, limit, ranks = "sim", "cpu", 60.0, 1
+    name, device, limit = "sim", "cpu", 60.0
+    ranks: int | None = 1
 
     def __init__(self, sim: World) -> None:
         self._sim = sim

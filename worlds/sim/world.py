@@ -8,7 +8,7 @@ from worlds.unmatched import also_unmatched
 
 
 def _serve(connection: Connection) -> None:
-    """The child's loop: a job and the way of delivering in, an outcome out."""
+    """The child's loop: a job in, an outcome out."""
     from worlds.sim.ranks import Ranks  # torch is imported in the child only
 
     ranks: dict[int, Ranks] = {}
@@ -23,6 +23,7 @@ class SimWorld:
     """See `worlds.contract.World`."""
 
     name, device = "sim", "cpu"
+    ranks: int | None = None
 
     def __init__(self, limit: float = 10.0) -> None:
         self.limit = limit
