@@ -43,10 +43,9 @@ class Backward(Short):
 
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``together``: the
     ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one, if an error has just ended an
-    inner one, has not ended yet. ``overflow``: the ranks on
-    which every gradient of this micro-batch is infinite. ``gone``: those that have run out of micro-batches.
-    ``forwards``: how many come before the one backward. They share the micro-batch's coefficients out, so that the sum
-    of their losses has the gradients that one forward alone would give.
+    inner one, has not ended yet. ``overflow``: the ranks on which every gradient of this micro-batch is infinite.
+    ``gone``: those that have run out of micro-batches. ``forwards``: how many come before the one backward. They share
+    the micro-batch's coefficients out, so that the sum of their losses has the gradients that one alone would give.
     """
 
     orders: tuple[tuple[int, ...], ...]

@@ -68,8 +68,7 @@ class Expectation:
     neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad, Load and EndJoin; after each Step
     also ``states``, the optimizer's, a mapping per parameter with torch's names (none: no state) and "master" for one
     that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state; and
-    ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after
-    construction.
+    ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
     """
 
     initial: Values

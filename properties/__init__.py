@@ -21,10 +21,9 @@ What is known on both sides, by pytest and by the ranks:
     seen              what a rank sees of a program, and sends back
     naming            how parameters, elements and events are called
 
-The way of an example, package by package. None imports one that comes later, but that real models know how they are
-told:
+The way of an example, package by package. None imports one that comes later:
 
-    strategies        draws it; ``python -m properties.strategies`` prints how often what is drawn
+    strategies        draws it; ``python -m properties.strategies`` prints how often each feature is
     ranks             run it
     judging           compares
     searching         draws more, and shrinks what fails

@@ -84,9 +84,8 @@ class Claims:
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
     lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
-    slices: str | None = (
-        None  # and cut as one of SLICES says (`properties.judging.slices`), every rank holds that to the byte
-    )
+    # And cut as one of SLICES says (`properties.judging.slices`), every rank holds that to the byte.
+    slices: str | None = None
     moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
     cost: bool = False  # a step moves what its stage needs on one level, and what is far below the cap all at once
     overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched

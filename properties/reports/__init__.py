@@ -1,6 +1,9 @@
 """Tells a failure to people.
 
-failure       in words
+failure       in words, on a program
+real_models   on a real model
+opening       how either begins
+notes         what its reader may have missed
 guess         what may have gone wrong
 decode        which contributions are in the first wrong value
 labels        and in what was sent

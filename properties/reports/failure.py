@@ -2,9 +2,7 @@
 
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +10,24 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Clip, Finish, Scenario, Step
+from oracle.program import Scenario
 from properties.calls import Call
-from properties.claims import EQUAL_FROM, Claims
-from properties.judging import judge
 from properties.law import Law, sentence
 from properties.members import as_a_world
-from properties.models import report as models
 from properties.naming import event_words, model_words
-from properties.ranks.adapter import FINISH_NAMES
+from properties.reports import notes, real_models
 from properties.reports.decode import decode, explain
 from properties.reports.guess import guess
-from properties.reports.paragraphs import capitalized, entry, wrapped
+from properties.reports.opening import opening
+from properties.reports.paragraphs import entry, wrapped
 from properties.reports.picture import picture
 from properties.reports.repeats import repeats
-from properties.reports.whereabouts import from_here, whereabouts
+from properties.reports.whereabouts import from_here
 from properties.script import file_name, write_script
 from properties.searching.core import core
 from properties.searching.search import Failure, took_the_clock
-from properties.strategies.within import beyond
 from properties.trial import Trial, job, without
-from properties.verdict import LawBroken, Refused
+from properties.verdict import LawBroken
 from worlds.contract import Outcome
 
 FOLDER = Path("lockstep-report")
@@ -84,7 +79,7 @@ def _told(law: Law, trial: Trial, failure: Failure, by_itself: bool = False) -> 
         command, script = _script(law, trial, broken)
         again = [*entry("See it", command), *entry("Scenario", repr(scenario))]
     else:
-        again = models.again(trial, scenario)
+        again = real_models.again(trial, scenario)
     usual = entry("Note", AS_USUAL) if by_itself and RUN_OTHERWISE & broken.choices.keys() else []
     return "\n".join([*story(law, trial, failure), *usual, *again]), script
 
@@ -93,12 +88,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     """What happened, line by line."""
     broken, scenario = failure.broken, failure.broken.scenario
     if not isinstance(scenario, (Scenario, Call)):
-        return models.story(law, trial, failure)
-    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += entry("The law", sentence(law))
-    words += entry("Result", capitalized(broken.headline))
-    if where := whereabouts(broken.outcome):
-        words += entry("Where", "; ".join(where) + ".")
+        return real_models.story(law, trial, failure)
+    words = opening(law, trial, failure)
     if isinstance(scenario, Call):
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
@@ -107,7 +98,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     how += BESIDE.format(broken.choices["beside"]) if "beside" in broken.choices else ""
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
-    words += _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
+    words += notes.on_the_program(trial, broken)
     words += ["", "What went over the wire:"]
     words += [
         "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
@@ -121,7 +112,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-    return words + _claimed_for_it(trial, scenario)
+    return words + notes.on_claims(trial, scenario)
 
 
 def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str]:
@@ -149,67 +140,6 @@ def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
         return trial.expected(scenario)
     except (Inexact, UnsatisfiedAssumption):
         return None
-
-
-def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
-    """That nothing is called where gradients are to be final, though there is something that sounds like it."""
-    of = trial.implementation
-    if not of.perhaps or not scenario.has(Finish):
-        return []
-    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
-    meant = " or ".join(f"{name}()" for name in of.perhaps)
-    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
-
-
-def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
-    """What the caller does with `p.grad`, though gradients may not be there, for want of a method that does it."""
-    of = trial.implementation
-    done = {
-        "clip_grad_norm_": scenario.has(Clip),
-        "unscale_": scenario.loss_scale is not None,
-        "make_optimizer": scenario.has(Step),
-    }
-    missing = [f"{name}()" for name, does in done.items() if does and name not in of.offers]
-    if of.made or "full_gradients" not in of.offers or not missing:
-        return []
-    lacks = " and no ".join(missing)
-    words = f"{of.short} offers full_gradients() and no {lacks}, so the caller does that, with p.grad of the module's "
-    words += "parameters. Where gradients are kept elsewhere, it has nothing to work on."
-    return ["", *entry("Note", words)]
-
-
-def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
-    """That ranks which are not equal after construction are from the first forward on, if they are."""
-    of, scenario, difference = trial.implementation, broken.scenario, broken.difference
-    if difference is None or difference.place >= 0 or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
-        return []
-    claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
-    tried = replace(trial, implementation=claiming, witnessed=Counter())
-    if beyond(tried.claims, scenario):
-        return []
-    try:
-        judge.by_the_oracle(tried, scenario, "")
-    except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
-        return []
-    words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
-    return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
-
-
-def _claimed_for_it(trial: Trial, scenario: Scenario) -> list[str]:
-    """What is claimed for code that declares nothing, and without which this program would not be drawn."""
-    of, claims = trial.implementation, trial.claims
-    if of.declares:
-        return []
-    given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
-    needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
-    if not needed:
-        return []
-    assumed = " and ".join(f'"{name}"' for name in needed)
-    unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
-    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
-    words += f"support that, set {unless} on it; such programs are then not drawn."
-    return ["", *entry("Note", words)]
 
 
 def _recorded(trial: Trial, failure: Failure) -> Outcome:

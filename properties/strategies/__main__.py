@@ -1,4 +1,4 @@
-"""Prints how often what is drawn is like what: ``python -m properties.strategies --examples 1000``."""
+"""Prints how often each feature occurs in what is drawn: ``python -m properties.strategies --examples 1000``."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

@@ -17,10 +17,10 @@ from properties.law import law_of
 from properties.models import data, exact, modules
 from properties.models.draws import model_scenarios
 from properties.models.expected import expect, unseen
-from properties.models.report import again
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
 from properties.reports.failure import report
+from properties.reports.real_models import again
 from properties.reports.whereabouts import from_here
 from properties.searching.search import Failure
 from properties.searching.witnesses import unwitnessed

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from oracle.state import Inside
-from properties.law import Law, sentence
+from properties.law import Law
 from properties.models.draws import EXACT
 from properties.models.scenario import Freezing, Microbatch, ModelScenario
-from properties.reports.paragraphs import capitalized, entry, wrapped
-from properties.reports.whereabouts import from_here, whereabouts
+from properties.reports.opening import opening
+from properties.reports.paragraphs import entry, wrapped
+from properties.reports.whereabouts import from_here
 from properties.searching.search import Failure
 from properties.trial import Trial
 
@@ -26,13 +27,9 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     """What happened on a real model, line by line."""
     broken = failure.broken
     scenario: Any = broken.scenario
-    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
     expected = None if broken.difference is None else broken.difference.expected
-    if scenario.model not in EXACT and isinstance(expected, Inside):
-        words += entry("Assumed", ASSUMED)
-    if where := whereabouts(broken.outcome):
-        words += entry("Where", "; ".join(where) + ".")
+    rounds = scenario.model not in EXACT and isinstance(expected, Inside)
+    words = opening(law, trial, failure, ASSUMED if rounds else "")
     told = f"The smallest run that shows it: {model_words(scenario)}."
     words += ["", *wrapped(told, "    "), *program_words(scenario)]
     words += ["", "What went over the wire, and on which ranks:"]

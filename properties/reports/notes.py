@@ -1,0 +1,83 @@
+"""What a reader of a report may have missed: how the implementation was called, and what is claimed for it."""
+
+from collections import Counter
+from dataclasses import fields, replace
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from oracle.lattice import Inexact
+from oracle.program import Clip, Finish, Scenario, Step
+from properties.claims import EQUAL_FROM, Claims
+from properties.judging import judge
+from properties.ranks.adapter import FINISH_NAMES
+from properties.reports.paragraphs import entry
+from properties.strategies.within import beyond
+from properties.trial import Trial
+from properties.verdict import LawBroken, Refused
+
+
+def on_the_program(trial: Trial, broken: LawBroken) -> list[str]:
+    """What is called, and what is not, where that may be the reason."""
+    scenario = broken.scenario
+    return _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
+
+
+def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
+    """That nothing is called where gradients are to be final, though there is something that sounds like it."""
+    of = trial.implementation
+    if not of.perhaps or not scenario.has(Finish):
+        return []
+    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
+    meant = " or ".join(f"{name}()" for name in of.perhaps)
+    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
+    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+
+
+def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
+    """What the caller does with `p.grad`, though gradients may not be there, for want of a method that does it."""
+    of = trial.implementation
+    done = {
+        "clip_grad_norm_": scenario.has(Clip),
+        "unscale_": scenario.loss_scale is not None,
+        "make_optimizer": scenario.has(Step),
+    }
+    missing = [f"{name}()" for name, does in done.items() if does and name not in of.offers]
+    if of.made or "full_gradients" not in of.offers or not missing:
+        return []
+    lacks = " and no ".join(missing)
+    words = f"{of.short} offers full_gradients() and no {lacks}, so the caller does that, with p.grad of the module's "
+    words += "parameters. Where gradients are kept elsewhere, it has nothing to work on."
+    return ["", *entry("Note", words)]
+
+
+def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
+    """That ranks which are not equal after construction are from the first forward on, if they are."""
+    of, scenario, difference = trial.implementation, broken.scenario, broken.difference
+    if difference is None or difference.place >= 0 or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
+        return []
+    claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
+    tried = replace(trial, implementation=claiming, witnessed=Counter())
+    if beyond(tried.claims, scenario):
+        return []
+    try:
+        judge.by_the_oracle(tried, scenario, "")
+    except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
+        return []
+    words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
+    return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+
+
+def on_claims(trial: Trial, scenario: Scenario) -> list[str]:
+    """What is claimed for code that declares nothing, and without which this program would not be drawn."""
+    of, claims = trial.implementation, trial.claims
+    if of.declares:
+        return []
+    given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
+    needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
+    if not needed:
+        return []
+    assumed = " and ".join(f'"{name}"' for name in needed)
+    unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
+    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
+    words += f"support that, set {unless} on it; such programs are then not drawn."
+    return ["", *entry("Note", words)]

@@ -1,0 +1,18 @@
+"""How every report on a program, a call or a real model begins."""
+
+from properties.law import Law, sentence
+from properties.reports.paragraphs import capitalized, entry
+from properties.reports.whereabouts import whereabouts
+from properties.searching.search import Failure
+from properties.trial import Trial
+
+
+def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list[str]:
+    """Who breaks which law, what came out, what is ``assumed`` where that is not plain, and where it was."""
+    broken = failure.broken
+    words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
+    words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
+    words += entry("Assumed", assumed) if assumed else []
+    if where := whereabouts(broken.outcome):
+        words += entry("Where", "; ".join(where) + ".")
+    return words
