@@ -9,7 +9,7 @@ from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import bucket_caps, exact_scenarios
-from properties.trial import SENT, Trial
+from properties.trial import ORDERS, SENT, Trial
 
 ONE_ORDER = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
 TWO_ORDERS = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
@@ -50,7 +50,7 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
     "P8",
     lambda claims: exact_scenarios(claims, enclosed=False),
     needs=lambda claims: claims.hook_order,
-    witnesses={"hooks fired in different orders on different ranks": TWO_ORDERS, SENT: TWO_ORDERS},
+    witnesses={ORDERS: TWO_ORDERS, SENT: TWO_ORDERS},
 )
 def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Trial, scenario: Scenario) -> None:
     """The same program with every backward in registration order gives the same bits.

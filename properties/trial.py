@@ -40,6 +40,7 @@ from worlds.contract import (
 
 # What every law has to witness: an example in which no rank refused or failed.
 ENDED = "ran to its end"
+ORDERS = "hooks fired in different orders on different ranks"
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
 # What every law has to witness: that of one rank alone is no news about data parallelism.
@@ -193,9 +194,7 @@ class Trial:
         looks = [tuple(looked_at(report)) for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
-        self.witnessed["hooks fired in different orders on different ranks"] += any(
-            hooks != fired[0] for hooks in fired
-        )
+        self.witnessed[ORDERS] += any(hooks != fired[0] for hooks in fired)
         return Run(scenario, outcome, trained, self.claims.stage, choices, looks)
 
 

@@ -11,7 +11,7 @@ from oracle.recipes import Recipe
 from oracle.shards import flat, numel
 from oracle.zero import Plan, State, held
 
-STEP_COUNT = 8  # bytes that one may take
+MOST_OF_A_COUNT = 8  # bytes that a count of steps may take
 
 
 def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[int, tuple[int, int]]:
@@ -46,23 +46,28 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     return shares
 
 
+def recipe_of(scenario: Scenario, index: int, state: Mapping[str, Any]) -> Recipe:
+    """What an element of a parameter costs, with the state that it has."""
+    size = FORMATS[scenario.parameters[index].dtype].bytes
+    master = 4 if scenario.masters and size == 2 else 0
+    arrays = len(state.keys() - {"step", "master"})
+    return Recipe(size, size, 0, master, arrays * (master or size))
+
+
 def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, Any], stage: int) -> tuple[int, int]:
     """Least and most bytes of all ranks for one parameter, its gradient and its state."""
-    parameter = scenario.parameters[index]
-    size = FORMATS[parameter.dtype].bytes
-    master = 4 if scenario.masters and size == 2 else 0
-    arrays = [name for name in state if name not in ("step", "master")]
+    parameter, recipe = scenario.parameters[index], recipe_of(scenario, index, state)
     padded = flat({"p": parameter.shape}, scenario.world_size // scenario.replicas)
     plain = replace(padded, padded=padded.counts, state=padded.counts)
     totals = []
     most = (padded, stage, gradient or (stage < 2 and parameter.trainable))
     for layout, at, there in ((plain, max(stage, 2), gradient), most):
-        copied = master if layout is padded or parameter.trainable else 0
-        plan = Plan((layout,), at, Recipe(size, size, 0, copied, len(arrays) * (master or size)), scenario.replicas)
+        copied = recipe if layout is padded or parameter.trainable else replace(recipe, master=0)
+        plan = Plan((layout,), at, copied, scenario.replicas)
         moment = State(whole_gradients={0} if there and at < 2 else set())
         moment.own_gradients |= {0} if there and at >= 2 else set()
         totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
-    padding = (sum(padded.padded) - parameter.count) * size
+    padding = (sum(padded.padded) - parameter.count) * recipe.parameter
     whole = (stage < 3) + (stage < 2 and most[2])
-    counts = STEP_COUNT if "step" in state else 0
+    counts = MOST_OF_A_COUNT if "step" in state else 0
     return totals[0], totals[1] + (whole * padding + counts) * scenario.world_size

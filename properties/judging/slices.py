@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
-from oracle.recipes import Recipe
 from oracle.shards import Layout, by_layer, flat, numel
 from oracle.zero import Plan, State, held
+from properties.judging.fair_share import recipe_of
 
-STEP_COUNT = 4  # bytes: a float32 for each parameter, on every rank
+A_COUNT = 4  # bytes: a float32 for each parameter, on every rank
 
 
 def registered(scenario: Scenario) -> list[int]:
@@ -95,14 +94,12 @@ class Ledger:
         return buffers + sum(self._of(tensor, gradients) for tensor in cuts(self.scenario, self.slices))
 
     def _of(self, tensor: int, gradients: bool) -> int:
-        state, bytes_each = self.states.get(tensor, {}), FORMATS[self.scenario.parameters[tensor].dtype].bytes
-        master = 4 if self.scenario.masters and bytes_each == 2 else 0
-        arrays = len([name for name in state if name not in ("step", "master")])
-        recipe = Recipe(bytes_each, bytes_each, 0, master, arrays * (master or bytes_each))
+        state = self.states.get(tensor, {})
+        recipe = recipe_of(self.scenario, tensor, state)
         plan = Plan((cuts(self.scenario, self.slices)[tensor],), self.stage, recipe, self.scenario.replicas)
         now = State(whole_gradients={0} if gradients and tensor in self.whole else set())
         now.own_gradients = {0} if tensor in self.own and not self.averaged else set()
-        return held(plan, now, self.rank).total + (STEP_COUNT if "step" in state else 0)
+        return held(plan, now, self.rank).total + (A_COUNT if "step" in state else 0)
 
     def after(self, place: int, expected: Expectation) -> bool:
         """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
