@@ -58,7 +58,8 @@ _NOTHING = torch.empty(0)
 def flatten(tensors: Tensors) -> torch.Tensor:
     """A copy of the tensors' elements, end to end."""
     if len(tensors) == 1:
-        return tensors[0].detach().flatten().clone()
+        tensor = tensors[0].detach()
+        return tensor.clone() if tensor.dim() == 1 else tensor.flatten().clone()  # buckets are flat
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else _NOTHING
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,14 +71,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     trial.left.clear()
     remarks: list[str] = []
     trial, found = _searched(law, trial, budget, remarks)
-    candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
-    failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
-    unseen: list[str] = []
-    if not found.failures and trial.witnessed[ENDED]:
-        try:
-            unseen = unwitnessed(law, trial)
-        except LawBroken as broken:  # on the law's own example, which is small already
-            failures = [Failure(None, broken)]
+    failures, unseen = _confirmed(law, trial, budget, found)
     told: list[dict[str, Any]] = []
     if failures:
         from properties.reports.failure import filed_failure  # needs most of the suite; a law that holds does not
@@ -91,17 +84,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     if verdict in (SIM_ONLY, SHOWS_NOTHING):
         remarks.append(words)
     fails = bool(failures) or verdict == REFUSES
-    if not fails and 2 * len(found.refusals) > found.examples:
-        remarks.append(
-            f"{len(found.refusals)} of {found.examples} examples were refused, mostly so: {next(iter(_kinds(found)))}"
-        )
-    if trial.apart and not found.failures:
-        remarks.append(PAST)
-    if trial.left:
-        remarks.append(
-            f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
-        )
-    for remark in remarks:
+    for remark in (*remarks, *_remarks(trial, found, fails)):
         warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     beside: dict[str, Any] = {"failures": told} if told else {}
     if verdict == HOLDS and found.refusals:
@@ -125,6 +108,29 @@ def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tup
         trial = replace(trial, apart=True, witnessed=Counter())
         found = budget.spend(law, trial)
     return trial, found
+
+
+def _confirmed(law: Law, trial: Trial, budget: Budget, found: Search) -> tuple[list[Failure], list[str]]:
+    """The failures that stand when run again; where there are none, what the law is about and never happened."""
+    candidates = [*found.failures, *_behind_the_loud(law, trial, budget, found.failures)]
+    failures = [confirmed for failure in candidates if (confirmed := confirm(law, trial, failure)) is not None]
+    if found.failures or not trial.witnessed[ENDED]:
+        return failures, []
+    try:
+        return failures, unwitnessed(law, trial)
+    except LawBroken as broken:  # on the law's own example, which is small already
+        return [Failure(None, broken)], []
+
+
+def _remarks(trial: Trial, found: Search, fails: bool) -> Iterator[str]:
+    """What is worth a warning, whatever the verdict."""
+    if not fails and 2 * len(found.refusals) > found.examples:
+        refused = f"{len(found.refusals)} of {found.examples} examples were refused"
+        yield f"{refused}, mostly so: {next(iter(_kinds(found)))}"
+    if trial.apart and not found.failures:
+        yield PAST
+    if trial.left:
+        yield f"leaves behind {', '.join(sorted(trial.left))}; what it ran on was ended after each such example"
 
 
 def _behind_the_loud(law: Law, trial: Trial, budget: Budget, failures: Sequence[Failure]) -> list[Failure]:

@@ -27,6 +27,8 @@ from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
 from worlds.together import Together
 
+_UNWATCHED = contextlib.nullcontext()
+
 
 @cache
 def _nothing() -> Any:
@@ -96,7 +98,7 @@ class SimGroup(DescribedGroup):
         """Joins the members that have called it already; the last one carries it out. Raises Mismatch."""
         if get_ident() != self.thread:
             raise self.foreign_thread("launches", call)
-        for tensor in (*inputs, *outputs):
+        for tensor in inputs if outputs is inputs else (*inputs, *outputs):
             if tensor.layout is not torch.strided:
                 reason = f"the simulated world has no collectives of {tensor.layout} tensors"
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
@@ -107,10 +109,11 @@ class SimGroup(DescribedGroup):
 
     def _ours(self) -> contextlib.AbstractContextManager[None]:
         watches = self.run.watches
-        return contextlib.nullcontext() if watches is None else watches[self.global_rank].ours()
+        return _UNWATCHED if watches is None else watches[self.global_rank].ours()
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
-        memory = as_it_lies(call, inputs), as_it_lies(call, outputs)
+        given = as_it_lies(call, inputs)
+        memory = given, given if outputs is inputs else as_it_lies(call, outputs)
         run, place = self.run, self.issued
         self.issued += 1
         run.baton.fruitless = 0
