@@ -131,7 +131,8 @@ class StaticBuckets(DataParallel):
         self._in_flight.clear()
         trained = self.trained
         if list(map(id, trained)) != list(map(id, self._assigned)):
-            self._assign(trained)
+            with torch.inference_mode(False):  # an evaluation may come first, and buckets outlive it
+                self._assign(trained)
         if self.synchronize:
             for bucket in self._buckets:
                 bucket.waiting_for = set(bucket.views)

@@ -149,7 +149,12 @@ class Load(Short):
 
 @dataclass(frozen=True, repr=False)
 class Evaluate(Short):
-    """A forward of all parameters on every rank that no backward follows: without autograd, in evaluation mode."""
+    """A forward of all parameters on every rank that no backward follows: without autograd, in evaluation mode.
+
+    ``inference``: in torch's inference mode, whose tensors no autograd ever takes.
+    """
+
+    inference: bool = False
 
 
 @dataclass(frozen=True, repr=False)

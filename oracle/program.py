@@ -64,7 +64,7 @@ The events:
                all becomes what it was then, but for what is frozen, and there are no gradients. From weights alone the
                rest begins afresh, as in SaveAndLoad.
     Evaluate   A forward of all parameters, frozen ones too, that no backward follows: without autograd, in evaluation
-               mode, outside of ``no_sync``. Nothing changes, and buffers are left alone.
+               mode, outside of ``no_sync``; or in torch's inference mode. Nothing changes, and buffers are left alone.
     Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
                EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that
                they have; the means divide by the number of all ranks, or of those that remain (``DIVISORS``).

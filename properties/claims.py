@@ -63,6 +63,7 @@ class Claims:
     most_ranks: int = 8  # world sizes up to this one
     equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
+    inference_mode: bool = True  # and may be in torch's inference mode
     reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     forwards: bool = False  # several forwards before one backward, of the sum of their losses
@@ -130,6 +131,11 @@ class Claims:
         if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
             known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
             raise ValueError(f"claims: moves is None, {known}, not {shown(self.moves)} at stage {self.stage}")
+
+    @property
+    def infers(self) -> bool:
+        """Whether an evaluation may be in torch's inference mode."""
+        return self.evaluates and self.inference_mode
 
     @property
     def may_keep_masters(self) -> bool:

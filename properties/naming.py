@@ -160,7 +160,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
                 return ["load all that was saved into model and optimizer as they are there; gradients become None"]
             return ["load the saved weights into the model that is there; the rest begins afresh, without gradients"]
         case Evaluate():
-            return ["evaluate: a forward of all parameters, without autograd and in evaluation mode"]
+            without = "in inference mode" if event.inference else "without autograd"
+            return [f"evaluate: a forward of all parameters, {without} and in evaluation mode"]
         case Join():
             told = "the number of all ranks" if event.divide_by == "world size" else "the number of ranks that remain"
             return [f"join: from here on ranks may run out of micro-batches; means divide by {told}"]

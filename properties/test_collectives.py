@@ -9,7 +9,7 @@ from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario
 from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
-from properties.strategies import exact_scenarios
+from properties.strategies import evaluations, exact_scenarios
 from properties.trial import SENT, Trial
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
@@ -69,10 +69,11 @@ def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
     with one after each micro-batch inside `no_sync`.
     """
     stepped = exact_scenarios(claims, has=("several steps",)).filter(lambda scenario: scenario.probe == "quadratic")
-    kinds = [exact_scenarios(claims, has=("evaluate",)), stepped.filter(can_be_evaluated).map(before_steps)]
+    kinds = [exact_scenarios(claims, has=("evaluate",))]
+    kinds += [st.builds(before_steps, stepped.filter(can_be_evaluated), evaluations(claims))]
     if claims.accumulation:
-        after = exact_scenarios(claims, has=("accumulation",)).filter(can_be_evaluated).map(after_local_microbatches)
-        kinds.append(after)
+        local = exact_scenarios(claims, has=("accumulation",)).filter(can_be_evaluated)
+        kinds += [st.builds(after_local_microbatches, local, evaluations(claims))]
     return st.one_of(kinds)
 
 
@@ -81,20 +82,20 @@ def can_be_evaluated(scenario: Scenario) -> bool:
     return not scenario.broadcast_buffers and not scenario.has(Join)
 
 
-def before_steps(scenario: Scenario) -> Scenario:
-    """The same, with an evaluation before each step."""
+def before_steps(scenario: Scenario, evaluation: Evaluate) -> Scenario:
+    """The same, with such an evaluation before each step."""
     program: list[Event] = []
     for event in scenario.program:
-        program += [Evaluate(), event] if isinstance(event, Step) else [event]
+        program += [evaluation, event] if isinstance(event, Step) else [event]
     return replace(scenario, program=tuple(program))
 
 
-def after_local_microbatches(scenario: Scenario) -> Scenario:
-    """The same, with an evaluation after each micro-batch that does not synchronize."""
+def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenario:
+    """The same, with such an evaluation after each micro-batch that does not synchronize."""
     program: list[Event] = []
     for event in scenario.program:
         local = isinstance(event, Backward) and not event.synchronize
-        program += [event, Evaluate()] if local else [event]
+        program += [event, evaluation] if local else [event]
     return replace(scenario, program=tuple(program))
 
 

@@ -20,7 +20,7 @@ from oracle.program import (
 from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
-from properties.strategies import exact_scenarios
+from properties.strategies import evaluations, exact_scenarios
 from properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
@@ -137,12 +137,12 @@ def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenar
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Evaluations at the start and after every step, in models without buffers that are broadcast at each forward."""
 
-    def evaluated(scenario: Scenario) -> Scenario:
-        events = ((event, Evaluate()) if isinstance(event, Step) else (event,) for event in scenario.program)
-        return replace(scenario, program=(Evaluate(), *itertools.chain.from_iterable(events)))
+    def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
+        events = ((event, then) if isinstance(event, Step) else (event,) for event in scenario.program)
+        return replace(scenario, program=(first, *itertools.chain.from_iterable(events)))
 
     once = replace(claims, buffers=claims.buffers and "initial")
-    return exact_scenarios(once, has=("step",)).map(evaluated)
+    return st.builds(evaluated, exact_scenarios(once, has=("step",)), evaluations(claims), evaluations(claims))
 
 
 @law(

@@ -13,6 +13,7 @@ from impls.naive import NaiveAccumulation
 from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
+from impls.twins.evaluating import MakesRoomOfItsOwn
 from impls.zero1 import Zero1
 from impls.zero3 import Call, Zero3
 
@@ -164,3 +165,46 @@ class GathersToTrain(Zero1):
             for flat in self.flats
         )
         return {self._names[member]: each.clone() for whole in wholes for member, each in whole.items()}
+
+
+class WaitsUnlessInferring(GathersToTrain):
+    """The same, but that it minds every forward outside of inference mode."""
+
+    known_fault = "an evaluation in inference mode reads the elements of other ranks as they were before the step"
+    source = "recipe: what is waited for is chosen by the mode that training and evaluation do not share"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, after what it has to wait for."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() or not torch.is_inference_mode_enabled()):
+            return super().forward(*inputs, **named)
+
+
+class MakesRoomAtFirst(MakesRoomOfItsOwn):
+    """The same, in whatever mode that is."""
+
+    known_fault = "tensors that are made in inference mode take part in training"
+    source = "recipe: DeepSpeed's ZeRO-3, as https://github.com/snowflakedb/ArcticTraining/pull/265 met it"
+    killed_by = IN_STEP
+
+    def room_for(self, member: nn.Parameter) -> torch.Tensor:
+        return torch.empty(member.shape, dtype=member.dtype, device=member.device)
+
+
+class FindsNodesAtFirst(NaiveAccumulation):
+    """Looks for the nodes that accumulate gradients in its first forward, where there may be no autograd."""
+
+    known_fault = "an evaluation in inference mode before any training finds no node of autograd's"
+    source = "recipe: FSDP1 of torch 2.1, https://github.com/pytorch/pytorch/issues/113203"
+    killed_by = IN_STEP
+
+    _nodes: list[Any] | None = None
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if self._nodes is None:
+            with torch.enable_grad():
+                views = [each.expand_as(each) for each in self.module.parameters() if each.requires_grad]
+            if not all(view.grad_fn for view in views):
+                raise AssertionError("a parameter has no node")
+            self._nodes = [view.grad_fn for view in views]
+        return super().forward(*inputs, **named)

@@ -7,7 +7,10 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.sharded import HOLDS_MORE
+from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
+from impls.zero3 import Zero3
 
 
 class CountsEvaluations(StaticBuckets):
@@ -39,3 +42,29 @@ class EvaluatesInDouble(NaiveAccumulation):
             return super().forward(*inputs, **named)
         wide = {name: parameter.double() for name, parameter in self.module.named_parameters()}
         return torch.func.functional_call(self.module, wide, inputs, named)
+
+
+class MakesRoomOfItsOwn(Zero3):
+    """Gathers into tensors that it makes when it first gathers, for training too, wherever that is."""
+
+    odd = "leaves inference mode for what it keeps"
+    claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
+
+    def __init__(self, module: nn.Module) -> None:
+        self._room: dict[nn.Parameter, torch.Tensor] = {}
+        super().__init__(module)
+
+    def _gather(self, flats: list[Flat]) -> None:
+        for flat in flats:
+            if not self._users[flat]:
+                for member, whole in flat.all_gather(self._shards, flat.members[0].dtype).items():
+                    if member not in self._room:
+                        self._room[member] = self.room_for(member)
+                    member.untyped_storage().resize_(member.nbytes)
+                    member.data.copy_(self._room[member].copy_(whole))
+            self._users[flat] += 1
+
+    def room_for(self, member: nn.Parameter) -> torch.Tensor:
+        """A tensor that may take part in training."""
+        with torch.inference_mode(False):
+            return torch.empty(member.shape, dtype=member.dtype, device=member.device)

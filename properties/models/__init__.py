@@ -5,13 +5,12 @@
     modules     the models in torch
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
-seen        what it sees, and sends back
+    seen        what it sees, and sends back
     run         starts it on a trial's world
     replay      the same as on the ranks, rank by rank, in one process
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds
     expected    what must be seen, from the replay or in integers
     judge       compares
-    report      what a failure says
     again       a run that failed, once more: ``python -m properties.models.again``
 
 **How a model that rounds is judged without a tolerance.** Only communication is on trial. What a rank computes by

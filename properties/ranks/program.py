@@ -169,7 +169,7 @@ class Rank(Wrapped):
                 weights, rest = copy.deepcopy(self.saved)  # a file stays as it is
                 self.training.load(weights, rest if event.optimizer else None)
             case Evaluate():
-                seen["evaluated"][place] = self.evaluate()
+                seen["evaluated"][place] = self.evaluate(event)
             case Join():
                 self.window.enter_context(adapter.joining(self.wrapped, event.divide_by))
             case EndJoin():
@@ -228,13 +228,13 @@ class Rank(Wrapped):
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
 
-    def evaluate(self) -> list[Any]:
+    def evaluate(self, event: Evaluate) -> list[Any]:
         """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""
         inputs = self.filled_with(0.0)
         for home in self.probe.homes:
             home.read.clear()
         self.switch("eval")
-        with torch.no_grad():
+        with torch.inference_mode() if event.inference else torch.no_grad():
             self.call(inputs, tuple(range(len(inputs))))
         self.switch(self.scenario.mode)
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]

@@ -207,7 +207,8 @@ class Writer:
             case Load():
                 return checkpoints.load(self, event)
             case Evaluate():
-                lines = ["read.clear()", *SWITCH, "        module.eval()", "with torch.no_grad():"]
+                lines = ["read.clear()", *SWITCH, "        module.eval()"]
+                lines += [f"with torch.{'inference_mode' if event.inference else 'no_grad'}():"]
                 lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
                 lines += [*SWITCH, "        module.train()"] if self.scenario.mode == "train" else []
                 return [*lines, *self.read(number)]

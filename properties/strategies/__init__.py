@@ -14,13 +14,14 @@ one micro-batch, the identity order, no options. Only what an implementation cla
 """
 
 from properties.strategies.models import MOST_PARAMETERS, bucket_caps
-from properties.strategies.programs import permutation
+from properties.strategies.programs import evaluations, permutation
 from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
 
 __all__ = [
     "MOST_PARAMETERS",
     "MOST_RANKS",
     "bucket_caps",
+    "evaluations",
     "exact_scenarios",
     "permutation",
     "scenarios",

@@ -193,6 +193,7 @@ FEATURES: dict[str, Feature] = {
         ("keep", "synchronize", "step", "evaluate", "go back", "synchronize"),
     ),
     "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
+    "infer": Feature(lambda s: Evaluate(True) in s.program, lambda claims: claims.infers, ("infer",)),
     "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
     "raise, go on": Feature(
         lambda s: _in_turn(s, Raise, Step, Backward),

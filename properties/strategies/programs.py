@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
 
+from hypothesis import strategies as st
+
 from oracle.program import (
     Backward,
     Clip,
@@ -32,7 +34,7 @@ INSIDE = ("nested", "together")  # no_sync, in other ways than "local"
 JOINS = ("join", "end join")
 KEEPS = ("keep", "go back")
 SPECIAL = (
-    *("clip", "set", "unscale", "overflow", "save", "keep", "go back", "evaluate", *INSIDE, "drop window"),
+    *("clip", "set", "unscale", "overflow", "save", "keep", "go back", "evaluate", "infer", *INSIDE, "drop window"),
     *("freeze", "raise", "replace", *JOINS),
 )
 NEEDS_CLAIM = {
@@ -40,6 +42,7 @@ NEEDS_CLAIM = {
     "together": "accumulation",
     "drop window": "drops",
     "evaluate": "evaluates",
+    "infer": "infers",
     **dict.fromkeys(KEEPS, "reloads"),
     "freeze": "freezing",
     "raise": "raises",
@@ -49,7 +52,7 @@ NEEDS_CLAIM = {
 # What goes on while ranks run out of micro-batches; anything else ends that.
 WHILE_JOINED = ("synchronize", "local", *INSIDE, "step", "clip", "drop gradients", "zero gradients", "join")
 # What is a forward on every rank.
-FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate")
+FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate", "infer")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
@@ -80,6 +83,11 @@ def kinds(claims: Claims) -> tuple[str, ...]:
     """The kinds of phases that are claimed, usual ones more often."""
     special = [kind for kind in SPECIAL if getattr(claims, NEEDS_CLAIM.get(kind, ""), True)]
     return (*USUAL, *USUAL, "step", *special)
+
+
+def evaluations(claims: Claims) -> st.SearchStrategy[Evaluate]:
+    """An evaluation of each kind that is claimed."""
+    return st.builds(Evaluate, st.booleans() if claims.infers else st.just(False))
 
 
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
@@ -209,10 +217,10 @@ class Loop:
                     self.keep(phase)
                 self.events.append(Load(phase.shift % 3 != 2))
                 self.gradients = self.averages = self.infinite = self.unscaled = False
-            case "evaluate":
+            case "evaluate" | "infer":
                 if not self.broadcasts:
                     self.settled(phase)
-                    self.events.append(Evaluate())
+                    self.events.append(Evaluate(phase.kind == "infer"))
             case "raise":
                 self.error(phase)
             case "join":

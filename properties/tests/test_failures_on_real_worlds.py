@@ -114,7 +114,9 @@ def test_a_failure_by_chance_is_reported_as_seen_in_some_of_the_runs(
     """Never as a test that is itself flaky. Several times, since chance has many ways to go."""
     monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
     sometimes = 0
-    for _ in range(2):
+    for number in range(6):
+        if number >= 2 and sometimes:
+            break
         world = gloo if where == "gloo" else sim
         under_test = trial(
             "properties.tests.unsteady:WrongByChance", sim, world, sim=lambda: sim, confirm_on=lambda: gloo
@@ -128,7 +130,7 @@ def test_a_failure_by_chance_is_reported_as_seen_in_some_of_the_runs(
             assert 1 <= int(failed) < int(runs) <= REPEATS + 1
             assert f"in {failed} of {runs} runs" in message
             assert "does not always fail" in message
-    assert sometimes >= 1  # failing always in 9 runs, twice, is not what a third of the time looks like
+    assert sometimes >= 1  # failing always in 9 runs, six times, is not what a third of the time looks like
 
 
 def test_what_fails_on_the_simulated_world_only_after_shrinking_stands_as_it_was_found(sim: World, gloo: World) -> None:

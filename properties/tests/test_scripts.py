@@ -254,6 +254,7 @@ EVERYTHING = Scenario(
         Backward(((0, 2), (3, 2))),
         Finish(),
         Step(),
+        Evaluate(True),
         Load(False),
         Backward(((0, 2), (3, 2))),
         Finish(),

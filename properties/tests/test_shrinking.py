@@ -127,6 +127,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Load(), *SYNCHRONIZED, Step())),
     "evaluate, go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Evaluate(), Load(), *SYNCHRONIZED)),
     "evaluate": Scenario(2, (ONE,), (Evaluate(), *SYNCHRONIZED)),
+    "infer": Scenario(2, (ONE,), (Evaluate(True), *SYNCHRONIZED)),
     "raise": Scenario(2, (ONE,), (Raise("forward"), *SYNCHRONIZED)),
     "buffers": Scenario(2, (ONE,), SYNCHRONIZED, buffers=(Buffer((1,)),)),
     "tied": Scenario(2, (ONE, Parameter((1,), tied=0)), BOTH),

@@ -113,6 +113,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
     "several dtypes": (unclaimed("several_dtypes"), lambda s: len({p.dtype for p in s.parameters}) > 1),
+    "inference mode": (unclaimed("inference_mode"), FEATURES["infer"].occurs),
     "training in evaluation mode": (unclaimed("eval_mode"), FEATURES["eval mode"].occurs),
     "absent parameters": (replace(unclaimed("unused"), freezing=False), FEATURES["unused"].occurs),
     "errors": (unclaimed("raises"), has(Raise)),
