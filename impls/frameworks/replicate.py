@@ -16,8 +16,15 @@ from impls.frameworks.torch_ddp import IN_EVERY_FORM
 class Replicate:
     """Every trained parameter takes part on every rank. Buffers are left alone."""
 
-    # Not claimed: errors of the caller's, and parameters frozen after wrapping, as of DDP.
-    claims = {**IN_EVERY_FORM, "reentrant": "each once", "equal_from": "first forward", "around": True}
+    # Not claimed: errors of the caller's, and parameters frozen after wrapping, as of DDP; and inference mode, in which
+    # a first forward makes buckets that cannot be trained with (properties/FINDINGS.md).
+    claims = {
+        **IN_EVERY_FORM,
+        "reentrant": "each once",
+        "equal_from": "first forward",
+        "around": True,
+        "inference_mode": False,
+    }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         self.module: Any = replicate(module, bucket_cap_mb=bucket_cap_mb)
