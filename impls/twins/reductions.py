@@ -181,8 +181,9 @@ class ReducesEveryMicroBatch(PerParameter):
         self._begun = False  # whether a forward has run since gradients were averaged
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Averages what the last one's backward has added."""
-        self.finish_gradient_synchronization()
+        """Averages what the last one's backward has added; to be trained with, though this may be an evaluation."""
+        with torch.inference_mode(False):
+            self.finish_gradient_synchronization()
         self._begun = torch.is_grad_enabled()
         return super().forward(*inputs, **named)
 
