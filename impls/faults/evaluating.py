@@ -153,10 +153,14 @@ class GathersToTrain(Zero1):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward, after what it has to wait for."""
-        if self._stale and torch.is_grad_enabled():
+        if self._stale and self.waits():
             self._stale = False
             super().publish({member: self.values(member) for member in self.flat_of})
         return super().forward(*inputs, **named)
+
+    def waits(self) -> bool:
+        """Whether this forward does."""
+        return torch.is_grad_enabled()
 
     def full_parameters(self) -> dict[str, torch.Tensor]:
         """Every parameter by name, put together from what each rank has of its own."""
@@ -173,10 +177,8 @@ class WaitsUnlessInferring(GathersToTrain):
     known_fault = "an evaluation in inference mode reads the elements of other ranks as they were before the step"
     source = "recipe: what is waited for is chosen by the mode that training and evaluation do not share"
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward, after what it has to wait for."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() or not torch.is_inference_mode_enabled()):
-            return super().forward(*inputs, **named)
+    def waits(self) -> bool:
+        return not torch.is_inference_mode_enabled()
 
 
 class MakesRoomAtFirst(MakesRoomOfItsOwn):

@@ -11,7 +11,7 @@ from oracle.recipes import Recipe
 from oracle.shards import flat, numel
 from oracle.zero import Plan, State, held
 
-MOST_OF_A_COUNT = 8  # bytes that a count of steps may take
+MOST_BYTES_OF_A_COUNT = 8  # of steps
 
 
 def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[int, tuple[int, int]]:
@@ -69,5 +69,5 @@ def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, An
         totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
     padding = (sum(padded.padded) - parameter.count) * recipe.parameter
     whole = (stage < 3) + (stage < 2 and most[2])
-    counts = MOST_OF_A_COUNT if "step" in state else 0
+    counts = MOST_BYTES_OF_A_COUNT if "step" in state else 0
     return totals[0], totals[1] + (whole * padding + counts) * scenario.world_size

@@ -16,7 +16,7 @@ from oracle.shards import Layout, by_layer, flat, numel
 from oracle.zero import Plan, State, held
 from properties.judging.fair_share import recipe_of
 
-A_COUNT = 4  # bytes: a float32 for each parameter, on every rank
+BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
 
 
 def registered(scenario: Scenario) -> list[int]:
@@ -99,7 +99,7 @@ class Ledger:
         plan = Plan((cuts(self.scenario, self.slices)[tensor],), self.stage, recipe, self.scenario.replicas)
         now = State(whole_gradients={0} if gradients and tensor in self.whole else set())
         now.own_gradients = {0} if tensor in self.own and not self.averaged else set()
-        return held(plan, now, self.rank).total + (A_COUNT if "step" in state else 0)
+        return held(plan, now, self.rank).total + (BYTES_OF_A_COUNT if "step" in state else 0)
 
     def after(self, place: int, expected: Expectation) -> bool:
         """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""

@@ -7,6 +7,7 @@ selection     which tests
 profiles      how many examples
 hold          a law against an implementation, from the first example to the verdict
 probing       what is not claimed, tried and told
+unbroken      how a law ends that nothing has broken
 budget        spends the examples, and tells how far it is
 record        keeps them, for a run that goes on
 sources       what makes what was kept stale

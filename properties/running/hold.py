@@ -14,7 +14,8 @@ from properties.law import Law, concerns, sentence
 from properties.reports.matrix import PROPERTY
 from properties.reports.paragraphs import capitalized
 from properties.running.budget import Budget
-from properties.running.probing import probe, without_failure
+from properties.running.probing import probe
+from properties.running.unbroken import without_failure
 from properties.searching.core import explains, goes_wrong
 from properties.searching.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.searching.witnesses import unwitnessed

@@ -1,13 +1,13 @@
 """What code that declares nothing does where nothing is claimed for it: tried on a few examples, and told."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 from oracle.program import UNUSED
 from properties.claims import BUFFERS, Claims
 from properties.implementations import Implementation
 from properties.law import Law, concerns
+from properties.running.unbroken import without_failure
 from properties.searching.search import SHRINK_LIMIT, Search, refused_for_the_past, search, took_the_clock
 from properties.searching.witnesses import unwitnessed
 from properties.trial import ENDED, Trial
@@ -16,20 +16,13 @@ from properties.verdict import (
     NOT_RUNNABLE,
     REFUSES,
     SHOWS_NOTHING,
-    SIM_ONLY,
     Crashes,
     Hangs,
     LawBroken,
-    NotRunnableHere,
     SilentlyWrong,
     Wasteful,
 )
 
-ON_SIM_ALONE = (
-    "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "
-    "per-process state (class attributes, singletons, threads) can look wrong there though it is right"
-)
-NOTHING_DRAWN = "no such program can be drawn within these claims"
 EXAMPLES = 20
 # What such code may be right about all the same, claim by claim. The others need a method or an argument that it would
 # have to offer.
@@ -79,22 +72,3 @@ def _shown(law: Law, trial: Trial, found: Search) -> str:
         return without_failure(trial, found, unwitnessed(law, trial) if trial.witnessed[ENDED] else [])[0]
     except LawBroken as broken:
         return broken.verdict
-
-
-def without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
-    """The verdict where no failure remains, and why it is no better."""
-    if found.failures:
-        return SIM_ONLY, ON_SIM_ALONE
-    if not found.examples:
-        return SHOWS_NOTHING, NOTHING_DRAWN
-    if not trial.witnessed[ENDED]:
-        if any(isinstance(each, NotRunnableHere) for each in found.refusals):
-            return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
-        refused = f"{trial.implementation.name} refused all {found.examples} examples"
-        return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
-    if found.examples == len(found.refusals):
-        return SHOWS_NOTHING, "a part of every example was refused, so that nothing could be compared"
-    if unseen:
-        examples = f"{found.examples} example{'s' * (found.examples > 1)}"
-        return SHOWS_NOTHING, f"in {examples} it never happened that {' or that '.join(unseen)}"
-    return HOLDS, ""

@@ -51,6 +51,16 @@ def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_interval
         assert unseen(expected, averaging, scenario.dtype) == []
 
 
+def test_what_ranks_see_is_not_gathered_for_each_micro_batch(sim: World) -> None:
+    """Each takes what training takes of it, in forward and in backward; a look would hide what is stale."""
+    zero3, model = trial_of("impls.zero3:Zero3", sim), modules.build(ModelScenario(), 0)
+    units = sum(bool([*module.parameters(recurse=False)]) for module in model.modules())
+    one, four = (run(zero3, ModelScenario(local=(local,))).outcome for local in (0, 3))
+    for before, after in zip(one, four, strict=True):
+        gathers = [sum(call.operation == "all_gather" for call in each.collectives) for each in (before, after)]
+        assert gathers[1] - gathers[0] == 3 * 2 * units > 0
+
+
 def test_a_contribution_that_is_smaller_than_rounding_is_said_to_be_unseen(sim: World) -> None:
     scenario = ModelScenario("tied", 3)
     naive = trial_of(NAIVE, sim)

@@ -10,7 +10,7 @@ from properties.implementations import look_up
 from properties.law import concerns
 from properties.running.budget import Budget
 from properties.running.hold import hold
-from properties.running.probing import NOTHING_DRAWN
+from properties.running.unbroken import NOTHING_DRAWN
 from properties.trial import TOGETHER, Trial
 from worlds.contract import Job, Outcome, World
 

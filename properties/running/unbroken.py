@@ -1,0 +1,36 @@
+"""How a law ends that no failure has broken: whether it holds, and if not, why nothing can be said."""
+
+from collections.abc import Sequence
+
+from properties.searching.search import Search
+from properties.trial import ENDED, Trial
+from properties.verdict import HOLDS, NOT_RUNNABLE, REFUSES, SHOWS_NOTHING, SIM_ONLY, NotRunnableHere
+
+ON_SIM_ALONE = (
+    "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "
+    "per-process state (class attributes, singletons, threads) can look wrong there though it is right"
+)
+NOTHING_DRAWN = "no such program can be drawn within these claims"
+
+
+def without_failure(trial: Trial, found: Search, unseen: Sequence[str]) -> tuple[str, str]:
+    """The verdict where no failure remains, and why it is no better; empty where the law holds.
+
+    ``found``: what the search has found; failures in it did not stand when they were run again. ``unseen``: what the
+    law is about and never took place.
+    """
+    if found.failures:
+        return SIM_ONLY, ON_SIM_ALONE
+    if not found.examples:
+        return SHOWS_NOTHING, NOTHING_DRAWN
+    if not trial.witnessed[ENDED]:
+        if any(isinstance(each, NotRunnableHere) for each in found.refusals):
+            return NOT_RUNNABLE, f"not runnable on the {trial.world.name} world: {found.refusals[0]}"
+        refused = f"{trial.implementation.name} refused all {found.examples} examples"
+        return REFUSES, f"{refused}, so nothing was checked: {next(iter(found.refusals), 'it is not known why')}"
+    if found.examples == len(found.refusals):
+        return SHOWS_NOTHING, "a part of every example was refused, so that nothing could be compared"
+    if unseen:
+        examples = f"{found.examples} example{'s' * (found.examples > 1)}"
+        return SHOWS_NOTHING, f"in {examples} it never happened that {' or that '.join(unseen)}"
+    return HOLDS, ""
