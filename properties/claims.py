@@ -79,7 +79,7 @@ class Claims:
     replaces: bool = False  # the caller assigns new parameters after wrapping
     around: bool = False  # outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper
     relocates: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` moves them
-    beside: bool = False  # another model may be wrapped, and trained at the same time, on the same ranks
+    beside: bool = False  # another model may be wrapped, and trained at the same time on the same ranks, with one loss
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
     subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then

@@ -6,21 +6,27 @@ from dataclasses import replace
 from oracle.program import Backward, Finish, Scenario, ZeroGrad
 
 
-def companion(scenario: Scenario) -> Scenario:
-    """What it does: the same, with gradients of the other sign, so that no mean of one is a mean of the other, and with
-    another learning rate; after a window more, so that one may be inside `no_sync` while the other is not.
+def partner(scenario: Scenario) -> Scenario:
+    """What a model does that shares its losses with another: the same, with gradients of the other sign, so that no
+    mean of one is a mean of the other, and with another learning rate.
 
     Not where signs are mixed: some of both are negative then.
     """
-    window = (Backward(scenario.microbatches[0].orders), Finish(), ZeroGrad()) if scenario.microbatches else ()
     rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
     return replace(
         scenario,
-        program=(*window, *scenario.program),
         signs="positive" if scenario.signs == "negative" else "negative",
         hyperparameters=replace(scenario.hyperparameters, learning_rate=rate),
         only=None,
     )
+
+
+def companion(scenario: Scenario) -> Scenario:
+    """What one does that takes turns with it: as a partner, after a window more, so that one may be inside `no_sync`
+    while the other is not.
+    """
+    window = (Backward(scenario.microbatches[0].orders), Finish(), ZeroGrad()) if scenario.microbatches else ()
+    return replace(partner(scenario), program=(*window, *scenario.program))
 
 
 def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:

@@ -168,6 +168,25 @@ def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, dra
     judge.values_equal(run, trial.expected(scenario), "Another model beside it changes what this one becomes.")
 
 
+def sharing_losses(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+    """As with `beside_another`, but that all ranks use all that is trained: else they may send what nobody used after
+    backward, of the one model here and of the other there.
+    """
+    return beside_another(replace(claims, unused=None))
+
+
+@law("P15", sharing_losses, needs=lambda claims: claims.beside, witnesses={SENT: (ONE_BATCH, "after")})
+def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+    """Of two wrapped models whose losses are added up and go backward together, each gets its own gradients' means.
+
+    Why: two towers have one contrastive loss, an encoder and its decoder have one. Broken by what belongs to a backward
+    and is kept for a process, and by what is done around the backward of one model: deepspeedai/DeepSpeed#7018.
+    """
+    scenario, where = drawn
+    run = trial.run(scenario, joint=where)
+    judge.values_equal(run, trial.expected(scenario), "A loss shared with another model changes what this one becomes.")
+
+
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with a parameter that is read outside its module, once or before and after it has changed."""
     return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))

@@ -5,18 +5,21 @@ What they keep is kept by rank: simulated ranks share a process, and are not to 
 
 import contextlib
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.twins.beside import OneTableForAllModels
-from impls.wrapper import Group
+from impls.twins.reductions import AfterBackward
+from impls.wrapper import DataParallel, Group
 from impls.zero1 import Zero1
 
 BESIDE = ("test_a_model_trained_beside_another_is_as_if_it_were_alone",)
+JOINTLY = ("test_models_that_share_a_loss_are_each_as_if_alone",)
 
 
 class KnowsGradientsByName(OneTableForAllModels):
@@ -102,3 +105,75 @@ class OneFlagForAll(StaticBuckets):
             yield
         finally:
             self.depths[rank] -= 1
+
+
+class AsksOnceForAll(AfterBackward):
+    """Whether this backward has asked for a mean at its end is the class's."""
+
+    known_fault = "of models that go backward together the first one asks for its mean, and no other"
+    source = "recipe: what is done around a backward is one model's, as in https://github.com/deepspeedai/DeepSpeed/pull/7018"
+    killed_by = JOINTLY
+
+    asked: ClassVar[dict[int, bool]] = {}
+
+    @property
+    def _asked(self) -> bool:
+        return self.asked.get(dist.get_rank(), False)
+
+    @_asked.setter
+    def _asked(self, asked: bool) -> None:
+        self.asked[dist.get_rank()] = asked
+
+
+class OneListOfWorkForAll(StaticBuckets):
+    """What is on its way is listed for all models: how many of a model's buckets have gone out is read from there."""
+
+    known_fault = "whoever finishes first takes what another model has sent for its own"
+    source = "recipe: a list of handles for a process"
+    killed_by = JOINTLY
+
+    works: ClassVar[dict[int, list[dist.Work]]] = {}
+
+    @property
+    def _in_flight(self) -> list[dist.Work]:
+        return self.works.setdefault(dist.get_rank(), [])
+
+    @_in_flight.setter
+    def _in_flight(self, works: list[dist.Work]) -> None:
+        self.works[dist.get_rank()] = works
+
+
+class CountsGradientsOfAll(DataParallel):
+    """Counts the gradients since the last forward; sends its own when there are as many as it has parameters."""
+
+    claims = {"accumulation": True, "beside": True}
+    known_fault = "the gradients of another model count as well, so that its own may never be sent"
+    source = "recipe: a counter for a process that hooks of all models count up"
+    killed_by = JOINTLY
+
+    counts: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
+        for parameter in self.trained:
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Begins to count."""
+        self.counts[dist.get_rank()] = 0
+        return super().forward(*inputs, **named)
+
+    def _on_gradient(self, _: torch.Tensor) -> None:
+        if self.synchronize:
+            self.counts[dist.get_rank()] += 1
+            if self.counts[dist.get_rank()] == len(self.trained):
+                gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+                self._in_flight = [(dist.all_reduce(each, async_op=True), each) for each in gradients]
+
+    def finish_gradient_synchronization(self) -> None:
+        """Waits for what was sent, then divides."""
+        for work, gradient in self._in_flight:
+            work.wait()
+            gradient /= dist.get_world_size()
+        self._in_flight = []

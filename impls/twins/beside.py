@@ -1,12 +1,13 @@
 """Wrappers that keep for all models of a rank what is each one's own, and keep it apart."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.twins.reductions import AfterBackward, PerParameter
 from impls.wrapper import add_over_ranks
 
 
@@ -47,3 +48,29 @@ class OneTableForAllModels(NaiveAccumulation):
             if (total := self.gradients.pop(self.key(name), None)) is not None:
                 add_over_ranks(total, self.group)
                 parameter.grad = total.div_(dist.get_world_size(self.group))
+
+
+class OneCallbackForAllModels(AfterBackward):
+    """Asks for the means of all models that take part in a backward by one callback at its end."""
+
+    odd = "the end of a backward averages each model that backward has come to, in the order in which it came to them"
+
+    waiting: ClassVar[dict[int, list[PerParameter]]] = {}
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Of a backward that was cut short nobody waits any more."""
+        self.waiting[dist.get_rank()] = []
+        return super().forward(*inputs, **named)
+
+    def _ask(self, gradient: torch.Tensor) -> None:
+        waiting = self.waiting[dist.get_rank()]
+        if not waiting:
+            torch.autograd.Variable._execution_engine.queue_callback(self._answer)
+        if self not in waiting:
+            waiting.append(self)
+
+    def _answer(self) -> None:
+        waiting = self.waiting[dist.get_rank()]
+        for each in waiting:
+            PerParameter.finish_gradient_synchronization(each)
+        waiting.clear()

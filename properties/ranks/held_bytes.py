@@ -102,10 +102,10 @@ class Weighed(Rank):
         for module, unit in {self.probe: -1, **units}.items():
             module.register_forward_pre_hook(lambda *_, unit=unit: self.weigh("forward", unit))
 
-    def backward(self, event: Backward) -> None:
+    def backward(self, place: int) -> None:
         """What takes place in it is weighed."""
         self.moments, self.scales.in_a_micro_batch = [], True
-        super().backward(event)
+        super().backward(place)
         self.scales.in_a_micro_batch = False
 
     def fired(self, index: int) -> None:

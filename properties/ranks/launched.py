@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from oracle.program import Backward
 from properties.ranks.program import Rank, run_program
 from properties.seen import Seen
 
@@ -14,10 +13,10 @@ class Launching(Rank):
         super().__init__(*given)
         self.seen["launched"] = {}
 
-    def backward(self, event: Backward) -> None:
+    def backward(self, place: int) -> None:
         """From its forward on."""
-        self.seen["launched"][self.place] = [(-1, self.issued())]
-        super().backward(event)
+        self.seen["launched"][place] = [(-1, self.issued())]
+        super().backward(place)
 
     def fired(self, index: int) -> None:
         """Before any hook of the implementation's."""

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -37,7 +37,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties import members
-from properties.companion import companion, turns
+from properties.companion import companion, partner, turns
 from properties.noted import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
@@ -60,7 +60,8 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
     claimed to be equal, ``masters`` that there are some without being asked for, ``around`` the events whose forwards
     call the model itself instead of what wraps it, ``moved`` those before which the model's tensors move, ``beside``
-    whether a `properties.companion` takes its turns right "before" or "after" this model. What is outside of the group
+    whether a `properties.companion` takes its turns right "before" or "after" this model, ``joint`` whether a partner,
+    with which it has one loss, has its forwards right "before" or "after" this model's. What is outside of the group
     that trains sees nothing.
     """
     name, scenario, otherwise = read(payload)
@@ -73,10 +74,11 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
     ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
     ranks_program.asks_for_masters = "masters" not in otherwise
     ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
-    if "beside" in otherwise:
-        other = Rank(name, companion(scenario), rank, roles[rank], group=group)
-        run_in_turn(ranks_program, other, otherwise["beside"])
-        return ranks_program.seen
+    for way, what, run in (("beside", companion, run_in_turn), ("joint", partner, run_jointly)):
+        if way in otherwise:
+            other = Rank(name, what(scenario), rank, roles[rank], group=group)
+            run(ranks_program, other, otherwise[way])
+            return ranks_program.seen
     place = -1
     try:
         ranks_program.construct()
@@ -96,9 +98,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | No
 
 def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
     """Both programs, of which the other's turns come right "before" or "after" this one's."""
-    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
-    other.equal_from, other.asks_for_masters = this.equal_from, this.asks_for_masters
-    both = (this, other) if where == "after" else (other, this)
+    both = _both(this, other, where)
     running, place = this, -1
     try:
         for running in both:
@@ -110,6 +110,35 @@ def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
     except Exception as error:
         error.add_note(note(place, running.scenario.program))
         raise
+
+
+def run_jointly(this: "Rank", other: "Rank", where: str) -> None:
+    """Both programs event by event, the other's right "before" or "after" this one's; a micro-batch has the forwards of
+    both and then one backward, of the sum of their losses.
+    """
+    first, second = both = _both(this, other, where)
+    running, place = this, -1
+    try:
+        for running in both:
+            running.construct()
+        for place, event in enumerate(this.scenario.program):
+            if isinstance(event, Backward):
+                running = this
+                with first.micro_batch(place) as one, second.micro_batch(place) as its:
+                    (one + its).backward()
+            else:
+                for running in both:
+                    running.run(place)
+    except Exception as error:
+        error.add_note(note(place, running.scenario.program))
+        raise
+
+
+def _both(this: "Rank", other: "Rank", where: str) -> tuple["Rank", "Rank"]:
+    """In the order of their turns; the collectives of the other count as this one's."""
+    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
+    other.equal_from, other.asks_for_masters = this.equal_from, this.asks_for_masters
+    return (this, other) if where == "after" else (other, this)
 
 
 class Rank(Wrapped):
@@ -131,9 +160,7 @@ class Rank(Wrapped):
             return
         match event:
             case Backward():
-                self.backward(event)
-                if self.scenario.buffers:
-                    seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
+                self.backward(place)
             case Finish():
                 adapter.finish(self.wrapped)
             case Unscale():
@@ -205,8 +232,16 @@ class Rank(Wrapped):
             self.training.replace(tensor, new)
         self.freeze()
 
-    def backward(self, event: Backward) -> None:
+    def backward(self, place: int) -> None:
         """The forwards and the backward of the next micro-batch."""
+        with self.micro_batch(place) as loss:
+            loss.backward()
+
+    @contextlib.contextmanager
+    def micro_batch(self, place: int) -> Iterator[torch.Tensor]:
+        """The forwards of the next micro-batch, the loss of which goes backward inside this context."""
+        self.place, event = place, self.scenario.program[place]
+        assert isinstance(event, Backward)
         batch, numbers = next(self.batches)
         order = self.scenario.order(batch, self.role)
         self.seen["hooks"].append([])
@@ -223,10 +258,12 @@ class Rank(Wrapped):
                     pass
             losses = [self.call(inputs, order) for inputs in first]
             increment = batch * self.scenario.world_size + self.rank + 1
-            self.scaled(sum(losses, self.call(last, order, increment))).backward()
-            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(self.place) else None
+            yield self.scaled(sum(losses, self.call(last, order, increment)))
+            self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
+        if self.scenario.buffers:
+            self.seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
 
     def evaluate(self, event: Evaluate) -> list[Any]:
         """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""

@@ -38,13 +38,18 @@ OVERFLOWS = {
     "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
     "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
-# What is said of another model that is trained beside the one of the program.
-BESIDE = "; another such model, a window ahead and with gradients of the other sign, takes turns with it, right {} it"
+# What is said of another model that is trained beside the one of the program, or jointly with it.
+OTHER = {
+    "beside": "; another such model, a window ahead and with gradients of the other sign, takes turns with it, "
+    "right {} it",
+    "joint": "; another such model, with gradients of the other sign, runs the same: its forwards come right {} "
+    "this one's, and one backward is of both losses",
+}
 # What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
-RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "beside", "roles", "registered"}
+RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", *OTHER, "roles", "registered"}
 AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -95,7 +100,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
-    how += BESIDE.format(broken.choices["beside"]) if "beside" in broken.choices else ""
+    others = [way for way in OTHER if way in broken.choices]
+    how += "".join(OTHER[way].format(broken.choices[way]) for way in others)
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += notes.on_the_program(trial, broken)
@@ -105,7 +111,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     ]
     always = failure.seen[0] == failure.seen[1]
     # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
-    if broken.difference is not None and always and "beside" not in broken.choices:
+    if broken.difference is not None and always and not others:
         origin = _origin(trial, broken)
         words += ["", *origin] if origin else []
     if not always:
@@ -189,7 +195,7 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
     """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
     name = script_name(law, trial, broken.verdict)
-    how = {name: broken.choices[name] for name in ("overflows", "around", "moved", "beside") if name in broken.choices}
+    how = {name: broken.choices[name] for name in ("overflows", "around", "moved", *OTHER) if name in broken.choices}
     how["looks"] = broken.choices.get("part", {}).get("looks", 0)
     try:
         path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)

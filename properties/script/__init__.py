@@ -16,11 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from oracle.program import Scenario
-from properties.companion import companion, turns
+from properties.companion import companion, partner, turns
 from properties.expected import known
 from properties.implementations import Implementation
 from properties.script.events import Writer
 from properties.script.head import connection, definitions, head
+
+TAKE_TURNS = ("for _ in itertools.zip_longest({}):  # they take turns", "    pass")
+SHARE_LOSSES = (
+    "first, second = {}",
+    "for one in first:  # event by event; of a micro-batch each yields its loss, and then goes on",
+    "    its = next(second)",
+    "    if one is not None:",
+    "        (one + its).backward()",
+    "        next(second), next(first)",
+)
 
 
 def write_script(
@@ -43,6 +53,7 @@ def script(
     around: Sequence[int] = (),
     moved: Sequence[int] = (),
     beside: str = "",
+    joint: str = "",
 ) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
 
@@ -55,22 +66,23 @@ def script(
     writer = Writer(implementation, scenario, expected, looks, overflows, around, moved)
     own, connect = definitions(implementation, scenario), connection(scenario)
     lines = [head(implementation, scenario, headline, file)]
-    if beside:
-        its = companion(scenario)
+    if where := beside or joint:
+        its = companion(scenario) if beside else partner(scenario)
         other = Writer(implementation, its, None, len(its.program) + 1, overflows, (), ())
-        lines += [connect, *_generator("this", own, writer), *_generator("other", own, other)]
-        pair = ("this", "other") if beside == "after" else ("other", "this")
-        lines += ["", "", f"for _ in itertools.zip_longest({pair[0]}(), {pair[1]}()):  # they take turns", "    pass"]
+        writer.shares_losses = other.shares_losses = bool(joint)
+        lines += [connect, *_generator("this", own, writer), *_generator("other", own, other), "", ""]
+        pair = "this(), other()" if where == "after" else "other(), this()"
+        lines += [line.format(pair) for line in (TAKE_TURNS if beside else SHARE_LOSSES)]
     else:
         lines += [own.rstrip(), connect, *(line for part in writer.parts() for line in part)]
     return "\n".join([*lines, "", "dist.destroy_process_group()", ""])
 
 
 def _generator(name: str, own: str, writer: Writer) -> list[str]:
-    """A function that yields after the construction and after every turn."""
+    """A function that yields after the construction and after every turn, or every event and its losses."""
     begin, *parts = writer.parts()
     body = ["global fails"] * writer.raises + [own.strip("\n").replace("\n\n\n", "\n\n"), *begin, "yield"]
-    for turn in turns(writer.scenario):
+    for turn in [(place,) for place in range(len(parts))] if writer.shares_losses else turns(writer.scenario):
         body += [*(line for place in turn for line in parts[place]), "yield"]
     return ["", "", f"def {name}():", textwrap.indent("\n".join(body), "    ")]
 

@@ -44,7 +44,11 @@ _STEPS = (Step, SetHyperparameters, SaveAndLoad, Save, Replace)
 
 
 class Writer:
-    """Writes the lines of a script from the first construction of the model on."""
+    """Writes the lines of a script from the first construction of the model on. ``shares_losses``: whether what goes
+    backward is for others to say, to whom it yields its losses.
+    """
+
+    shares_losses = False
 
     def __init__(
         self,
@@ -235,7 +239,8 @@ class Writer:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{self.call('each[rank]', 'orders[rank]')} for each in earlier]"]
             loss = f"sum(losses, {loss})"
-        run += [f"({loss} * scale).backward()" if self.scaled else f"{loss}.backward()"]
+        loss = f"({loss} * scale)" if self.scaled else loss
+        run += [f"yield {loss}" if self.shares_losses else f"{loss}.backward()"]
         if event.synchronize:
             return [*lines, *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]

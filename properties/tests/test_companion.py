@@ -1,5 +1,6 @@
 """A model that is trained beside another: whose turn it is, and that what each does is its own."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from impls.naive import NaiveAccumulation
 from oracle.interpreter import interpret
 from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
-from properties.companion import companion, turns
+from properties.companion import companion, partner, turns
+from properties.judging import judge
 from properties.tests.trials import trial_of
 from properties.verdict import Crashes
 from worlds.contract import World
@@ -43,11 +45,34 @@ def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:
         assert len(naive.run(SCENARIO, beside=where).since_construction[0]) == sum(alone)
 
 
+def test_both_send_what_each_sends_alone_where_they_share_their_losses(sim: World) -> None:
+    """Once, and the one that is asked about gets its own mean."""
+    naive = trial_of("impls.naive:NaiveAccumulation", sim)
+    for where in ("before", "after"):
+        run = naive.run(SCENARIO, joint=where)
+        assert len(run.since_construction[0]) == 2
+        judge.values_equal(run, interpret(SCENARIO), "")
+
+
+def test_models_that_share_their_losses_differ_in_sign_and_rate_alone() -> None:
+    its = partner(SCENARIO)
+    assert (its.program, its.signs) == (SCENARIO.program, "negative")
+    assert its.hyperparameters.learning_rate not in (None, SCENARIO.learning_rate)
+
+
 def test_an_error_of_the_other_model_is_told_where_it_came(sim: World) -> None:
     """And is no refusal of what had begun by then."""
     for where in ("before", "after"):
         with pytest.raises(Crashes, match="in event 4, "):
             trial_of("properties.tests.test_companion:FailsInItsThirdForward", sim).run(SCENARIO, beside=where)
+
+
+def test_an_error_of_a_shared_loss_is_told_where_it_came(sim: World) -> None:
+    program = (*SCENARIO.program, ZeroGrad(), WHOLE, Finish())
+    for where in ("before", "after"):
+        fails = trial_of("properties.tests.test_companion:FailsInItsThirdForward", sim)
+        with pytest.raises(Crashes, match="in event 5, "):
+            fails.run(replace(SCENARIO, program=program), joint=where)
 
 
 class FailsInItsThirdForward(NaiveAccumulation):

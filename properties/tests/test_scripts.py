@@ -158,6 +158,8 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
         ("beside:PoolsBuckets", {"beside": "after"}),
         ("beside:PoolsBuckets", {"beside": "before"}),
+        ("beside:OneListOfWorkForAll", {"joint": "after"}),
+        ("beside:OneListOfWorkForAll", {"joint": "before"}),
     ],
     ids=str,
 )
