@@ -108,20 +108,11 @@ def scenarios(
     enclosed: bool = True,
 ) -> Scenario:
     """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
-    ranks = [RankSeed(*each) for each in _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]]
-    options: Options = dict(draw(_options(claims, enclosed)))
-    for name in (name for feature in features for name in feature.options):
-        options.setdefault(name, draw(_NUMBERS))
-    if "outsiders" in options:
-        ranks = ranks[: claims.most_ranks - 1]
-        options.pop("replicas", None)  # which are made of the whole world
-    if not models.dtypes(len(ranks), options.get("16 bits"), claims.float64, claims.kept or claims.wire):
-        ranks = ranks[:-1]
-    if hook_orders != "any" or not claims.hook_order:
-        ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
+    crowd = _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]
+    options = _options_drawn(draw, claims, features, enclosed)
+    ranks = _ranks(crowd, options, claims, hook_orders)
     least = max((feature.parameters for feature in features), default=1)
-    seed = models.ModelSeed(*draw(models.model_seeds(least)))
-    model = models.model(seed, options, claims, len(ranks))
+    model = models.model(models.ModelSeed(*draw(models.model_seeds(least))), options, claims, len(ranks))
     quadratic = FEATURES["quadratic"] in features or draw(_BOOLEANS)
     rate, signs = draw(_RATES), draw(_SIGNS[FEATURES["signs"] in features])
     mode = draw(_MODES[FEATURES["eval mode"] in features]) if claims.eval_mode else MODES[0]
@@ -129,13 +120,7 @@ def scenarios(
     phases = [Phase(*each) for each in draw(_phases(claims))]
     for feature in features:
         phases = _with(phases, feature.phases, draw)
-    if any(phase.kind == "join" for phase in phases):
-        phases = [phase for phase in phases if phase.kind != "overflow"]
-        options = {name: form for name, form in options.items() if name not in STATEFUL}
-    if any(phase.kind == "overflow" for phase in phases):
-        options.setdefault("loss scale", 0)
-    if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" and any(p.kind == "save" for p in phases):
-        options.pop("buffers", None)  # those of each rank's own, which the next first forward may make rank 0's
+    phases, options = _together(phases, options, claims)
     joined = any(phase.kind == "join" for phase in phases)
     caller = training(options, model, not enclosed, claims.stage is None or claims.masters, joined)
     buffers = models.buffers(options)
@@ -167,11 +152,52 @@ def scenarios(
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
-    if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
-        scenario = replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
-    elif "zeros" in options and (runs := terms(scenario)) > 1:
-        scenario = replace(scenario, sparse=(options["zeros"] % runs, runs))
+    scenario = _thinned_out(scenario, options)
     return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
+
+
+def _options_drawn(draw: st.DrawFn, claims: Claims, features: tuple[Feature, ...], enclosed: bool) -> Options:
+    """With those that features are made of."""
+    options: Options = dict(draw(_options(claims, enclosed)))
+    for name in (name for feature in features for name in feature.options):
+        options.setdefault(name, draw(_NUMBERS))
+    if "outsiders" in options:
+        options.pop("replicas", None)  # which are made of the whole world
+    return options
+
+
+def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_orders: str) -> list[RankSeed]:
+    """As many as there may be with these options."""
+    ranks = [RankSeed(*each) for each in crowd]
+    if "outsiders" in options:
+        ranks = ranks[: claims.most_ranks - 1]
+    if not models.dtypes(len(ranks), options.get("16 bits"), claims.float64, claims.kept or claims.wire):
+        ranks = ranks[:-1]
+    if hook_orders != "any" or not claims.hook_order:
+        ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
+    return ranks
+
+
+def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[list[Phase], Options]:
+    """Without what does not go with the rest."""
+    if any(phase.kind == "join" for phase in phases):
+        phases = [phase for phase in phases if phase.kind != "overflow"]
+        options = {name: form for name, form in options.items() if name not in STATEFUL}
+    if any(phase.kind == "overflow" for phase in phases):
+        options = {"loss scale": 0, **options}
+    if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" and any(p.kind == "save" for p in phases):
+        # Those of each rank's own, which the next first forward may make rank 0's.
+        options = {name: form for name, form in options.items() if name != "buffers"}
+    return phases, options
+
+
+def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
+    """With coefficients of zero, as many as 16 bits take for sums to be exact, or as an option has."""
+    if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
+        return replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
+    if "zeros" in options and (runs := terms(scenario)) > 1:
+        return replace(scenario, sparse=(options["zeros"] % runs, runs))
+    return scenario
 
 
 def those_there_are(drawn: st.SearchStrategy[Scenario | None]) -> st.SearchStrategy[Scenario]:
