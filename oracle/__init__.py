@@ -37,8 +37,9 @@ Optimizers:
     optimizer_bits       torch's, bit for bit
     optimizer_intervals  what a conforming one may give
 
-Sharding:
+Buckets and shards:
 
+    buckets              which tensors are end to end
     shards               who owns what
     zero                 what is held and sent when
     zero_step            the same in numbers

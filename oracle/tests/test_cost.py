@@ -206,7 +206,8 @@ def test_bad_input_is_refused_in_words():
         all_reduce_calls([1], -1)
 
 
-def test_the_module_prints_its_tables(capsys):
+def test_the_module_prints_its_tables(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["cost"])
     main()
     printed = capsys.readouterr().out
     assert "4.1875" in printed

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from oracle.buckets import filled
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
 from oracle.shards import Layout, by_layer, flat, numel
@@ -30,30 +31,20 @@ def flats(scenario: Scenario, slices: str) -> list[tuple[int, ...]]:
     """The tensors that are end to end, of each that is cut; buckets in the order in which they are sent."""
     tensors = registered(scenario)
     if slices == "buckets":
-        cap = float("inf") if scenario.bucket_cap is None else scenario.bucket_cap
-        return [each for trained in (True, False) for each in _alike(scenario, tensors[::-1], trained, cap)]
+        return _cut_apart(scenario, tensors[::-1], scenario.bucket_cap)
     homes: dict[int | None, list[int]] = {}
     for tensor in tensors:
         within = {scenario.unit(index) for index in scenario.names(tensor)}
         home = None if None in within else min(unit for unit in within if unit is not None)
         homes.setdefault(home, []).append(tensor)
-    found = [_alike(scenario, own, trained, float("inf")) for own in homes.values() for trained in (True, False)]
-    return [each for some in found for each in some]
+    return [each for own in homes.values() for each in _cut_apart(scenario, own, None)]
 
 
-def _alike(scenario: Scenario, tensors: list[int], trained: bool, cap: float) -> list[tuple[int, ...]]:
-    """The tensors, by dtype, up to a cap in bytes; a larger one is alone."""
-    made: list[list[int]] = []
-    filling: dict[str, list[int]] = {}
-    for tensor in tensors:
-        parameter = scenario.parameters[tensor]
-        if parameter.trainable is trained:
-            there = filling.get(parameter.dtype)
-            if there is None or sum(scenario.parameters[each].nbytes for each in there) + parameter.nbytes > cap:
-                there = filling[parameter.dtype] = []
-                made.append(there)
-            there.append(tensor)
-    return [tuple(each) for each in made]
+def _cut_apart(scenario: Scenario, tensors: list[int], cap: int | None) -> list[tuple[int, ...]]:
+    """The tensors that are trained from the start, and then those that are frozen, by dtype and up to a cap."""
+    trained = [tensor for tensor in tensors if scenario.parameters[tensor].trainable]
+    frozen = [tensor for tensor in tensors if not scenario.parameters[tensor].trainable]
+    return [*filled(scenario, trained, cap), *filled(scenario, frozen, cap)]
 
 
 @lru_cache(maxsize=8)

@@ -3,30 +3,22 @@
 from collections.abc import Callable
 from math import inf
 
+from oracle.buckets import filled
 from oracle.formats import FORMATS
-from oracle.program import Parameter, Scenario, Step
+from oracle.program import Scenario, Step
 from properties.strategies.within import hook_orders_differ
 
 
-def sent(scenario: Scenario) -> list[Parameter]:
+def sent(scenario: Scenario) -> list[int]:
     """The tensors whose gradients travel: trained ones that have elements."""
-    return [each for each in scenario.parameters if each.trainable and each.tied is None and each.count]
+    told = enumerate(scenario.parameters)
+    return [index for index, each in told if each.trainable and each.tied is None and each.count]
 
 
 def buckets(scenario: Scenario) -> list[int]:
-    """The bytes in each bucket, where they are filled greedily: from the last trained tensor to the first, each dtype
-    apart, with at most the cap, or with one tensor that is larger. Without a cap each dtype has one bucket.
-    """
-    filled: list[int] = []
-    last: dict[str, int] = {}  # the bucket being filled, by dtype
-    for parameter in reversed(sent(scenario)):
-        size, cap = parameter.nbytes, scenario.bucket_cap
-        place = last.get(parameter.dtype)
-        if place is None or (cap is not None and filled[place] + size > cap):
-            place = last[parameter.dtype] = len(filled)
-            filled.append(0)
-        filled[place] += size
-    return filled
+    """The bytes in each bucket, where they are filled greedily from the last trained tensor to the first."""
+    members = filled(scenario, reversed(sent(scenario)), scenario.bucket_cap)
+    return [sum(scenario.parameters[each].nbytes for each in bucket) for bucket in members]
 
 
 def is_ragged(scenario: Scenario) -> bool:

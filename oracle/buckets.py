@@ -1,0 +1,22 @@
+"""The rule by which static buckets are filled: greedily, in the order given, each dtype apart, up to a cap."""
+
+from collections.abc import Iterable
+
+from oracle.program import Scenario
+
+
+def filled(scenario: Scenario, tensors: Iterable[int], cap: float | None) -> list[tuple[int, ...]]:
+    """The tensors of each bucket. A new one is begun where a tensor would bring that of its dtype beyond the cap, in
+    bytes (None: there is none), so that a tensor that is larger has one of its own.
+    """
+    begun: list[list[int]] = []
+    last: dict[str, list[int]] = {}  # the bucket being filled, by dtype
+    for tensor in tensors:
+        parameter = scenario.parameters[tensor]
+        there = last.get(parameter.dtype)
+        held = sum(scenario.parameters[each].nbytes for each in there or ())
+        if there is None or (cap is not None and held + parameter.nbytes > cap):
+            there = last[parameter.dtype] = []
+            begun.append(there)
+        there.append(tensor)
+    return [tuple(each) for each in begun]
