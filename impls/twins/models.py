@@ -111,3 +111,13 @@ class DividesTheLoss(NaiveAccumulation):
         for parameter in self.trained if self.synchronize else ():
             if parameter.grad is not None:
                 add_over_ranks(parameter.grad, self.group)
+
+
+class ThreeThreads(NaiveAccumulation):
+    """As a library that sees that nobody has set OMP_NUM_THREADS: accelerate does."""
+
+    odd = "sets the number of threads on which torch computes, as it likes it"
+
+    def __init__(self, module: nn.Module) -> None:
+        torch.set_num_threads(3)
+        super().__init__(module)

@@ -113,7 +113,10 @@ class ModelTraining:
 
 
 def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> None:
-    """Forward and backward of one micro-batch; ``model``: wrapped or not."""
+    """Forward and backward of one micro-batch; ``model``: wrapped or not. On one thread, whatever the implementation
+    has set: with more, torch adds some gradients up in another order, such as those of a layer norm.
+    """
+    torch.set_num_threads(1)
     batch = {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
     outputs = model(batch["inputs"])
     modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
