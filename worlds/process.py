@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
+import importlib
 import mmap
 import multiprocessing
 import multiprocessing.connection
@@ -128,6 +129,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     # multiprocessing forbids a daemon children of its own. An implementation may have some; the guard ends them.
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     _open_progress(log)
+    _take_imports_off_the_clock()
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
@@ -173,13 +175,15 @@ def _prctl(option: int, value: int) -> None:
 
 _progress: mmap.mmap | None = None
 _PROGRESS = struct.Struct("qq120s120s")
+# Behind it: the seconds off the clock up to now, but for those since a moment, if that is not 0.
+_OFF_THE_CLOCK = struct.Struct("dd")
 
 
 def _open_progress(log: str) -> None:
     global _progress
     with open(log + ".progress", "w+b") as file:
-        file.truncate(_PROGRESS.size)
-        _progress = mmap.mmap(file.fileno(), _PROGRESS.size)
+        file.truncate(_PROGRESS.size + _OFF_THE_CLOCK.size)
+        _progress = mmap.mmap(file.fileno(), _PROGRESS.size + _OFF_THE_CLOCK.size)
 
 
 def is_supervised() -> bool:
@@ -187,14 +191,53 @@ def is_supervised() -> bool:
     return _progress is not None
 
 
+class _Pause:
+    """In a child: the time that no example pays for, in memory that the supervisor can read while it passes."""
+
+    depth, seconds = 0, 0.0
+
+    def begin(self) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self._note(time.monotonic())
+
+    def end(self) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self.seconds += time.monotonic() - self._since
+            self._note(0.0)
+
+    def _note(self, since: float) -> None:
+        self._since = since
+        if _progress is not None:
+            _OFF_THE_CLOCK.pack_into(_progress, _PROGRESS.size, self.seconds, since)
+
+
+_pause = _Pause()
+
+
 @contextlib.contextmanager
 def off_the_clock() -> Iterator[None]:
-    """In a child: what is imported inside, before the example's first collective, takes none of its time."""
-    note_progress(IMPORTING)
+    """In a child: what is imported inside takes none of the example's time (see `Clock`)."""
+    _pause.begin()
     try:
         yield
     finally:
-        note_progress(0)
+        _pause.end()
+
+
+def _take_imports_off_the_clock() -> None:
+    """Also those that an implementation makes when it is first called: each process imports a module but once."""
+    find_and_load = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]  # only of what is not there yet
+
+    def timed(name: str, import_: Any) -> Any:
+        _pause.begin()
+        try:
+            return find_and_load(name, import_)
+        finally:
+            _pause.end()
+
+    importlib._bootstrap._find_and_load = timed  # type: ignore[attr-defined]
 
 
 def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -> None:
@@ -298,21 +341,26 @@ class Child:
 
     def progress(self) -> Progress:
         """What the child noted last with `note_progress`."""
+        if not (noted := self._noted()):
+            return Progress()
+        count, place, group, call = _PROGRESS.unpack_from(noted)
+        words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
+        _, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size)
+        return Progress(IMPORTING if since and not count else count, words[0], place, words[1])
+
+    def off_the_clock(self) -> float:
+        """The seconds that it has been `off_the_clock`."""
+        seconds, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size) if (noted := self._noted()) else (0.0, 0.0)
+        return float(seconds + (time.monotonic() - since if since else 0.0))
+
+    def _noted(self) -> bytes:
         written = Path(self._log + ".progress")
         noted = written.read_bytes() if written.exists() else b""
-        if len(noted) != _PROGRESS.size:
-            return Progress()
-        count, place, group, call = _PROGRESS.unpack(noted)
-        words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
-        return Progress(count, words[0], place, words[1])
+        return noted if len(noted) == _PROGRESS.size + _OFF_THE_CLOCK.size else b""
 
     def queued(self) -> float:
         """The seconds in which its threads, taken together, were ready to run and waited for a core."""
         return queued(self._pid)
-
-    def importing(self) -> bool:
-        """Whether it is `off_the_clock`."""
-        return self.progress().count == IMPORTING
 
     def output(self) -> str:
         """The end of what the child printed, on both streams."""
@@ -346,6 +394,7 @@ class Clock:
         self.deadline = self._began + limit
         self._looked: float | None = None
         self._queued: dict[Child, float] = {}
+        self._off: dict[Child, float] = {}
 
     def until_look(self) -> float:
         """Seconds until somebody should look whether the time is over."""
@@ -354,15 +403,15 @@ class Clock:
     def is_over(self, children: Iterable[Child]) -> bool:
         """Whether it is, for children that have not answered. Never at the first look, from which the time counts."""
         now, queued = time.monotonic(), {child: child.queued() for child in children}
+        off = {child: child.off_the_clock() for child in queued}
         if self._looked is None:
             self.deadline += now - self._began
         elif now < self._began + START_LIMIT:
             # One that does not get on keeps all others waiting. Of several threads each may have waited at one time.
-            longest = max(queued[child] - self._queued.get(child, queued[child]) for child in queued)
-            self.deadline += min(max(0.0, longest), now - self._looked)
-            if any(child.importing() for child in queued):
-                self.deadline = max(self.deadline, now + self._limit)
-        self._looked, self._queued = now, queued
+            waited = max(queued[child] - self._queued.get(child, queued[child]) for child in queued)
+            imported = max(off[child] - self._off.get(child, off[child]) for child in queued)
+            self.deadline += min(max(0.0, waited) + max(0.0, imported), now - self._looked)
+        self._looked, self._queued, self._off = now, queued, off
         return now >= self.deadline
 
     def ran(self) -> float:

@@ -15,6 +15,7 @@ from properties.calls import Call
 from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.naming import event_words, model_words
+from properties.noted import place_of
 from properties.reports import notes, real_models
 from properties.reports.decode import decode, explain
 from properties.reports.guess import guess
@@ -26,9 +27,9 @@ from properties.reports.whereabouts import from_here
 from properties.script import file_name, write_script
 from properties.searching.core import core
 from properties.searching.search import Failure, took_the_clock
-from properties.trial import Trial, job, without
+from properties.trial import Trial, alike, job, without
 from properties.verdict import LawBroken
-from worlds.contract import Outcome
+from worlds.contract import Outcome, to_blame
 
 FOLDER = Path("lockstep-report")
 # How a micro-batch overflows, where it is not as usual (`properties.ranks.program.Rank.overflows`).
@@ -56,16 +57,24 @@ LONGEST = 60  # characters of an implementation's module or file in the name of 
 
 def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     """What a law's test files of a failure, for `properties.reports.causes`: its verdict, its report, and its script,
-    if it has one; its cause, which is its core or, without one, law and program; and whether it is plain, with nothing
-    in its program but the cause.
+    if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
+    began; and whether it is plain, with nothing in its program but the cause.
     """
-    scenario, (failed, runs) = failure.broken.scenario, failure.seen
+    broken, scenario, (failed, runs) = failure.broken, failure.broken.scenario, failure.seen
     least = core(trial, failure) if failed == runs else None
-    cause = f"{law.name} {scenario!r}" if least is None else repr(least)
+    cause = _raised_at_first(broken) or (f"{law.name} {scenario!r}" if least is None else repr(least))
     plain = least is None or least == scenario
     told, script = _told(law, trial, failure, by_itself=least is not None)
     path = "" if script is None else str(script)
     return {"verdict": failure.verdict, "report": told, "script": path, "cause": cause, "plain": plain}
+
+
+def _raised_at_first(broken: LawBroken) -> str:
+    """What ranks have raised in the first construction, for which no event is the reason; empty where they have not."""
+    errors = list(to_blame(broken.outcome).values())
+    if any(place_of(error.notes) != -1 for error in errors):
+        return ""
+    return "; ".join(dict.fromkeys(alike(error.message) for error in errors))
 
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:

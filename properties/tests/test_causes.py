@@ -35,6 +35,7 @@ from properties.implementations import look_up
 from properties.judging.judge import by_the_oracle
 from properties.law import Law, law_of
 from properties.reports.causes import tell_once
+from properties.reports.failure import filed_failure
 from properties.reports.matrix import PROPERTY
 from properties.searching.core import MOST_LATE, MOST_RUNS, core, least
 from properties.searching.search import Failure, search
@@ -110,6 +111,19 @@ def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
     (failure, *_) = search(SILENT, under_test, 100, seed_value=0).failures
     assert failure.broken.verdict == "wasteful"
     assert core(under_test, failure) is None
+
+
+def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(sim: World) -> None:
+    (implementation,) = look_up(["properties.tests.user_code:LooksForWhatIsNotThere"], sim)
+    under_test = Trial(implementation, sim)
+    one, other = ((Backward(((0,), (0,))), Finish()), (Backward(((0,), (0,))), Finish(), Step()))
+    filed = []
+    for law, program in ((MEAN, one), (RATES, other)):
+        scenario = Scenario(2, (Parameter((len(program),)),), program)
+        with pytest.raises(Crashes) as broken:
+            by_the_oracle(under_test, scenario, "")
+        filed.append(filed_failure(law, under_test, Failure(scenario, broken.value)))
+    assert filed[0]["cause"] == filed[1]["cause"] == "IndexError: list index out of range"
 
 
 def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:

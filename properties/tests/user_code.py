@@ -199,6 +199,14 @@ def fills_in(module: nn.Module) -> nn.Module:
     return module
 
 
+class LooksForWhatIsNotThere(NaiveAccumulation):
+    """No refusal: an operation goes wrong, and no ``raise`` says why."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.first = [each for each in self.trained if each.numel() > 1000][0]  # noqa: RUF015
+
+
 class WaitsForNobody(nn.Module):
     """Rank 0 begins a collective that no other rank comes to."""
 

@@ -9,9 +9,11 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,6 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._pytree import tree_map_only
-
-from worlds.process import off_the_clock
 
 Result = Mapping[str, Any]
 
@@ -463,9 +463,16 @@ def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
 
 
 def importing(payload: str, rank: int, world_size: int) -> Result:
-    """As if an import took a second, and then something that takes as long as the payload says."""
-    with off_the_clock():
-        time.sleep(1.0)
+    """An import that takes a second, after a collective, and then something that takes as long as the payload says."""
+    dist.barrier()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "takes_a_second.py").write_text("import time; time.sleep(1.0)")
+        sys.path.insert(0, folder)
+        try:
+            import takes_a_second  # type: ignore[import-not-found]  # noqa: F401
+        finally:
+            sys.path.remove(folder)
+            sys.modules.pop("takes_a_second", None)
     time.sleep(float(payload))
     return {}
 
