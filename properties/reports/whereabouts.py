@@ -8,14 +8,17 @@ from worlds.contract import Outcome, to_blame
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 _SUITE = Path(__file__).resolve().parents[2]
-_NOT_THEIRS = (*(_SUITE / package for package in ("worlds", "properties", "oracle")), Path(get_path("stdlib")))
+_OURS = tuple(_SUITE / package for package in ("worlds", "properties", "oracle"))
+_NOT_THEIRS = (*_OURS, Path(get_path("stdlib")))
+_THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _INSTALLED = ("site-packages", "dist-packages")
 # What is installed and runs their code; whatever else is may be what is under test.
 _RUNNERS = ("torch", "numpy", "hypothesis", "pytest", "_pytest", "pluggy", "xdist", "execnet")
 
 
 def whereabouts(outcome: Outcome) -> list[str]:
-    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish".
+    """For each rank that failed in somebody's code the innermost line of it: "rank 1 at my_ddp.py:20, in finish", and
+    of one that hung what that had called: "(then torch/utils/file_baton.py:49, in wait)".
 
     Of ranks that waited in vain for one that failed nothing is told.
     """
@@ -29,8 +32,22 @@ def whereabouts(outcome: Outcome) -> list[str]:
         theirs.sort(key=lambda frame: _place(frame["file"]) > 0)
         if theirs:
             place = f"{from_here(theirs[0]['file'])}:{theirs[0]['line']}, in {theirs[0]['function']}"
+            place += _called(error.details, theirs[0]) if error.kind == "timeout" else ""
             found.setdefault(place, []).append(rank)
     return [f"rank {', '.join(map(str, ranks))} at {place}" for place, ranks in found.items()]
+
+
+def _called(stacks: str, line: dict[str, str]) -> str:
+    """Where the thread is by now that has come through this line; empty where that is in code of Lockstep's."""
+    for thread in _THREAD.split(stacks):
+        frames = [match.groupdict() for match in _FRAME.finditer(thread)]
+        if line in frames and frames[0] != line:
+            path, place = Path(frames[0]["file"]), _place(frames[0]["file"])
+            if any(map(path.is_relative_to, _OURS)):
+                return ""
+            file = "/".join(path.parts[place:]) if place else path.name
+            return f" (then {file}:{frames[0]['line']}, in {frames[0]['function']})"
+    return ""
 
 
 def _theirs(file: str) -> bool:

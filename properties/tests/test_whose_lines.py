@@ -47,6 +47,26 @@ def test_a_line_of_their_own_comes_before_one_of_what_is_installed() -> None:
     assert told("/home/me/my.py", f"{INSTALLED}/torchtitan/my.py") == ["rank 0 at /home/me/my.py:1, in call"]
 
 
+@pytest.mark.parametrize(
+    ("innermost", "then"),
+    [
+        (f"{INSTALLED}/torch/utils/file_baton.py", " (then torch/utils/file_baton.py:1, in call)"),
+        (PYTHON, " (then threading.py:1, in call)"),
+        (f"{SUITE.parent}/worlds/sim/baton.py", ""),
+    ],
+)
+def test_of_a_hang_it_is_told_what_the_users_line_has_called(innermost: str, then: str) -> None:
+    """In its own thread; another may come first."""
+    mine = [(innermost, 1), ("/home/me/my.py", 2), (f"{SUITE}/ranks/program.py", 3)]
+    threads = [[(f"{INSTALLED}/torch/other.py", 7)], mine]
+    lines = []
+    for number, frames in enumerate(threads):
+        lines += [f"Thread 0x{number} (most recent call first):"]
+        lines += [f'  File "{file}", line {line} in call' for file, line in frames]
+    report = RankReport(None, RankError("timeout", "no answer", "\n".join(lines)), ())
+    assert whereabouts((report,)) == [f"rank 0 at /home/me/my.py:2, in call{then}"]
+
+
 @pytest.mark.parametrize("package", [properties, worlds])
 def test_what_a_package_called_like_ours_makes_counts_as_the_implementations(package: ModuleType) -> None:
     folder, scales = Path(str(package.__file__)).parent, Scales()
