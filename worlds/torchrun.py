@@ -154,6 +154,10 @@ class RemoteChild(process.Child):
         """The seconds in which its threads were ready to run and did not."""
         return float(self._tell("queued"))
 
+    def off_the_clock(self) -> float:
+        """The seconds in which it has imported."""
+        return float(self._tell("off_the_clock"))
+
     def progress(self) -> Progress:
         """What the process noted last."""
         found: Progress = self._tell("progress")
