@@ -54,6 +54,7 @@ class Claims:
     accumulation: bool = True  # ``no_sync``
     drops: bool = True  # what has accumulated inside `no_sync` is gone where the caller zeroes gradients instead
     adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
+    outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
     silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM

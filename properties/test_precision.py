@@ -1,9 +1,11 @@
 """P13: no digit is lost that need not be, and overflows are everybody's."""
 
 from dataclasses import replace
+from itertools import takewhile
 
 from hypothesis import strategies as st
 
+from oracle.events import ends_gradients
 from oracle.program import (
     AVERAGINGS,
     Backward,
@@ -25,6 +27,7 @@ from properties.judging import judge
 from properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from properties.law import law
 from properties.strategies import exact_scenarios, those_there_are
+from properties.strategies.within import READS
 from properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
@@ -90,9 +93,16 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
                 continue
             program.append(event)
             overflowed = isinstance(before, Backward) and bool(before.overflow)
-            following = (each for each in scenario.program[place + 1 :] if not isinstance(each, Unscale | Clip))
+            then = scenario.program[place + 1 :]
+            following = (each for each in then if not isinstance(each, Unscale | Clip))
             if overflowed and isinstance(event, Finish) and not isinstance(next(following, None), Step):
-                program.append(Step())
+                count_on = any(
+                    isinstance(each, READS) for each in takewhile(lambda each: not ends_gradients(each), then)
+                )
+                if claims.outlive_steps:
+                    program.append(Step())
+                elif not count_on:
+                    program += [Step(), ZeroGrad()]
         other = replace(scenario, program=tuple(program))
         return other if known(other, claims) else None
 

@@ -58,6 +58,18 @@ class FreesWholeGradients(Zero2):
     odd = "holds less than its stage has to: whole gradients are gone once they are reduced"
 
 
+class StepsUseGradientsUp(Zero2):
+    """As an engine's, whose step ends a window: DeepSpeed's does."""
+
+    claims = {**Zero2.claims, "outlive_steps": False}
+    odd = "after a step there are no gradients any more"
+
+    def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:
+        optimizer = super().make_optimizer(kind, groups, masters, **defaults)
+        optimizer.inner.register_step_post_hook(lambda *_: self.zero_grad())
+        return optimizer
+
+
 class AllReduced(Reduction):
     """The whole sum, of which this rank takes its slice."""
 

@@ -175,8 +175,8 @@ class Loop:
                 self.averaged(phase)
                 self.events.append(Step())
                 self.unscaled = False
-                if self.caller.hyperparameters.nesterov:
-                    self.zero()  # torch's foreach step, the usual one on a GPU, has added to the gradients
+                if self.caller.hyperparameters.nesterov or not self.claims.outlive_steps:
+                    self.zero()  # torch's foreach step, the usual one on a GPU, adds to them for Nesterov's momentum
             case "clip":
                 self.clip(phase)
             case "unscale":

@@ -2,7 +2,7 @@
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
 from oracle import hyperparameters
@@ -24,6 +24,9 @@ from properties.claims import EQUAL_FROM, MASTERS, Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
 
+# What takes up gradients that are there.
+READS = (Backward, Unscale, Clip, Step)
+
 
 def beyond(claims: Claims, scenario: Scenario) -> str:
     """What the scenario asks for that is not claimed, in a few words; empty where there is nothing."""
@@ -39,6 +42,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "parameters in float64"
     if not claims.adds_up and on_averages(scenario):
         return "what is synchronized on top of what was synchronized before"
+    if not claims.outlive_steps and reads_after_steps(scenario, lambda place: True):
+        return "gradients that have been stepped"
     if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
         return "several forwards before a backward"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
@@ -118,15 +123,24 @@ def _saves_buffers(scenario: Scenario) -> bool:
 
 def reads_stepped_gradients(scenario: Scenario) -> bool:
     """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
-    changed = False
+
+    def adds(place: int) -> bool:
+        return any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
+
+    return reads_after_steps(scenario, adds)
+
+
+def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
+    """Whether gradients count on after some step, of those of which one asks by their place."""
+    stepped = False
     for place, event in enumerate(scenario.program):
         match event:
-            case Backward() | Unscale() | Clip() | Step() if changed:
+            case _ if stepped and isinstance(event, READS):
                 return True
             case Step():
-                changed = any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
+                stepped = which(place)
             case _ if ends_gradients(event):
-                changed = False
+                stepped = False
     return False
 
 

@@ -38,7 +38,7 @@ from properties.strategies.features import FEATURES
 from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.traits import TRAITS, buckets
-from properties.strategies.within import beyond, on_averages, reads_stepped_gradients
+from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
 from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
 from properties.test_binding import going_around, moving
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
@@ -110,6 +110,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     ),
     "windows that are dropped": (unclaimed("drops"), FEATURES["drop window"].occurs),
     "sums of averages": (unclaimed("adds_up"), on_averages),
+    "stepped gradients": (unclaimed("outlive_steps"), lambda s: reads_after_steps(s, lambda _: True)),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
     "several dtypes": (unclaimed("several_dtypes"), lambda s: len({p.dtype for p in s.parameters}) > 1),
