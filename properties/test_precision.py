@@ -101,7 +101,9 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
                 )
                 if claims.outlive_steps:
                     program.append(Step())
-                elif not count_on:
+                elif count_on:
+                    return None
+                else:
                     program += [Step(), ZeroGrad()]
         other = replace(scenario, program=tuple(program))
         return other if known(other, claims) else None

@@ -25,6 +25,7 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -130,6 +131,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     _open_progress(log)
     _take_imports_off_the_clock()
+    os.register_at_fork(after_in_child=_leave_the_clock_alone)
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
@@ -194,26 +196,37 @@ def is_supervised() -> bool:
 class _Pause:
     """In a child: the time that no example pays for, in memory that the supervisor can read while it passes."""
 
-    depth, seconds = 0, 0.0
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # several threads may import, and a signal's handler
+        self._depth, self._seconds, self._since = 0, 0.0, 0.0
 
     def begin(self) -> None:
-        self.depth += 1
-        if self.depth == 1:
-            self._note(time.monotonic())
+        with self._lock:
+            self._depth += 1
+            if self._depth == 1:
+                self._note(time.monotonic())
 
     def end(self) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.seconds += time.monotonic() - self._since
-            self._note(0.0)
+        with self._lock:
+            self._depth = max(0, self._depth - 1)  # in what was forked meanwhile it is 0
+            if self._depth == 0 and self._since:
+                self._seconds += time.monotonic() - self._since
+                self._note(0.0)
 
     def _note(self, since: float) -> None:
         self._since = since
         if _progress is not None:
-            _OFF_THE_CLOCK.pack_into(_progress, _PROGRESS.size, self.seconds, since)
+            _OFF_THE_CLOCK.pack_into(_progress, _PROGRESS.size, self._seconds, since)
 
 
 _pause = _Pause()
+
+
+def _leave_the_clock_alone() -> None:
+    """In what a child has forked: it shares that memory, and is not the one that is waited for."""
+    global _progress
+    _progress = None
+    _pause.__init__()  # type: ignore[misc]
 
 
 @contextlib.contextmanager
@@ -228,7 +241,7 @@ def off_the_clock() -> Iterator[None]:
 
 def _take_imports_off_the_clock() -> None:
     """Also those that an implementation makes when it is first called: each process imports a module but once."""
-    find_and_load = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]  # only of what is not there yet
+    find_and_load = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]
 
     def timed(name: str, import_: Any) -> Any:
         _pause.begin()
@@ -409,7 +422,7 @@ class Clock:
         elif now < self._began + START_LIMIT:
             # One that does not get on keeps all others waiting. Of several threads each may have waited at one time.
             waited = max(queued[child] - self._queued.get(child, queued[child]) for child in queued)
-            imported = max(off[child] - self._off.get(child, off[child]) for child in queued)
+            imported = sum(off[child] - self._off.get(child, off[child]) for child in queued)
             self.deadline += min(max(0.0, waited) + max(0.0, imported), now - self._looked)
         self._looked, self._queued, self._off = now, queued, off
         return now >= self.deadline

@@ -44,7 +44,7 @@ def _called(stacks: str, line: dict[str, str]) -> str:
         if line in frames and frames[0] != line:
             path, place = Path(frames[0]["file"]), _place(frames[0]["file"])
             if any(map(path.is_relative_to, _OURS)):
-                return ""
+                continue
             file = "/".join(path.parts[place:]) if place else path.name
             return f" (then {file}:{frames[0]['line']}, in {frames[0]['function']})"
     return ""
