@@ -88,7 +88,7 @@ def entry(law: Law, world: World) -> str:
         if told:
             break
     else:
-        raise LookupError(f"{law.name} does not find {name} in {max(EXAMPLES.values())} examples")
+        raise LookupError(f"{law.name} does not find {name} in {max(EXAMPLES.values())} examples of each seed")
     fault: Any = every_fault()[name]
     module, _, attribute = name.rpartition(":")
     lines = [

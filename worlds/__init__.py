@@ -28,6 +28,7 @@ Real processes:
 Any process:
 
     process        a supervised child: its clock, its log, its end
+    progress       what it tells whatever becomes of it
     addresses      the same in every run
     family         processes and what they have started
     fresh          what an example must not inherit from the one before it

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds import process
+from worlds import progress
 from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
 from worlds.contract import DEFAULT, MESSAGES, Collective, group_label
 from worlds.stand_in import stand_in
@@ -53,7 +53,7 @@ class Groups:
         """A rank launches a collective."""
         sent = to_numpy(flatten(as_it_lies(call, inputs))) if self.contents else None
         self.timeline.append(replace(call, sent=sent))
-        process.note_progress(len(self.timeline), group.label, group.issued, str(call))
+        progress.note_progress(len(self.timeline), group.label, group.issued, str(call))
 
     def _connect(self, store: Any, rank: int, size: int) -> dist.ProcessGroup:
         """A group as plain torch makes it: calls go through torch's dispatcher, which knows wrapped tensors, modes and

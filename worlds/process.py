@@ -13,8 +13,6 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
-import importlib
-import mmap
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -22,10 +20,8 @@ import os
 import resource
 import shutil
 import signal
-import struct
 import sys
 import tempfile
-import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -34,8 +30,9 @@ from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 from typing import Any, NoReturn
 
+from worlds import progress
 from worlds.addresses import same_addresses
-from worlds.blame import IMPORTING, Progress
+from worlds.blame import Progress
 from worlds.contract import raised
 from worlds.family import descendants, queued, signal_all, state_of
 
@@ -129,9 +126,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
     # multiprocessing forbids a daemon children of its own. An implementation may have some; the guard ends them.
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    _open_progress(log)
-    _take_imports_off_the_clock()
-    os.register_at_fork(after_in_child=_leave_the_clock_alone)
+    progress.begin(log)
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
@@ -173,90 +168,6 @@ def _guard(pid: int, folder: Path) -> NoReturn:
 
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value)
-
-
-_progress: mmap.mmap | None = None
-_PROGRESS = struct.Struct("qq120s120s")
-# Behind it: the seconds off the clock up to now, but for those since a moment, if that is not 0.
-_OFF_THE_CLOCK = struct.Struct("dd")
-
-
-def _open_progress(log: str) -> None:
-    global _progress
-    with open(log + ".progress", "w+b") as file:
-        file.truncate(_PROGRESS.size + _OFF_THE_CLOCK.size)
-        _progress = mmap.mmap(file.fileno(), _PROGRESS.size + _OFF_THE_CLOCK.size)
-
-
-def is_supervised() -> bool:
-    """Whether this process is a child under supervision."""
-    return _progress is not None
-
-
-class _Pause:
-    """In a child: the time that no example pays for, in memory that the supervisor can read while it passes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # several threads may import, and a signal's handler
-        self._depth, self._seconds, self._since = 0, 0.0, 0.0
-
-    def begin(self) -> None:
-        with self._lock:
-            self._depth += 1
-            if self._depth == 1:
-                self._note(time.monotonic())
-
-    def end(self) -> None:
-        with self._lock:
-            self._depth = max(0, self._depth - 1)  # in what was forked meanwhile it is 0
-            if self._depth == 0 and self._since:
-                self._seconds += time.monotonic() - self._since
-                self._note(0.0)
-
-    def _note(self, since: float) -> None:
-        self._since = since
-        if _progress is not None:
-            _OFF_THE_CLOCK.pack_into(_progress, _PROGRESS.size, self._seconds, since)
-
-
-_pause = _Pause()
-
-
-def _leave_the_clock_alone() -> None:
-    """In what a child has forked: it shares that memory, and is not the one that is waited for."""
-    global _progress
-    _progress = None
-    _pause.__init__()  # type: ignore[misc]
-
-
-@contextlib.contextmanager
-def off_the_clock() -> Iterator[None]:
-    """In a child: what is imported inside takes none of the example's time (see `Clock`)."""
-    _pause.begin()
-    try:
-        yield
-    finally:
-        _pause.end()
-
-
-def _take_imports_off_the_clock() -> None:
-    """Also those that an implementation makes when it is first called: each process imports a module but once."""
-    find_and_load = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]
-
-    def timed(name: str, import_: Any) -> Any:
-        _pause.begin()
-        try:
-            return find_and_load(name, import_)
-        finally:
-            _pause.end()
-
-    importlib._bootstrap._find_and_load = timed  # type: ignore[attr-defined]
-
-
-def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -> None:
-    """In a child: how far it is (see `worlds.blame`), in memory that the supervisor can read whatever happens next."""
-    if _progress is not None:
-        _PROGRESS.pack_into(_progress, 0, count, place, group.encode(), call.encode())
 
 
 @functools.cache
@@ -353,23 +264,12 @@ class Child:
         return written.read_text(errors="replace")[before:]
 
     def progress(self) -> Progress:
-        """What the child noted last with `note_progress`."""
-        if not (noted := self._noted()):
-            return Progress()
-        count, place, group, call = _PROGRESS.unpack_from(noted)
-        words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
-        _, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size)
-        return Progress(IMPORTING if since and not count else count, words[0], place, words[1])
+        """How far it is."""
+        return progress.progress(self._log)
 
     def off_the_clock(self) -> float:
-        """The seconds that it has been `off_the_clock`."""
-        seconds, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size) if (noted := self._noted()) else (0.0, 0.0)
-        return float(seconds + (time.monotonic() - since if since else 0.0))
-
-    def _noted(self) -> bytes:
-        written = Path(self._log + ".progress")
-        noted = written.read_bytes() if written.exists() else b""
-        return noted if len(noted) == _PROGRESS.size + _OFF_THE_CLOCK.size else b""
+        """The seconds in which it has imported."""
+        return progress.seconds_off_the_clock(self._log)
 
     def queued(self) -> float:
         """The seconds in which its threads, taken together, were ready to run and waited for a core."""

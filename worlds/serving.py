@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from worlds import devices, process
+from worlds import devices, progress
 from worlds.contract import Job, RankReport, raised, resolve
 from worlds.family import Leftovers, end_if_forked
 
@@ -68,7 +68,7 @@ def serve(connection: Connection, setup: Setup) -> None:
         environment.renew(**places(setup, local_rank, job.world_size))
         report = run_example(number, job, setup.rank, groups, shared)
         connection.send(replace(report, left=(*report.left, *of_this_thread.restore())))
-        process.note_progress(0)  # a rank that takes long over the next job has launched nothing of it
+        progress.note_progress(0)  # a rank that takes long over the next job has launched nothing of it
 
 
 def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any) -> RankReport:

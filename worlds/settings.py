@@ -26,7 +26,7 @@ import torch.utils.checkpoint
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from worlds.process import is_supervised, off_the_clock
+from worlds.progress import is_supervised, off_the_clock
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.sharded_optimizer import ShardedOptimizer
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.twins.beside import OneTableForAllModels
 from impls.twins.reductions import AfterBackward
@@ -20,6 +19,19 @@ from impls.zero1 import Zero1
 
 BESIDE = ("test_a_model_trained_beside_another_is_as_if_it_were_alone",)
 JOINTLY = ("test_models_that_share_a_loss_are_each_as_if_alone",)
+
+
+class _OneForAllModels:
+    """An attribute that each model sets as its own, and all models of a rank share."""
+
+    def __init__(self) -> None:
+        self.by_rank: dict[int, Any] = {}
+
+    def __get__(self, model: object, kind: object = None) -> Any:
+        return self.by_rank[dist.get_rank()]
+
+    def __set__(self, model: object, value: Any) -> None:
+        self.by_rank[dist.get_rank()] = value
 
 
 class KnowsGradientsByName(OneTableForAllModels):
@@ -66,16 +78,7 @@ class OptimizerOfTheLast(Zero1):
     source = "recipe: one engine to a process"
     killed_by = BESIDE
 
-    last: ClassVar[dict[int, ShardedOptimizer | None]] = {}
-
-    @property
-    def optimizer(self) -> ShardedOptimizer | None:
-        """That of any model of this rank."""
-        return self.last[dist.get_rank()]
-
-    @optimizer.setter
-    def optimizer(self, made: ShardedOptimizer | None) -> None:
-        self.last[dist.get_rank()] = made
+    optimizer = _OneForAllModels()
 
 
 class OneFlagForAll(StaticBuckets):
@@ -114,15 +117,7 @@ class AsksOnceForAll(AfterBackward):
     source = "recipe: what is done around a backward is one model's, as in https://github.com/deepspeedai/DeepSpeed/pull/7018"
     killed_by = JOINTLY
 
-    asked: ClassVar[dict[int, bool]] = {}
-
-    @property
-    def _asked(self) -> bool:
-        return self.asked.get(dist.get_rank(), False)
-
-    @_asked.setter
-    def _asked(self, asked: bool) -> None:
-        self.asked[dist.get_rank()] = asked
+    _asked = _OneForAllModels()
 
 
 class OneListOfWorkForAll(StaticBuckets):
@@ -132,15 +127,7 @@ class OneListOfWorkForAll(StaticBuckets):
     source = "recipe: a list of handles for a process"
     killed_by = JOINTLY
 
-    works: ClassVar[dict[int, list[dist.Work]]] = {}
-
-    @property
-    def _in_flight(self) -> list[dist.Work]:
-        return self.works.setdefault(dist.get_rank(), [])
-
-    @_in_flight.setter
-    def _in_flight(self, works: list[dist.Work]) -> None:
-        self.works[dist.get_rank()] = works
+    _in_flight = _OneForAllModels()
 
 
 class CountsGradientsOfAll(DataParallel):
