@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step
+from oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
 from oracle.state import Inside
 from properties.claims import Claims
 from properties.expected import known
@@ -26,7 +26,7 @@ T = TypeVar("T")
 SHARED_OUT = "state of the optimizer was shared out"
 UNSHARDED = "impls.static_buckets:StaticBuckets"
 # One rank more than there are elements: it owns nothing.
-_ITERATION = (Backward(((0,),) * 4), Finish(), Step())
+_ITERATION = (Backward(((0,),) * 4), Finish(), Step(), ZeroGrad())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")
 _IN_TURN = Backward(((0, 1),) * 2)
 TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), units=((0,), (1,)))

@@ -24,6 +24,8 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._pytree import tree_map_only
 
+from worlds import progress
+
 Result = Mapping[str, Any]
 
 
@@ -475,6 +477,17 @@ def importing(payload: str, rank: int, world_size: int) -> Result:
             sys.modules.pop("takes_a_second", None)
     time.sleep(float(payload))
     return {}
+
+
+def forking_while_importing(payload: str, rank: int, world_size: int) -> Result:
+    """What is noted of imports once a process has died that was forked, and was importing."""
+    if (pid := os.fork()) == 0:
+        with progress.off_the_clock():
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert progress._notes is not None
+    _, since = progress._OFF_THE_CLOCK.unpack_from(progress._notes, progress._PROGRESS.size)
+    return {"since": since}
 
 
 def summing_sparse(payload: str, rank: int, world_size: int) -> Result:

@@ -251,6 +251,11 @@ def test_an_import_takes_none_of_an_examples_time(kind: type[SimWorld] | type[Gl
         world.close()
 
 
+def test_what_a_rank_has_forked_leaves_its_clock_alone(world: World) -> None:
+    """Else an example whose fork died while it was importing would never come to its limit."""
+    assert [each["since"] for each in results(run(world, "forking_while_importing", 2))] == [0.0] * 2
+
+
 @pytest.fixture
 def busy_core() -> Iterator[int]:
     """A core on which three processes compute besides, each of a session of its own, as another user's are."""
