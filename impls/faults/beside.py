@@ -28,7 +28,7 @@ class _OneForAllModels:
         self.by_rank: dict[int, Any] = {}
 
     def __get__(self, model: object, kind: object = None) -> Any:
-        return self.by_rank[dist.get_rank()]
+        return self if model is None else self.by_rank[dist.get_rank()]
 
     def __set__(self, model: object, value: Any) -> None:
         self.by_rank[dist.get_rank()] = value
