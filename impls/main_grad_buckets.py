@@ -67,6 +67,7 @@ class MainGradBuckets(DataParallel):
         **ROBUST,
         "replaces": False,
         "accumulation": True,
+        "backwards": "anywhere",
         "cap_from": "first step",
         "unused": "untouched",
         "wire": "float32",

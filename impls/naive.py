@@ -8,7 +8,14 @@ from impls.wrapper import ROBUST, DataParallel, add_over_ranks
 class NaiveDataParallel(DataParallel):
     """Averages every gradient after each backward. Every rank must have a gradient for the same parameters."""
 
-    claims = {**ROBUST, "accumulation": False, "reentrant": "any", "around": True, "relocates": True}
+    claims = {
+        **ROBUST,
+        "accumulation": False,
+        "backwards": "anywhere",
+        "reentrant": "any",
+        "around": True,
+        "relocates": True,
+    }
 
     def finish_gradient_synchronization(self) -> None:
         """Sums over ranks, then divides by their number."""

@@ -14,6 +14,7 @@ Group: TypeAlias = "dist.ProcessGroup | None"
 ROBUST = {
     "several_dtypes": True,
     "forwards": True,
+    "backwards": "in no_sync",
     "sixteen_bits": True,
     "raises": True,
     "freezing": True,

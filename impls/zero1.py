@@ -22,6 +22,7 @@ class Zero1(ShardedDataParallel):
         **ROBUST,
         "replaces": False,
         "accumulation": True,
+        "backwards": "anywhere",
         "cap_from": "first step",
         "unused": "zero",
         "stage": 1,

@@ -35,6 +35,7 @@ class Zero3(ShardedDataParallel):
         "outside": False,  # a unit is gathered when it is called
         "replaces": False,
         "accumulation": True,
+        "backwards": "anywhere",
         "unused": "zero",
         "stage": 3,
         "lean": True,

@@ -44,8 +44,10 @@ class Backward(Short):
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs. ``together``: the
     ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one, if an error has just ended an
     inner one, has not ended yet. ``overflow``: the ranks on which every gradient of this micro-batch is infinite.
-    ``gone``: those that have run out of micro-batches. ``forwards``: how many come before the one backward. They share
-    the micro-batch's coefficients out, so that the sum of their losses has the gradients that one alone would give.
+    ``gone``: those that have run out of micro-batches. ``forwards``: how many come before backward. They share the
+    micro-batch's coefficients out, so that the sum of their losses has the gradients that one alone would give.
+    ``backwards``: one, of that sum; or as many as there are forwards, one through each; or, where there is one forward,
+    any number through it, the graph being retained, and each of them counts.
     """
 
     orders: tuple[tuple[int, ...], ...]
@@ -55,14 +57,24 @@ class Backward(Short):
     gone: tuple[int, ...] = ()
     forwards: int = 1
     together: bool = False
+    backwards: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.forwards, int) or self.forwards < 1:
             raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
+        if not isinstance(self.backwards, int) or self.backwards < 1:
+            raise ValueError(f"there is at least one backward, not {self.backwards!r}")
+        if self.forwards > 1 and self.backwards not in (1, self.forwards):
+            raise ValueError(f"{self.forwards} forwards have one backward together or one each, not {self.backwards}")
         if self.nested and self.synchronize:
             raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
         if self.together and self.synchronize:
             raise ValueError("together=True stays in no_sync, and a Backward that synchronizes is not inside any")
+
+    @property
+    def passes(self) -> int:
+        """How often backward comes through each forward."""
+        return self.backwards if self.forwards == 1 else 1
 
 
 @dataclass(frozen=True, repr=False)

@@ -82,10 +82,13 @@ def odd_part(number: int) -> int:
 
 
 def synchronizations(scenario: Scenario) -> int:
-    """The most in one window between two ZeroGrads, and at least 1."""
+    """The most in one window between two ZeroGrads, and at least 1. Each of several backwards may be one."""
     most, window = 1, 0
     for event in scenario.program:
-        window = 0 if isinstance(event, ZeroGrad) else window + (isinstance(event, Backward) and event.synchronize)
+        if isinstance(event, Backward) and event.synchronize:
+            window += event.backwards
+        elif isinstance(event, ZeroGrad):
+            window = 0
         most = max(most, window)
     return most
 
@@ -120,11 +123,13 @@ def capacity(scenario: Scenario, parameter: int) -> int:
 
     With the quadratic probe that includes the largest initial weight; what weights become later is not looked at. All
     means but the last are added to once more, with the bits of their fractions: a factor even(D) = D / odd(D) for each.
+    What several backwards go through counts as often.
     """
     weights = sum(each.count for each in scenario.parameters) if scenario.probe == "quadratic" else 1
     fractions = (divisor(scenario) // odd_part(divisor(scenario))) ** (synchronizations(scenario) - 1)
     precision = FORMATS[scenario.parameters[parameter].dtype].precision
-    return int(2**precision // (multiplier(scenario) * fractions * max(weights, 1)))
+    passes = max((batch.passes for batch in scenario.microbatches), default=1)
+    return int(2**precision // (multiplier(scenario) * fractions * max(weights, 1) * passes))
 
 
 def runs_needed(scenario: Scenario) -> int:

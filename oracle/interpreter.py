@@ -124,7 +124,7 @@ def _interpret(
             raise Inexact(f"{event!r} uses gradients that were clipped after an overflow: drop them first")
         match event:
             case Backward():
-                _backward(state, event, averaging if eager else None)
+                _backward(state, event, averaging, eager)
                 if scenario.buffers:
                     expectation.buffers[place] = _told_buffers(state)
             case Finish():
@@ -178,8 +178,8 @@ def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = U
         return False
 
 
-def _backward(state: State, event: Backward, eagerly: str | None) -> None:
-    """Adds each rank's gradients to those there; changes the buffers. ``eagerly``: how some average what has come."""
+def _backward(state: State, event: Backward, averaging: str, eager: bool) -> None:
+    """Adds each rank's gradients to those there; changes the buffers."""
     if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
         raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
     joining.leave(state, event.gone)
@@ -190,6 +190,22 @@ def _backward(state: State, event: Backward, eagerly: str | None) -> None:
         if state.scenario.mode == "train":
             buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
     state.broadcast_due = event.synchronize
+    for _ in range(event.passes):
+        _accumulate(state, event, averaging, eager)
+    for rank in range(ranks):
+        used = [state.scenario.tensor(parameter) for parameter in state.scenario.order(batch, rank)]
+        state.has[rank, used] = True
+        if rank in event.overflow:
+            state.infinite[rank, [tensor for tensor in used if state.scenario.parameters[tensor].count]] = True
+    state.batch += 1
+
+
+def _accumulate(state: State, event: Backward, averaging: str, eager: bool) -> None:
+    """What backward adds when it comes through all forwards once.
+
+    Some average each micro-batch inside ``no_sync`` as it comes, and many each of several backwards that synchronize.
+    Of those through several forwards each brings some elements, and zeros for the others.
+    """
     local, coefficients = _local_gradients(state)
     for tensor in state.scenario.tensors:
         if tensor in state.gradients.enclosed or (
@@ -197,17 +213,14 @@ def _backward(state: State, event: Backward, eagerly: str | None) -> None:
         ):
             _accumulate_enclosed(state, tensor, coefficients)
             local[:, state.gradients.slices[tensor]] = 0
-    if eagerly and (not event.synchronize or state.eager is not None):
-        _average_eagerly(state, local, eagerly)
+    several = event.backwards > 1 and (eager or event.synchronize)
+    if several and event.forwards > 1:
+        _average_eagerly(state, np.zeros_like(local), averaging)
+    if several or (eager and (not event.synchronize or state.eager is not None)):
+        _average_eagerly(state, local, averaging)
     state.gradients.exact = lattice.add([state.gradients.exact, local], state.form)
     if state.fresh is not None:
         state.fresh = lattice.add([state.fresh, local], state.form)
-    for rank in range(ranks):
-        used = [state.scenario.tensor(parameter) for parameter in state.scenario.order(batch, rank)]
-        state.has[rank, used] = True
-        if rank in event.overflow:
-            state.infinite[rank, [tensor for tensor in used if state.scenario.parameters[tensor].count]] = True
-    state.batch += 1
 
 
 def _local_gradients(state: State) -> tuple[Lattice, Lattice]:

@@ -28,9 +28,10 @@ The events:
                to those already there. Dividing by the number of micro-batches is the caller's business, so no event
                does it. One ``no_sync`` may hold several of them ``together``, and may be nested: leaving the inner one
                does not end the outer. Where the micro-batch overflows on a rank, its gradients there are infinite.
-               Forward adds m*N + r + 1 to each buffer element. Where several ``forwards`` come before the one backward,
-               of the sum of their losses, every coefficient goes to one of them and is zero in the others; so does what
-               is added to buffers, to the last.
+               Forward adds m*N + r + 1 to each buffer element. Where several ``forwards`` come before backward, every
+               coefficient goes to one of them and is zero in the others; so does what is added to buffers, to the last.
+               There is one backward then, of the sum of their losses, or one through each. Where several ``backwards``
+               go through one forward, each adds its gradients.
     Finish     Follows each synchronizing Backward. After it the gradient of a parameter is, on every rank, the mean
                over ranks of the gradients that they had accumulated, a missing one counting as zero.
     Unscale    g <- g / scale. If a gradient is then not finite on some rank, all ranks skip the next Step.

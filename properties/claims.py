@@ -14,6 +14,8 @@ EQUAL_FROM = ("construction", "first forward")
 CAP_FROM = ("third step", "first step")
 # When rank 0's buffers become everybody's: after construction, or also before the forwards of a window.
 BUFFERS = ("initial", "each")
+# Where several backwards may come before gradients are final. The second takes in the first.
+BACKWARDS = ("in no_sync", "anywhere")
 # A module runs in at most one segment that is recomputed; or in any number of them, and then the hook of a parameter
 # fires once for each, and only the last makes its gradient final.
 REENTRANT = ("each once", "any")
@@ -29,6 +31,7 @@ MASTERS = "always"
 # What the others are one of, or some of; what is not claimed, as None, is the default.
 _CHOICES = {
     "averaging": AVERAGINGS,
+    "backwards": BACKWARDS,
     "buffers": BUFFERS,
     "cap_from": CAP_FROM,
     "collectives": COLLECTIVES,
@@ -68,6 +71,9 @@ class Claims:
     reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     forwards: bool = False  # several forwards before one backward, of the sum of their losses
+    # Where a micro-batch may have several backwards, through one forward or, if such are claimed, through one each of
+    # several: one of BACKWARDS; None: nowhere
+    backwards: str | None = None
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     tied: bool = False  # a tensor under two names
@@ -137,6 +143,11 @@ class Claims:
     def infers(self) -> bool:
         """Whether an evaluation may be in torch's inference mode."""
         return self.evaluates and self.inference_mode
+
+    @property
+    def several_backwards(self) -> bool:
+        """Whether a micro-batch may have more than one."""
+        return self.backwards == BACKWARDS[-1] or (self.backwards is not None and self.accumulation)
 
     @property
     def may_keep_masters(self) -> bool:

@@ -122,7 +122,11 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
                 before = "outer" if isinstance(scenario.program[place - 1], Raise) else "same"
                 where = f"inside the {before} no_sync, "
             where += "after a nested one has ended, " if event.nested else ""
-            where += "" if event.forwards == 1 else f"after {event.forwards} forwards, "
+            if event.passes > 1:
+                where += f"{'twice' if event.passes == 2 else f'{event.passes} times'} through one forward, "
+            elif event.forwards > 1:
+                where += "one for each of" if event.backwards > 1 else "after"
+                where += f" {event.forwards} forwards, "
             over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
             if len(set(zip(orders, over, strict=True))) == 1:
                 return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]

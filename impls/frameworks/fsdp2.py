@@ -32,6 +32,7 @@ class FSDP2(nn.Module):
         "accumulation": True,
         "drops": False,
         "forwards": True,
+        "backwards": "anywhere",
         "stage": 3,
         "same_bits": True,
         "reloads": True,

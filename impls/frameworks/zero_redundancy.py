@@ -19,6 +19,7 @@ class ZeroRedundancy(DistributedDataParallel):
     claims = {
         "accumulation": True,
         "forwards": True,
+        "backwards": "in no_sync",
         "outside": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
+from impls.end_of_backward import AtTheEndOfBackward
 from impls.main_grad_buckets import MainGradBuckets
 
 
@@ -28,3 +30,29 @@ class ZeroesLate(MainGradBuckets):
                 bucket.zero(to_none)
         self._due.clear()
         return super().forward(*inputs, **named)
+
+
+class EachBackwardByItself(AtTheEndOfBackward):
+    """Averages at the end of each backward what that one has brought, puts it aside, and hands all out at the end."""
+
+    odd = "between two backwards of a micro-batch there are no gradients"
+    claims = {**AtTheEndOfBackward.claims, "replaces": False}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._means: dict[nn.Parameter, torch.Tensor] = {}
+
+    def on_end(self) -> None:
+        """Averages, unless inside `no_sync`."""
+        if self.synchronize:
+            super().finish_gradient_synchronization()
+            for parameter in self.trained:
+                if (mean := parameter.grad) is not None:
+                    self._means[parameter] = mean + self._means[parameter] if parameter in self._means else mean
+                    parameter.grad = None
+
+    def finish_gradient_synchronization(self) -> None:
+        """Hands out."""
+        for parameter, mean in self._means.items():
+            parameter.grad = mean
+        self._means.clear()

@@ -40,8 +40,8 @@ class SecondInterpreter:
     ``number`` decides the arithmetic: Fractions, or NumPy's scalars of the parameter's own format, which round.
     ``order``: in which order of ranks a mean is summed. ``way``: what is averaged: all that is there; what is "new"
     since the last average, which is added to it; or each micro-batch as it comes, "at once", with what is there; or all
-    of it in float32, times the reciprocal where others divide, and "kept" so until the step. Nothing here is shared
-    with the interpreter under test.
+    of it in float32, times the reciprocal where others divide, and "kept" so until the step. All but "" and "kept"
+    average each of several backwards that synchronize. Nothing here is shared with the interpreter under test.
     """
 
     def __init__(
@@ -67,11 +67,15 @@ class SecondInterpreter:
         batch = 0
         for place, event in enumerate(self.scenario.program):
             if isinstance(event, Backward):
-                for rank in range(self.scenario.world_size):
-                    self.backward(batch, event, rank)
+                for number in range(event.backwards):
+                    for rank in range(self.scenario.world_size):
+                        self.backward(batch, event, rank, number)
+                    last = number == event.backwards - 1
+                    if (self.way == "at once" and not (last and event.synchronize)) or (
+                        self.way in ("new", "again") and event.synchronize and not last
+                    ):
+                        self.average()
                 batch += 1
-                if self.way == "at once" and not event.synchronize:
-                    self.average()
             elif isinstance(event, Finish):
                 gradients[place] = self.average()
             elif isinstance(event, Step):
@@ -101,8 +105,8 @@ class SecondInterpreter:
             self.gradients = [[None if g is None else list(g) for g in mean] for _ in self.gradients]
         return mean
 
-    def backward(self, batch: int, event: Backward, rank: int) -> None:
-        """Adds the gradient of the mean of the rank's samples' losses."""
+    def backward(self, batch: int, event: Backward, rank: int, number: int) -> None:
+        """Adds the gradient of the mean of the rank's samples' losses, or the part of it that this backward brings."""
         per_rank = len(event.orders) // self.scenario.world_size
         mine = range(rank * per_rank, (rank + 1) * per_rank)
         for parameter, count in enumerate(self.counts):
@@ -110,7 +114,10 @@ class SecondInterpreter:
                 continue
             new = []
             for element in range(count):
-                used = [s for s in mine if parameter in event.orders[s]]
+                brought = (
+                    event.backwards == 1 or event.forwards == 1 or (parameter + element) % event.forwards == number
+                )
+                used = [s for s in mine if brought and parameter in event.orders[s]]
                 total = sum((self.contribution(batch, s, parameter, element) for s in used), Fraction(0))
                 value = self.of(parameter, total / per_rank)
                 if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
@@ -236,6 +243,32 @@ def test_nor_does_it_matter_what_is_averaged_with_what_and_when(
     order = list(range(scenario.world_size))
     random.shuffle(order)
     agrees(scenario, expectation, *choice, rounded, order, way)
+
+
+FORMS = ((1, 2), (1, 3), (2, 2), (3, 3))  # forwards and backwards of a micro-batch
+
+
+@pytest.mark.parametrize("way", ["", "new", "at once", "again"])
+@given(scenarios(), st.sampled_from(FORMS), st.integers(0, 63), choices, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_each_of_several_backwards_adds_its_gradients_whenever_they_are_averaged(
+    way: str, scenario: Scenario, form: tuple[int, int], which: int, choice: tuple[str, str], random: Any
+) -> None:
+    forwards, backwards = form
+    program = [
+        replace(event, forwards=forwards, backwards=backwards)
+        if isinstance(event, Backward) and which >> n & 1
+        else event
+        for n, event in enumerate(scenario.program)
+    ]
+    assume(program != list(scenario.program))
+    often = replace(scenario, program=tuple(program), only=None)
+    expectation = expect(often, *choice, eager=way == "at once")
+    order = list(range(scenario.world_size))
+    random.shuffle(order)
+    agrees(often, expectation, *choice, rounded, order, way)
+    if not way and choice[0] != "multiply by reciprocal then sum":
+        agrees(often, expectation, *choice, fraction, order)
 
 
 def test_on_seven_ranks_a_mean_that_16_bits_hold_may_round_where_it_is_kept_in_float32() -> None:

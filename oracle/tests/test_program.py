@@ -87,6 +87,11 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
         "rank 1 .* micro-batch 0",
     ),
     "a backward without a forward": (lambda: Backward(((0,),), forwards=0), "at least one forward, not 0"),
+    "forwards without a backward": (lambda: Backward(((0,),), backwards=0), "at least one backward, not 0"),
+    "more backwards than forwards": (
+        lambda: Backward(((0,),), forwards=2, backwards=3),
+        "2 forwards have one backward together or one each, not 3",
+    ),
     "a learning rate of 0.3": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=0.3), "0.3"),
     "a learning rate above 1": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=2.0), "2.0"),
     "a learning rate of 0": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=0.0), "0.0"),

@@ -124,7 +124,7 @@ def run_jointly(this: "Rank", other: "Rank", where: str) -> None:
         for place, event in enumerate(this.scenario.program):
             if isinstance(event, Backward):
                 running = this
-                with first.micro_batch(place) as one, second.micro_batch(place) as its:
+                with first.micro_batch(place) as (one,), second.micro_batch(place) as (its,):
                     (one + its).backward()
             else:
                 for running in both:
@@ -233,13 +233,14 @@ class Rank(Wrapped):
         self.freeze()
 
     def backward(self, place: int) -> None:
-        """The forwards and the backward of the next micro-batch."""
-        with self.micro_batch(place) as loss:
-            loss.backward()
+        """The forwards and backwards of the next micro-batch."""
+        with self.micro_batch(place) as losses:
+            for number, loss in enumerate(losses, 1):
+                loss.backward(retain_graph=any(loss is other for other in losses[number:]))
 
     @contextlib.contextmanager
-    def micro_batch(self, place: int) -> Iterator[torch.Tensor]:
-        """The forwards of the next micro-batch, the loss of which goes backward inside this context."""
+    def micro_batch(self, place: int) -> Iterator[list[torch.Tensor]]:
+        """The forwards of the next micro-batch, whose losses go backward inside this context, one after the other."""
         self.place, event = place, self.scenario.program[place]
         assert isinstance(event, Backward)
         batch, numbers = next(self.batches)
@@ -258,7 +259,9 @@ class Rank(Wrapped):
                     pass
             losses = [self.call(inputs, order) for inputs in first]
             increment = batch * self.scenario.world_size + self.rank + 1
-            yield self.scaled(sum(losses, self.call(last, order, increment)))
+            final = self.call(last, order, increment)
+            losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
+            yield [self.scaled(loss) for loss in losses] * event.passes
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from oracle.program import UNUSED
-from properties.claims import BUFFERS, Claims
+from properties.claims import BACKWARDS, BUFFERS, Claims
 from properties.implementations import Implementation
 from properties.law import Law, concerns
 from properties.running.unbroken import without_failure
@@ -28,6 +28,7 @@ EXAMPLES = 20
 # have to offer.
 ONE_MORE: list[dict[str, object]] = [{"unused": policy} for policy in UNUSED]
 ONE_MORE += [{"buffers": moment} for moment in BUFFERS]
+ONE_MORE += [{"backwards": place} for place in BACKWARDS]
 ONE_MORE += [{name: True} for name in ("several_dtypes", "sixteen_bits", "layouts", "empty", "tied", "outside")]
 ONE_MORE += [{name: True} for name in ("drops", "forwards", "raises", "freezing", "replaces")]
 ONE_MORE += [{name: True} for name in ("around", "relocates", "reloads", "beside")]

@@ -238,9 +238,7 @@ class Writer:
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{self.call('each[rank]', 'orders[rank]')} for each in earlier]"]
-            loss = f"sum(losses, {loss})"
-        loss = f"({loss} * scale)" if self.scaled else loss
-        run += [f"yield {loss}" if self.shares_losses else f"{loss}.backward()"]
+        run += self.go_back(event, loss)
         if event.synchronize:
             return [*lines, *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
@@ -249,6 +247,19 @@ class Writer:
             return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
+
+    def go_back(self, event: Backward, loss: str) -> list[str]:
+        """The backwards of a micro-batch. ``loss``: of its last forward; those of earlier ones are `losses`."""
+        scale = " * scale" if self.scaled else ""
+        if event.passes > 1:
+            again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)
+            return [f"loss = {loss}{scale}", *again, "loss.backward()"]
+        if event.backwards > 1:
+            each = f"(loss{scale}).backward()" if scale else "loss.backward()"
+            return [f"losses.append({loss})", "for loss in losses:", f"    {each}"]
+        loss = f"sum(losses, {loss})" if event.forwards > 1 else loss
+        loss = f"({loss}{scale})" if scale else loss
+        return [f"yield {loss}" if self.shares_losses else f"{loss}.backward()"]
 
     def overflow(self, used: Sequence[int]) -> str:
         """What a rank's coefficients become that overflow: all of them, or one."""

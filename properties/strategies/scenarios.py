@@ -18,7 +18,7 @@ from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
 from properties.strategies.programs import Phase, RankSeed
 from properties.strategies.training import training
-from properties.strategies.within import after_local, on_averages
+from properties.strategies.within import after_local, on_averages, several_at_once
 
 MOST_RANKS = 8
 MOST_PHASES = 8
@@ -79,22 +79,28 @@ def exact_scenarios(
     def of_use(scenario: Scenario) -> bool:
         if not all(feature.occurs(scenario) for feature in features):
             return False
-        expected = known(scenario, claims)
-        if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent):
-            return False
-        return enclosed or expected.exact
+        expected = comparable(scenario, claims)
+        return expected is not None and (enclosed or expected.exact)
 
     return scenarios(claims, hook_orders, features, enclosed).filter(of_use)
 
 
+def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
+    """What must come of a scenario; None where the oracle cannot tell, or what it says is not alone right."""
+    expected = known(scenario, claims)
+    if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent):
+        return None
+    return expected
+
+
 def adds_up_rounded_means(scenario: Scenario, expected: Expectation, eager: bool = False) -> bool:
-    """Whether a rounded gradient is averaged while an earlier average is still there; or where, if ``eager``, each
-    micro-batch inside `no_sync` may have been averaged as it came.
+    """Whether a rounded gradient is averaged while an earlier average is still there; or where each of several
+    backwards, or, if ``eager``, each micro-batch inside `no_sync`, may have been averaged as it came.
 
     The oracle adds to the average and then takes the mean; others add the mean of what is new. Either is right,
     and only where nothing rounds are they the same.
     """
-    places = [*on_averages(scenario), *(after_local(scenario) if eager else ())]
+    places = [*on_averages(scenario), *several_at_once(scenario), *(after_local(scenario) if eager else ())]
     means = [expected.gradients[place + 1] for place in places if place + 1 in expected.gradients]
     return any(isinstance(value, Inside) for mean in means for value in mean)
 

@@ -20,7 +20,7 @@ from oracle.program import (
     Step,
     Unscale,
 )
-from properties.claims import EQUAL_FROM, MASTERS, Claims
+from properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
 from properties.strategies.features import FEATURES
 from properties.strategies.models import called_alike
 
@@ -46,6 +46,10 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "gradients that have been stepped"
     if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
         return "several forwards before a backward"
+    if any(batch.backwards > 1 for batch in scenario.microbatches) and claims.backwards is None:
+        return "several backwards"
+    if [*several_at_once(scenario)] and claims.backwards != BACKWARDS[-1]:
+        return "several backwards that synchronize"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
         return "scalars"
     if scenario.broadcast_buffers and claims.buffers != "each":
@@ -96,6 +100,13 @@ def on_averages(scenario: Scenario) -> list[int]:
             case _ if ends_gradients(event):
                 averaged = False
     return found
+
+
+def several_at_once(scenario: Scenario) -> Iterator[int]:
+    """The places of several backwards that synchronize."""
+    for place, event in enumerate(scenario.program):
+        if isinstance(event, Backward) and event.synchronize and event.backwards > 1:
+            yield place
 
 
 def after_local(scenario: Scenario) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """A program in one process with plain torch: real autograd, optimizers, GradScaler and clipping, the mean by hand."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -127,9 +128,15 @@ class OneProcess:
         return list(dict.fromkeys(self.tensors))
 
     def backward(self, batch: int, rank: int, overflow: bool) -> None:
+        event = self.scenario.microbatches[batch]
+        shares = by_forward(self.numbers[rank][batch], event.forwards)
+        for each in [shares] * event.passes if event.backwards in (1, event.passes) else [[share] for share in shares]:
+            self.go_back(self.scenario.order(batch, rank), rank, each, overflow)
+
+    def go_back(self, used: Sequence[int], rank: int, shares: list[Any], overflow: bool) -> None:
+        """One backward, through the forwards that have these shares."""
         loss: Any = 0.0
-        used = self.scenario.order(batch, rank)
-        for share in by_forward(self.numbers[rank][batch], self.scenario.microbatches[batch].forwards):
+        for share in shares:
             for index in used:
                 tensor = self.tensors[index]
                 c = torch.tensor(share[index], dtype=tensor.dtype)

@@ -95,13 +95,15 @@ def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario,
     assert disagreements(OneProcess(scenario, averaging, order).run(), expected) == []
 
 
-@given(programs(), st.integers(2, 3))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_torch_in_one_process_agrees_where_several_forwards_come_before_a_backward(
-    scenario: Scenario, forwards: int
+@given(programs(), st.sampled_from([(2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (3, 3)]))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def test_torch_in_one_process_agrees_where_a_micro_batch_has_several_forwards_or_backwards(
+    scenario: Scenario, form: tuple[int, int]
 ) -> None:
+    forwards, backwards = form
     program = (
-        replace(event, forwards=forwards) if isinstance(event, Backward) else event for event in scenario.program
+        replace(event, forwards=forwards, backwards=backwards) if isinstance(event, Backward) else event
+        for event in scenario.program
     )
     often = replace(scenario, program=tuple(program))
     expected = expect(often, "sum then divide")

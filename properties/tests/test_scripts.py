@@ -230,6 +230,8 @@ EVERYTHING = Scenario(
     (
         Raise("hook", 1, nested=True),
         Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, nested=True, forwards=2, together=True),
+        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, forwards=2, backwards=2),
+        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, backwards=2),
         Backward(((0, 1, 2, 3), (3, 2, 0, 1)), forwards=2),
         Finish(),
         Unscale(),

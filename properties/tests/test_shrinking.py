@@ -1,6 +1,7 @@
 """What scenarios shrink to: what a person would have written by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
@@ -34,7 +35,7 @@ from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from properties.test_accumulation import after_two_forwards
+from properties.test_accumulation import after_two_forwards, with_several_backwards
 from properties.tests.test_strategies import (
     ALL,
     PLAIN,
@@ -152,6 +153,16 @@ def test_shrinks_to_the_smallest_scenario_that_has_what_is_asked_for(feature: st
 def test_shrinks_to_the_smallest_scenario_in_which_a_backward_follows_two_forwards() -> None:
     smallest = Scenario(2, (ONE,), (Backward(((0,), (0,)), forwards=2), Finish()))
     assert find(after_two_forwards(ALL), lambda s: True, settings=SHRINKING) == smallest
+
+
+def test_shrinks_to_the_smallest_scenario_with_several_backwards() -> None:
+    smallest = Scenario(2, (ONE,), (Backward(((0,), (0,)), backwards=2), Finish()))
+    assert (
+        find(with_several_backwards(replace(ALL, backwards="anywhere")), lambda s: True, settings=SHRINKING) == smallest
+    )
+    local = (replace(smallest.microbatches[0], synchronize=False), Backward(((0,), (0,))), Finish())
+    inside = replace(ALL, backwards="in no_sync")
+    assert find(with_several_backwards(inside), lambda s: True, settings=SHRINKING) == replace(smallest, program=local)
 
 
 SHRUNK: dict[str, tuple[Holds, Scenario]] = {

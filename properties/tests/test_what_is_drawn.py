@@ -28,7 +28,7 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import COLLECTIVES, Claims
+from properties.claims import BACKWARDS, COLLECTIVES, Claims
 from properties.implementations import look_up
 from properties.models.scenario import MODELS
 from properties.strategies import __main__ as table
@@ -39,7 +39,7 @@ from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
-from properties.test_accumulation import after_two_forwards, split_and_whole, without_local
+from properties.test_accumulation import after_two_forwards, split_and_whole, with_several_backwards, without_local
 from properties.test_binding import going_around, moving
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
@@ -259,6 +259,22 @@ def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and
     assert {beyond(claims, scenario) for scenario in found} == {""}
     less = replace(claims, forwards=False)
     assert {beyond(less, scenario) for scenario in found} == {"several forwards before a backward"}
+
+
+@pytest.mark.parametrize("where", BACKWARDS)
+def test_several_backwards_are_drawn_where_they_are_claimed_and_the_law_asks_for_them(where: str) -> None:
+    claims = replace(ALL, backwards=where)
+    found = sample(with_several_backwards(claims), 100)
+    several = [batch for scenario in found for batch in scenario.microbatches if batch.backwards > 1]
+    assert {(batch.forwards, batch.backwards) for batch in several} == {(1, 2), (1, 3), (2, 2), (3, 3)}
+    assert any(batch.synchronize for batch in several) == (where == "anywhere")
+    assert any(not batch.synchronize for batch in several)
+    assert {beyond(claims, scenario) for scenario in found} == {""}
+    assert {beyond(replace(claims, backwards=None), scenario) for scenario in found} == {"several backwards"}
+    elsewhere = {beyond(replace(claims, backwards="in no_sync"), scenario) for scenario in found}
+    assert elsewhere == {"", *["several backwards that synchronize"] * (where == "anywhere")}
+    without = sample(with_several_backwards(replace(claims, forwards=False)), 50)
+    assert {batch.forwards for scenario in without for batch in scenario.microbatches} == {1}
 
 
 def test_some_forwards_or_all_go_around_the_wrapper_and_none_inside_no_sync() -> None:

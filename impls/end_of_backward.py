@@ -1,0 +1,34 @@
+"""Naive data parallelism that hears of the end of each backward, for algorithms that do something then."""
+
+from typing import Any
+
+import torch
+
+from impls.naive import NaiveAccumulation
+
+
+class AtTheEndOfBackward(NaiveAccumulation):
+    """Hears of the end of each backward through what its forward gave."""
+
+    claims = {**NaiveAccumulation.claims, "around": False, "raises": False}
+
+    _heard = False  # whether this backward has been heard of
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        output = super().forward(*inputs, **named)
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(self._on_backward)
+        return output
+
+    def _on_backward(self, _: torch.Tensor) -> None:
+        if not self._heard:
+            self._heard = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+
+    def _end(self) -> None:
+        self._heard = False
+        self.on_end()
+
+    def on_end(self) -> None:
+        """Backward is over."""
