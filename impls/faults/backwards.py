@@ -14,7 +14,7 @@ class FirstBackwardAlone(AtTheEndOfBackward):
     """Averages at the end of backward, once for each forward, as DDP does."""
 
     known_fault = "what a second backward through a forward adds stays on its rank"
-    source = "recipe: one synchronization for each forward (https://github.com/pytorch/pytorch/issues/47260)"
+    source = "recipe: one synchronization for each forward, https://github.com/pytorch/pytorch/issues/47260"
     killed_by = (SEVERAL_BACKWARDS,)
 
     _due = False
@@ -54,7 +54,7 @@ class ExpectsOneBackward(AtTheEndOfBackward):
     """Goes through its states in turn: forward, backward, over."""
 
     known_fault = "a second backward after a forward is refused in the middle of training"
-    source = "recipe: a backward that expects a forward right before (https://github.com/facebookresearch/fairscale/issues/918)"
+    source = "recipe: a backward that expects a forward right before, https://github.com/facebookresearch/fairscale/issues/918"
     killed_by = (SEVERAL_BACKWARDS,)
 
     _state = "over"
