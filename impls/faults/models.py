@@ -242,3 +242,14 @@ class FrozenUnitsStayGathered(Zero3):
             super()._free(flat)
         else:
             self._users[flat] = 1  # for good
+
+
+class LooksAtTensorsAlone(Zero3):
+    """Gathers in backward where a gradient comes to what a unit gave, if that is a tensor or a tuple of tensors."""
+
+    known_fault = "a unit that gives a mapping is not gathered for its backward, which reads memory that is not there"
+    source = "recipe: hooks on the outputs of known types, https://github.com/deepspeedai/DeepSpeed/issues/1960"
+    killed_by = (MEAN, ACCUMULATION)
+
+    def _after_forward(self, call: Call, outputs: Any) -> None:
+        super()._after_forward(call, () if isinstance(outputs, dict) else outputs)

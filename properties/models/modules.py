@@ -74,17 +74,30 @@ class MovingAverage(nn.Module):
         return self.layer(inputs - self.average)
 
 
+class Fork(nn.Module):
+    """Two branches, with a parameter in each of them, given in a mapping and a tuple, as large models give theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gains = nn.Parameter(torch.ones(2, HIDDEN))
+
+    def forward(self, hidden: torch.Tensor) -> dict[str, Any]:
+        """The branches, each of the shape of ``hidden``."""
+        return {"left": hidden * self.gains[0], "others": (hidden * self.gains[1],)}
+
+
 class TwoHeads(nn.Module):
     """Two outputs of one trunk; a loss may use either or both."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.trunk, self.left, self.right = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, OUT), nn.Linear(HIDDEN, OUT)
+        self.trunk, self.fork = nn.Linear(WIDTH, HIDDEN), Fork()
+        self.left, self.right = nn.Linear(HIDDEN, OUT), nn.Linear(HIDDEN, OUT)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Two tensors of shape (rows, OUT)."""
-        hidden = self.trunk(inputs).tanh()
-        return self.left(hidden), self.right(hidden)
+        branches = self.fork(hidden=self.trunk(inputs).tanh())
+        return self.left(branches["left"]), self.right(branches["others"][0])
 
 
 class Block(nn.Module):
