@@ -35,6 +35,17 @@ class ReducesInsideNoSync(StaticBuckets):
             dist.all_reduce(parameter.grad.clone())
 
 
+class TakesTheCapInKilobytes(StaticBuckets):
+    """Of right units in the default alone."""
+
+    known_fault = "buckets are a thousandth of what the cap says, and a message goes out for each parameter"
+    source = "recipe: megabytes taken for kilobytes"
+    killed_by = (TOGETHER,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0 * 1024) -> None:
+        super().__init__(module, bucket_cap_mb / 1024)
+
+
 class BroadcastsInsideNoSync(StaticBuckets):
     """Rank 0's buffers go out in every micro-batch."""
 

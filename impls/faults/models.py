@@ -253,3 +253,15 @@ class LooksAtTensorsAlone(Zero3):
 
     def _after_forward(self, call: Call, outputs: Any) -> None:
         super()._after_forward(call, () if isinstance(outputs, dict) else outputs)
+
+
+class PassesBy(Zero3):
+    """Gathers what backward comes to, and what lies before that; not what it never comes to."""
+
+    known_fault = "a unit whose output a rank does not use is gathered for backward by the other ranks alone"
+    source = "C14 V https://github.com/pytorch/pytorch/pull/80245"
+    killed_by = (MEAN, ACCUMULATION)
+
+    def _after_backward(self) -> None:
+        self._to_come.clear()
+        super()._after_backward()

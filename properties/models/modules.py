@@ -87,17 +87,18 @@ class Fork(nn.Module):
 
 
 class TwoHeads(nn.Module):
-    """Two outputs of one trunk; a loss may use either or both."""
+    """Two outputs, of which a loss may use either or both: an early one, which backward may not come to, and a late."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.trunk, self.fork = nn.Linear(WIDTH, HIDDEN), Fork()
-        self.left, self.right = nn.Linear(HIDDEN, OUT), nn.Linear(HIDDEN, OUT)
+        self.early = nn.Linear(WIDTH, OUT)
+        self.trunk, self.fork, self.late = nn.Linear(WIDTH, HIDDEN), Fork(), nn.Linear(HIDDEN, OUT)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Two tensors of shape (rows, OUT)."""
+        early = self.early(inputs)
         branches = self.fork(hidden=self.trunk(inputs).tanh())
-        return self.left(branches["left"]), self.right(branches["others"][0])
+        return early, self.late(branches["left"] * branches["others"][0])
 
 
 class Block(nn.Module):

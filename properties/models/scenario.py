@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tied": ("mix",),
     "batch norm": ("head", "convolution"),
     "moving average": (),
-    "two heads": ("left",),
+    "two heads": ("fork",),
     "transformer": ("block", "head"),
 }
 

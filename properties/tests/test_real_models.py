@@ -250,7 +250,7 @@ def test_a_failure_is_told_with_names_and_a_command(
     failure = Failure(broken.value.scenario, broken.value)
     lines = report(MEAN, under_test, failure).splitlines()
     assert lines[0] == "WaitsForUnused breaks P1 on the sim world: silently wrong"
-    assert "On rank 0, in step 0, trunk.weight.grad[0,0] is" in " ".join(lines)
+    assert "On rank 0, in step 0, early.weight.grad[0,0] is" in " ".join(lines)
     assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
     assert lines[-2] == (
         f"See it:    {from_here(sys.executable)} -m properties.models.again --world sim "
