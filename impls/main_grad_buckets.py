@@ -67,7 +67,6 @@ class MainGradBuckets(DataParallel):
         **ROBUST,
         "replaces": False,
         "accumulation": True,
-        "backwards": "anywhere",
         "cap_from": "first step",
         "unused": "untouched",
         "wire": "float32",

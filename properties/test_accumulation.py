@@ -1,6 +1,5 @@
 """P3: gradient accumulation."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +7,12 @@ from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
 from oracle.program import Backward, Event, Finish, Freeze, Raise, SaveAndLoad, Scenario, ZeroGrad
-from properties.claims import BACKWARDS, Claims
+from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge, judge_cost
 from properties.law import law
 from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.scenarios import comparable
+from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.within import beyond
 from properties.trial import Trial
 
@@ -151,32 +149,6 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
     judge.by_the_oracle(trial, scenario, "A window that was dropped halfway leaves a trace.")
 
 
-def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: bool = False) -> Scenario:
-    """The same with so many forwards and backwards in some micro-batches, one bit of ``which`` for each; if ``local``,
-    inside `no_sync` alone.
-    """
-    forwards, backwards = form
-    chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
-    numbers, held = itertools.count(), False  # whether the last micro-batch was inside `no_sync`
-    program: list[Event] = []
-    for event in scenario.program:
-        if isinstance(event, Backward):
-            open_to_buffers = forwards > 1 and scenario.broadcast_buffers and held and event.synchronize
-            if next(numbers) in chosen and not open_to_buffers and not (local and event.synchronize):
-                event = replace(event, forwards=forwards, backwards=backwards)
-            held = not event.synchronize
-        program.append(event)
-    return replace(scenario, program=tuple(program))
-
-
-def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, in which some backwards follow two forwards each, or three."""
-    # In a join ranks that are gone follow each forward of the others'.
-    drawn, forms = with_any(replace(claims, joins=()), 2), st.sampled_from([(2, 1), (2, 1), (3, 1)])
-    made = st.builds(with_several, drawn, st.integers(0, 255), forms)
-    return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))
-
-
 @law("P3", after_two_forwards, needs=lambda claims: claims.forwards)
 def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
     """Where one backward follows two forwards, or three, of the sum of their losses, all that they add is in the mean.
@@ -186,16 +158,6 @@ def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario
     pytorch/pytorch#22095.
     """
     judge.by_the_oracle(trial, scenario, "Two forwards before one backward do not count once each.")
-
-
-def with_several_backwards(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, in which some micro-batches go backward twice or three times."""
-    local = claims.backwards != BACKWARDS[-1]
-    forms = [(1, 2), (1, 2), (1, 3)] + [(2, 2), (2, 2), (3, 3)] * claims.forwards
-    drawn = with_any(replace(claims, joins=()), 2, ("accumulation",) * local)
-    made = st.builds(with_several, drawn, st.integers(0, 255), st.sampled_from(forms), st.just(local))
-    several = made.filter(lambda scenario: any(batch.backwards > 1 for batch in scenario.microbatches))
-    return several.filter(lambda scenario: comparable(scenario, claims) is not None)
 
 
 @law("P3", with_several_backwards, needs=lambda claims: claims.several_backwards)

@@ -8,6 +8,7 @@ from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.several import with_several_backwards
 from properties.strategies.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
 from properties.trial import Trial
 from worlds.contract import Asynchrony
@@ -20,12 +21,14 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario with any two features, or with several buckets that are made anew after an error; and when its
-    collectives and messages read and write.
+    """A scenario with any two features, or with several buckets that are made anew after an error, or with several
+    backwards; and when its collectives and messages read and write.
     """
     drawn = with_any(claims, 2)
     if claims.raises and claims.freezing and claims.bucket_cap:
         drawn |= exact_scenarios(claims, has=("raise, freeze", "cap"))
+    if claims.several_backwards:
+        drawn |= with_several_backwards(claims)
     return st.tuples(drawn, ASYNCHRONIES)
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.main_grad_buckets import MainGradBuckets
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.twins.reductions import RingOfMessages
 
@@ -30,6 +31,15 @@ class NeverWaits(StaticBuckets):
             for bucket in self._buckets:
                 bucket.average(None)
             self._begun = False
+
+
+class SendsWhatIsOnItsWay(MainGradBuckets):
+    """Sends all main gradients at the end of each backward, of which there may be a second."""
+
+    known_fault = "a second backward adds to what the first has sent, and sends it again, before that has arrived"
+    source = "recipe: written here, and right for as long as a collective takes no time"
+    claims = {**MainGradBuckets.claims, "backwards": "anywhere"}
+    killed_by = LAW
 
 
 class ReadsBeforeWaiting(StaticBuckets):

@@ -10,6 +10,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     programs     events in any order that a training loop could have
     timing       when collectives read and write, on sim
     combined     features that seldom meet by chance
+    several      micro-batches with several forwards, or backwards
     independent  examples that do not hang on one another
 """
 

@@ -34,8 +34,8 @@ from properties.claims import Claims
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
+from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from properties.test_accumulation import after_two_forwards, with_several_backwards
 from properties.tests.test_strategies import (
     ALL,
     PLAIN,

@@ -37,9 +37,10 @@ from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
 from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
+from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
-from properties.test_accumulation import after_two_forwards, split_and_whole, with_several_backwards, without_local
+from properties.test_accumulation import split_and_whole, without_local
 from properties.test_binding import going_around, moving
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has

@@ -1,0 +1,47 @@
+"""Scenarios in which a micro-batch has several forwards, or several backwards."""
+
+import itertools
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.program import Backward, Event, Scenario
+from properties.claims import BACKWARDS, Claims
+from properties.strategies.combined import with_any
+from properties.strategies.scenarios import comparable
+
+
+def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: bool = False) -> Scenario:
+    """The same with so many forwards and backwards in some micro-batches, one bit of ``which`` for each; if ``local``,
+    inside `no_sync` alone.
+    """
+    forwards, backwards = form
+    chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
+    numbers, held = itertools.count(), False  # whether the last micro-batch was inside `no_sync`
+    program: list[Event] = []
+    for event in scenario.program:
+        if isinstance(event, Backward):
+            open_to_buffers = forwards > 1 and scenario.broadcast_buffers and held and event.synchronize
+            if next(numbers) in chosen and not open_to_buffers and not (local and event.synchronize):
+                event = replace(event, forwards=forwards, backwards=backwards)
+            held = not event.synchronize
+        program.append(event)
+    return replace(scenario, program=tuple(program))
+
+
+def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, in which some backwards follow two forwards each, or three."""
+    # In a join ranks that are gone follow each forward of the others'.
+    drawn, forms = with_any(replace(claims, joins=()), 2), st.sampled_from([(2, 1), (2, 1), (3, 1)])
+    made = st.builds(with_several, drawn, st.integers(0, 255), forms)
+    return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))
+
+
+def with_several_backwards(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, in which some micro-batches go backward twice or three times."""
+    local = claims.backwards != BACKWARDS[-1]
+    forms = [(1, 2), (1, 2), (1, 3)] + [(2, 2), (2, 2), (3, 3)] * claims.forwards
+    drawn = with_any(replace(claims, joins=()), 2, ("accumulation",) * local)
+    made = st.builds(with_several, drawn, st.integers(0, 255), st.sampled_from(forms), st.just(local))
+    several = made.filter(lambda scenario: any(batch.backwards > 1 for batch in scenario.microbatches))
+    return several.filter(lambda scenario: comparable(scenario, claims) is not None)
