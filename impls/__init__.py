@@ -4,6 +4,7 @@
     hook                a blocking all-reduce per parameter, as soon as its gradient is final             (wrong)
     async_hook          the same, asynchronously                                                          (wrong)
     hook_order_buckets  buckets filled in the order in which hooks fire                                   (wrong)
+    end_of_backward     the first, hearing of the end of each backward, for what is built on it
     joined              the first, where ranks may run out of micro-batches one after the other
     static_buckets      buckets that stay as they are, sent in one order on every rank
     main_grad_buckets   fp32 main gradients in buckets, sent when backward is over
