@@ -215,7 +215,7 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
     """A model far smaller than the cap is reduced in one message, in every step; a second may tell who used what.
 
     Why: each message costs its latency, whatever its size. Broken where a count is not reset, so that every later
-    bucket holds one parameter, and where a cap is taken in another unit: deepspeedai/DeepSpeed#7415.
+    bucket holds one parameter: deepspeedai/DeepSpeed#7415. A recipe: the cap taken in another unit than it is said in.
     """
     run, steps = trial.run(scenario), 2
     trial.witnessed[REDUCED] += all(map(reductions, run.since_construction))

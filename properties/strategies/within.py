@@ -48,7 +48,7 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "several forwards before a backward"
     if any(batch.backwards > 1 for batch in scenario.microbatches) and claims.backwards is None:
         return "several backwards"
-    if [*several_at_once(scenario)] and claims.backwards != BACKWARDS[-1]:
+    if several_at_once(scenario) and claims.backwards != BACKWARDS[-1]:
         return "several backwards that synchronize"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
         return "scalars"
@@ -102,11 +102,13 @@ def on_averages(scenario: Scenario) -> list[int]:
     return found
 
 
-def several_at_once(scenario: Scenario) -> Iterator[int]:
-    """The places of several backwards that synchronize."""
-    for place, event in enumerate(scenario.program):
-        if isinstance(event, Backward) and event.synchronize and event.backwards > 1:
-            yield place
+def several_at_once(scenario: Scenario) -> list[int]:
+    """The places of the micro-batches of which several backwards synchronize."""
+    return [
+        place
+        for place, event in enumerate(scenario.program)
+        if isinstance(event, Backward) and event.synchronize and event.backwards > 1
+    ]
 
 
 def after_local(scenario: Scenario) -> Iterator[int]:

@@ -130,7 +130,7 @@ class OneProcess:
     def backward(self, batch: int, rank: int, overflow: bool) -> None:
         event = self.scenario.microbatches[batch]
         shares = by_forward(self.numbers[rank][batch], event.forwards)
-        for each in [shares] * event.passes if event.backwards in (1, event.passes) else [[share] for share in shares]:
+        for each in [shares] * event.passes if event.backwards == event.passes else [[share] for share in shares]:
             self.go_back(self.scenario.order(batch, rank), rank, each, overflow)
 
     def go_back(self, used: Sequence[int], rank: int, shares: list[Any], overflow: bool) -> None:
