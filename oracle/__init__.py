@@ -9,6 +9,7 @@ Programs:
     well_formed          which programs a training loop could have
     fingerprint          the data of a scenario
     interpreter          what every rank must hold
+    gradients            what backwards add to them, and their mean
     state, stepping      what it knows between two events, and how it steps
     joining              ranks that run out of micro-batches
     clipping             by the global norm

@@ -256,12 +256,17 @@ def by_forward(numbers: Sequence[npt.NDArray[np.float64]], forwards: int) -> lis
     """
 
     def share(parameter: int, values: npt.NDArray[np.float64], forward: int) -> npt.NDArray[np.float64]:
-        turns = (np.arange(values.size) + parameter) % forwards
+        turns = turns_of_forwards(parameter, values.size, forwards)
         return np.where(turns.reshape(values.shape) == forward, values, 0.0)
 
     if forwards == 1:
         return [list(numbers)]
     return [[share(p, values, forward) for p, values in enumerate(numbers)] for forward in range(forwards)]
+
+
+def turns_of_forwards(parameter: int, count: int, forwards: int) -> npt.NDArray[np.int64]:
+    """Which forward has each of ``count`` elements of a parameter's coefficients. See `by_forward`."""
+    return (np.arange(count) + parameter) % forwards
 
 
 def initial_parameters(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float64]]:

@@ -12,13 +12,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from oracle import enclosures, hyperparameters, joining, lattice, loss_scaling
+from oracle import enclosures, hyperparameters, joining, loss_scaling
 from oracle.bounds import Enclosure
 from oracle.clipping import clip
-from oracle.fingerprint import contributions
 from oracle.formats import FORMATS
+from oracle.gradients import backward, finish
 from oracle.intervals import Interval
-from oracle.lattice import Inexact, Lattice
+from oracle.lattice import Inexact
 from oracle.mixed_precision import MASTER
 from oracle.optimizers import AdamState
 from oracle.program import (
@@ -124,11 +124,11 @@ def _interpret(
             raise Inexact(f"{event!r} uses gradients that were clipped after an overflow: drop them first")
         match event:
             case Backward():
-                _backward(state, event, averaging, eager)
+                backward(state, event, averaging, eager)
                 if scenario.buffers:
                     expectation.buffers[place] = _told_buffers(state)
             case Finish():
-                _finish(state, averaging, unused)
+                finish(state, averaging, unused)
             case Unscale():
                 loss_scaling.unscale(state)
             case Clip() if state.infinite.any():
@@ -176,139 +176,6 @@ def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = U
         return interpret(scenario, averaging, unused).exact
     except Inexact:
         return False
-
-
-def _backward(state: State, event: Backward, averaging: str, eager: bool) -> None:
-    """Adds each rank's gradients to those there; changes the buffers."""
-    if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
-        raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
-    joining.leave(state, event.gone)
-    ranks, batch = state.scenario.world_size, state.batch
-    for buffer in state.buffers:
-        if state.scenario.broadcast_buffers and state.broadcast_due:
-            buffer[:] = buffer[0]
-        if state.scenario.mode == "train":
-            buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
-    state.broadcast_due = event.synchronize
-    for _ in range(event.passes):
-        _accumulate(state, event, averaging, eager)
-    for rank in range(ranks):
-        used = [state.scenario.tensor(parameter) for parameter in state.scenario.order(batch, rank)]
-        state.has[rank, used] = True
-        if rank in event.overflow:
-            state.infinite[rank, [tensor for tensor in used if state.scenario.parameters[tensor].count]] = True
-    state.batch += 1
-
-
-def _accumulate(state: State, event: Backward, averaging: str, eager: bool) -> None:
-    """What backward adds when it comes through all forwards once.
-
-    Some average each micro-batch inside ``no_sync`` as it comes, and many each of several backwards that synchronize.
-    Of those through several forwards each brings some elements, and zeros for the others.
-    """
-    local, coefficients = _local_gradients(state)
-    for tensor in state.scenario.tensors:
-        if tensor in state.gradients.enclosed or (
-            state.scenario.probe == "quadratic" and tensor in state.weights.enclosed
-        ):
-            _accumulate_enclosed(state, tensor, coefficients)
-            local[:, state.gradients.slices[tensor]] = 0
-    several = event.backwards > 1 and (eager or event.synchronize)
-    if several and event.forwards > 1:
-        _average_eagerly(state, np.zeros_like(local), averaging)
-    if several or (eager and (not event.synchronize or state.eager is not None)):
-        _average_eagerly(state, local, averaging)
-    state.gradients.exact = lattice.add([state.gradients.exact, local], state.form)
-    if state.fresh is not None:
-        state.fresh = lattice.add([state.fresh, local], state.form)
-
-
-def _local_gradients(state: State) -> tuple[Lattice, Lattice]:
-    """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of a rank's samples.
-
-    Those of tied parameters are added up, in any order. Zero for a parameter that takes no part. And c itself, times
-    the loss scale like the loss. Shape (ranks, elements).
-    """
-    scenario, form = state.scenario, state.form
-    per_rank = scenario.samples // scenario.world_size
-    table = np.concatenate(contributions(scenario)[state.batch], axis=1)
-    totals = table.reshape(scenario.world_size, per_rank, -1).sum(axis=1)
-    if state.scale is not None:  # c is made before it is scaled
-        lattice.divide(lattice.from_integers(totals), per_rank, form)
-    totals = loss_scaling.scaled(totals, state.scale)
-    coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
-    if scenario.probe == "linear":
-        local = coefficients.copy()
-    else:
-        weights = state.weights.exact.copy()
-        for index, parameter in enumerate(scenario.parameters):
-            if parameter.tied is not None:
-                weights[state.weights.slices[index]] = weights[state.weights.slices[parameter.tied]]
-        if (_multiplied(state) & (((totals == 0) & (weights < 0)) | ((totals < 0) & (weights == 0)))).any():
-            raise Inexact("zero times a negative number is -0.0, which the lattice does not have")
-        local = lattice.divide(lattice.multiply(totals, weights, form), per_rank, form)
-    for tensor in {parameter.tied for parameter in scenario.parameters if parameter.tied is not None}:
-        names = state.scenario.names(tensor)
-        parts = [local[:, state.gradients.slices[name]] for name in names]
-        # With what is there already: autograd may add the names' parts one by one, in any order.
-        for held in state.accumulated:
-            lattice.add([*parts, held[:, state.gradients.slices[tensor]]], state.forms[tensor])
-        total = lattice.add(parts, state.forms[tensor])
-        for name in names:
-            local[:, state.gradients.slices[name]] = total if name == tensor else 0
-    return local, coefficients
-
-
-def _multiplied(state: State) -> npt.NDArray[np.bool_]:
-    """Whether a rank multiplies by the exact weight of an element in this micro-batch. Shape (ranks, elements)."""
-    scenario = state.scenario
-    used = np.zeros((scenario.world_size, len(scenario.parameters)), dtype=bool)
-    for rank, uses in enumerate(used):
-        order = scenario.order(state.batch, rank)
-        uses[[index for index in order if scenario.tensor(index) not in state.weights.enclosed]] = True
-    return np.repeat(used, [parameter.count for parameter in scenario.parameters], axis=1)
-
-
-def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> None:
-    """RN(g + RN(c p)), for parameters or gradients that are intervals."""
-    form = state.scenario.parameters[tensor].dtype
-    terms = [enclosures.as_interval(state.gradients.get(tensor))]
-    for name in state.scenario.names(tensor):
-        part = enclosures.coefficients_fit(coefficients[:, state.weights.slices[name]], state.forms[tensor])
-        if state.scenario.probe == "quadratic":
-            weights = enclosures.as_interval(state.weights.get(tensor))
-            wide = Interval(np.broadcast_to(weights.low, part.low.shape), np.broadcast_to(weights.high, part.low.shape))
-            part = (part * wide).round(form)
-        terms.append(part)
-    total = enclosures.in_either(lambda name: enclosures.add(terms, name), form, state.kept[tensor])
-    state.gradients.put(tensor, total)
-
-
-def _average_eagerly(state: State, local: Lattice, averaging: str) -> None:
-    """Proves that who averages each micro-batch as it comes, by itself or with what is there, rounds nothing either."""
-    there, counted = state.gradients.exact if state.eager is None else state.eager, joining.counted(state)
-    _mean(state, local[counted], averaging)
-    mean = _mean(state, lattice.add([there, local], state.form)[counted], averaging)
-    state.eager = np.tile(mean, (len(local), 1))
-
-
-def _mean(state: State, terms: Lattice, averaging: str) -> Lattice:
-    """Also proved in the format in which gradients may be kept: there too the reciprocal of 7 rounds, say."""
-    if state.wide is not state.form:
-        lattice.mean(terms, averaging, state.wide)
-    return lattice.mean(terms, averaging, state.form)
-
-
-def _finish(state: State, averaging: str, unused: str) -> None:
-    counted = joining.counted(state)
-    if state.fresh is not None:  # which some average by itself, and add to the average that is there
-        _mean(state, state.fresh[counted], averaging)
-    state.gradients.exact[:] = _mean(state, state.gradients.exact[counted], averaging)
-    state.fresh, state.eager = np.zeros_like(state.gradients.exact), None
-    for tensor in list(state.gradients.enclosed):
-        joining.mean_of_enclosed(state, tensor, averaging)
-    state.has[:] = state.has.any(axis=0) | (state.trained & (unused == "zero"))
-    state.infinite[:] = state.infinite.any(axis=0)
 
 
 def _clip(state: State, event: Clip) -> ExpectedValue:

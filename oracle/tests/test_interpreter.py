@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
@@ -247,9 +248,18 @@ def test_nor_does_it_matter_what_is_averaged_with_what_and_when(
 
 FORMS = ((1, 2), (1, 3), (2, 2), (3, 3))  # forwards and backwards of a micro-batch
 
+# Seven of eight ranks use it, and the first of two backwards brings all there is: the average of eight numbers, and of
+# eight times that average.
+AVERAGED_TWICE = Scenario(
+    8,
+    (Parameter((1,), "bfloat16"),),
+    (Backward(((0,), (), (0,), (0,), (0,), (), (0,), (), (0,), (), (0,), (), (0,), (), (0,), ())), Finish()),
+)
+
 
 @pytest.mark.parametrize("way", ["", "new", "at once", "again"])
 @given(scenarios(), st.sampled_from(FORMS), st.integers(0, 63), choices, st.randoms(use_true_random=False))
+@example(AVERAGED_TWICE, (2, 2), 1, ("sum then divide", "untouched"), Random(0))
 @settings(max_examples=150, deadline=None)
 def test_each_of_several_backwards_adds_its_gradients_whenever_they_are_averaged(
     way: str, scenario: Scenario, form: tuple[int, int], which: int, choice: tuple[str, str], random: Any
