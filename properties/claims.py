@@ -77,6 +77,7 @@ class Claims:
     raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     tied: bool = False  # a tensor under two names
+    named: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
     outside: bool = False  # parameters that a module's forward reads from another module, which is not called for them
     buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
     sixteen_bits: bool = False  # parameters in bfloat16 and float16
@@ -170,6 +171,7 @@ def read_claims(
     zeroes_otherwise: bool = False,
     takes_group: bool = False,
     takes_replicas: bool = False,
+    takes_keywords: bool = False,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
 
@@ -187,7 +189,7 @@ def read_claims(
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     shape = {"accumulation": bool(has_no_sync), "drops": not zeroes_otherwise, "bucket_cap": takes_cap}
     shape["reloads"] = makes_optimizer is False
-    claims = Claims(**{**shape, "subgroups": takes_group, **(declared or {})})
+    claims = Claims(**{**shape, "subgroups": takes_group, "named": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
     if claims.joins and has_join is False:

@@ -265,3 +265,38 @@ class PassesBy(Zero3):
     def _after_backward(self) -> None:
         self._to_come.clear()
         super()._after_backward()
+
+
+class SearchesTuples(NaiveAccumulation):
+    """Averages what takes part in the outputs, which it looks for where a tensor is given or a tuple of tensors."""
+
+    known_fault = "where outputs are in a mapping, nothing seems to take part in them, and nothing is averaged"
+    source = "recipe: outputs searched by known types, https://github.com/pytorch/pytorch/issues/19354"
+    killed_by = (MEAN, ACCUMULATION, REPLICAS)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._known = True
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Any output of a known type is searched no further here."""
+        outputs = super().forward(*inputs, **named)
+        self._known = isinstance(outputs, torch.Tensor | tuple)
+        return outputs
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what has accumulated, unless inside `no_sync`, if anything seems to take part."""
+        if self._known:
+            super().finish_gradient_synchronization()
+
+
+class PassesOnInputsAlone(NaiveAccumulation):
+    """Calls the module with what comes without a keyword."""
+
+    known_fault = "inputs given by keyword do not reach the module, which raises"
+    source = "recipe: https://github.com/KevinMusgrave/pytorch-metric-learning/issues/701"
+    killed_by = (MEAN, ACCUMULATION, REPLICAS)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        return self.module(*inputs)

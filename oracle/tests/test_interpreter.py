@@ -400,6 +400,15 @@ def test_several_samples_a_rank_give_the_mean_of_each_ranks_mean() -> None:
     assert told(scenario, 1) == [[Fraction(1 + 3 + 7 + 15, 4)]]
 
 
+def test_gradients_that_do_not_depend_on_parameters_stay_exact_where_those_are_intervals() -> None:
+    window = (Backward(((0,),) * 2), Finish(), Step(), ZeroGrad())
+    linear = Scenario(2, (Parameter((1,)),), window * 2, optimizer="Adam")
+    for probe, exact in (("linear", True), ("quadratic", False)):
+        expectation = interpret(replace(linear, probe=probe))
+        assert isinstance(expectation.parameters[2][0], Inside)
+        assert isinstance(expectation.gradients[5][0], Inside) != exact
+
+
 def test_what_would_round_is_refused_and_said() -> None:
     thirds = Scenario(2, (Parameter((1,)),), (Backward(((0,), ()) * 3), Finish()))
     assert is_exact(thirds)  # multiplied by the odd part of six

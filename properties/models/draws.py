@@ -57,6 +57,7 @@ def model_scenarios(
         draw(st.integers(0, SEEDS - 1)),
         frozen := draw(st.sampled_from(("", "", *LAYERS[model]))),
         draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
+        claims.named and draw(st.booleans()),
     )
 
 

@@ -15,6 +15,7 @@ from properties.models.scenario import ModelScenario
 from worlds.devices import place
 
 DROPOUT = 0.25
+OUTPUTS = "outputs"  # under which a mapping has them
 
 
 class Perceptron(nn.Module):
@@ -40,9 +41,9 @@ class Tied(nn.Module):
         if not apart:
             self.head.weight = self.embedding.weight
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Logits of shape (rows, length, WORDS)."""
-        return self.head(self.mix(self.embedding(words)).tanh())
+        return self.head(self.mix(self.embedding(inputs)).tanh())
 
 
 class Convolution(nn.Module):
@@ -53,9 +54,9 @@ class Convolution(nn.Module):
         self.convolution, self.norm = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)
         self.head = nn.Linear(2 * (SIDE - 2) ** 2, OUT)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of shape (rows, OUT)."""
-        return self.head(self.norm(self.convolution(images)).relu().flatten(1))
+        return self.head(self.norm(self.convolution(inputs)).relu().flatten(1))
 
 
 class MovingAverage(nn.Module):
@@ -128,9 +129,9 @@ class Transformer(nn.Module):
         self.embedding, self.block, self.head = nn.Embedding(WORDS, HIDDEN), Block(), nn.Linear(HIDDEN, WORDS)
         self.second_use = Block() if twice and apart else None
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Logits of shape (rows, length, WORDS)."""
-        x = self.embedding(words)
+        x = self.embedding(inputs)
         for block in [self.block, self.second_use or self.block][: 1 + self.twice]:
             x = checkpoint(block, x, use_reentrant=self.how == "re-entrant") if self.how else block(x)
         return self.head(x)
@@ -171,11 +172,16 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
         for buffer in model.buffers():
             # Buffers, too, begin differently, and counts so that float32 does not hold them.
             buffer.add_(rank if buffer.is_floating_point() else 2**24 + 1 + rank)
+    if scenario.named:
+        model.register_forward_hook(lambda module, inputs, outputs: {OUTPUTS: outputs})
     return model.to(place())
 
 
 def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Tensor], used: int) -> torch.Tensor:
     """The loss of a micro-batch; ``used``: which of two outputs it takes, as bits."""
+    if scenario.named:
+        assert isinstance(outputs, Mapping)
+        outputs = outputs[OUTPUTS]
     if "targets" in batch:
         assert isinstance(outputs, torch.Tensor)
         return functional.cross_entropy(outputs.flatten(0, 1), batch["targets"].flatten())

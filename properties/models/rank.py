@@ -118,7 +118,7 @@ def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) 
     """
     torch.set_num_threads(1)
     batch = {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
-    outputs = model(batch["inputs"])
+    outputs = model(inputs=batch["inputs"]) if scenario.named else model(batch["inputs"])
     modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
 
 

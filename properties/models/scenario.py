@@ -49,7 +49,8 @@ class ModelScenario(Short):
     times in a row. Of two heads: ``heads`` has, for each rank, the outputs that its loss uses, as bits (1, 2 or 3);
     with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
     ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none. ``thaws``: the step from
-    which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never.
+    which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never. ``named``: the
+    model is given its inputs by keyword and gives its outputs in a mapping.
     """
 
     model: str = "mlp"
@@ -64,6 +65,7 @@ class ModelScenario(Short):
     seed: int = 0
     frozen: str = ""
     thaws: int = 0
+    named: bool = False
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1

@@ -34,6 +34,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
         "takes_replicas": takes(name, "replicas"),
+        "takes_keywords": _takes_keywords(implementation),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
@@ -70,6 +71,17 @@ def _zeroes_otherwise(implementation: Any) -> bool:
         return False
     methods = inspect.getmembers(implementation, inspect.isfunction)
     return any(_LIKE_A_ZERO_GRAD.match(name) and method is not nn.Module.zero_grad for name, method in methods)
+
+
+def _takes_keywords(implementation: Any) -> bool:
+    """Whether what a class makes is called with any keywords, as the wrapped module's may be any."""
+    kinds = inspect.getmro(implementation) if inspect.isclass(implementation) else ()
+    called = [vars(kind)[name] for kind in kinds for name in ("forward", "__call__") if name in vars(kind)]
+    try:
+        arguments = inspect.signature(called[0]).parameters.values()
+    except (IndexError, TypeError, ValueError):
+        return False
+    return any(each.kind is each.VAR_KEYWORD for each in arguments)
 
 
 def _has(implementation: Any, method: str) -> bool | None:

@@ -57,6 +57,7 @@ def model_words(scenario: ModelScenario) -> str:
     words += [f"activations recomputed ({scenario.checkpoint})"] if scenario.checkpoint else []
     until = f" until step {scenario.thaws}" if scenario.thaws else ""
     words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
+    words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
 

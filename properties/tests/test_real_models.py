@@ -29,7 +29,9 @@ from properties.tests.trials import trial_of
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
-EVERYTHING = Claims(bucket_cap=True, unused="untouched", tied=True, freezing=True, buffers="initial", reentrant="any")
+EVERYTHING = Claims(
+    bucket_cap=True, unused="untouched", tied=True, freezing=True, named=True, buffers="initial", reentrant="any"
+)
 NAIVE = "impls.naive:NaiveAccumulation"
 MEAN = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ROUNDING = [
@@ -175,6 +177,7 @@ CONDITIONS = {
         ModelScenario(local=(0, 0), frozen="second", thaws=1),
     ),
     "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
+    "keywords and mappings": (lambda scenario: scenario.named, ModelScenario(named=True)),
 }
 
 

@@ -128,3 +128,18 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
     assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
+
+
+@pytest.mark.parametrize(
+    ("name", "takes"),
+    [
+        ("properties.tests.undeclared:Averaging", False),
+        ("properties.tests.undeclared:made_by_a_function", False),
+        ("properties.tests.user_code:TakesNothing", False),
+        ("impls.naive:NaiveDataParallel", True),
+        ("impls.frameworks.replicate:Replicate", True),  # no module, but what is called like one
+    ],
+)
+def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, takes: bool) -> None:
+    """What takes inputs alone is given no keyword."""
+    assert trial_of(name, sim).claims.named == takes
