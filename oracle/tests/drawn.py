@@ -1,5 +1,7 @@
 """Small scenarios of every kind the vocabulary has, for the tests of the oracle: not only what laws draw."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
@@ -10,7 +12,7 @@ SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
 @st.composite
 def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scenario:
-    """Any well-formed scenario: frozen and empty parameters, several samples a rank, samples that use nothing."""
+    """Any well-formed scenario: frozen, empty and tied parameters, several samples a rank, samples that use nothing."""
     world_size, per_rank = draw(st.sampled_from((2, 1, 3, 4, 5, 7, 8))), draw(st.sampled_from((1, 2, 3)))
     model = draw(
         st.lists(st.builds(Parameter, st.sampled_from(SHAPES), st.sampled_from(dtypes), st.booleans()), max_size=2)
@@ -18,6 +20,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     model.insert(
         draw(st.integers(0, len(model))), Parameter(draw(st.sampled_from(SHAPES)), draw(st.sampled_from(dtypes)))
     )
+    for tied in draw(st.lists(st.integers(0, len(model) - 1), max_size=1)):
+        model.append(replace(model[tied], tied=tied))
     trained = [index for index, parameter in enumerate(model) if parameter.trainable]
     # A rank's first sample uses something, so that there is a backward to run.
     some, any_ = (

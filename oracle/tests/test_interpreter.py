@@ -42,7 +42,8 @@ class SecondInterpreter:
     ``order``: in which order of ranks a mean is summed. ``way``: what is averaged: all that is there; what is "new"
     since the last average, which is added to it; or each micro-batch as it comes, "at once", with what is there; or all
     of it in float32, times the reciprocal where others divide, and "kept" so until the step. All but "" and "kept"
-    average each of several backwards that synchronize. Nothing here is shared with the interpreter under test.
+    average each of several backwards that synchronize. What is tied has one place here, under its first name; its
+    gradients come one by one. Nothing here is shared with the interpreter under test.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class SecondInterpreter:
         self.scenario, self.averaging, self.unused, self.number, self.order = scenario, averaging, unused, number, order
         self.way = way
         self.counts = [int(np.prod(parameter.shape, dtype=int)) for parameter in scenario.parameters]
+        self.place = [n if p.tied is None else p.tied for n, p in enumerate(scenario.parameters)]  # by name
         start = 0
         self.weights: list[list[Any]] = []
         for index, count in enumerate(self.counts):
@@ -78,7 +80,7 @@ class SecondInterpreter:
                         self.average()
                 batch += 1
             elif isinstance(event, Finish):
-                gradients[place] = self.average()
+                gradients[place] = self.by_name(self.average())
             elif isinstance(event, Step):
                 there = self.averages if self.way == "new" else self.gradients[0]
                 for parameter, gradient in enumerate(there):
@@ -86,7 +88,7 @@ class SecondInterpreter:
                         rate = self.of(parameter, Fraction(self.scenario.learning_rate))
                         old = self.weights[parameter]
                         self.weights[parameter] = [p - rate * type(p)(g) for p, g in zip(old, gradient, strict=True)]
-                parameters[place] = [list(values) for values in self.weights]
+                parameters[place] = self.by_name(self.weights)
             elif isinstance(event, ZeroGrad):
                 for mine in (*self.gradients, self.averages):
                     for parameter, gradient in enumerate(mine):
@@ -94,6 +96,10 @@ class SecondInterpreter:
                             zeros = [self.of(parameter, Fraction(0))] * len(gradient)
                             mine[parameter] = None if event.set_to_none else zeros
         return gradients, parameters
+
+    def by_name(self, values: list[Any]) -> list[Any]:
+        """The values of each name, from those of each place."""
+        return [values[place] for place in self.place]
 
     def average(self) -> list[Gradient]:
         """What every rank has from here on."""
@@ -110,10 +116,8 @@ class SecondInterpreter:
         """Adds the gradient of the mean of the rank's samples' losses, or the part of it that this backward brings."""
         per_rank = len(event.orders) // self.scenario.world_size
         mine = range(rank * per_rank, (rank + 1) * per_rank)
-        for parameter, count in enumerate(self.counts):
-            if not any(parameter in event.orders[sample] for sample in mine):
-                continue
-            new = []
+        for parameter in dict.fromkeys(parameter for sample in mine for parameter in event.orders[sample]):
+            place, count, new = self.place[parameter], self.counts[parameter], []
             for element in range(count):
                 brought = (
                     event.backwards == 1 or event.forwards == 1 or (parameter + element) % event.forwards == number
@@ -123,10 +127,9 @@ class SecondInterpreter:
                 value = self.of(parameter, total / per_rank)
                 if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
                     half = value / self.of(parameter, Fraction(2))
-                    value = half * self.weights[parameter][element] + half * self.weights[parameter][element]
+                    value = half * self.weights[place][element] + half * self.weights[place][element]
                 new.append(value)
-            old = self.gradients[rank][parameter]
-            self.gradients[rank][parameter] = added(old, new)
+            self.gradients[rank][place] = added(self.gradients[rank][place], new)
 
     def contribution(self, batch: int, sample: int, parameter: int, element: int) -> Fraction:
         """What `test_fingerprint` looks at."""
@@ -219,8 +222,11 @@ def test_every_expectation_is_what_fractions_give(scenario: Scenario, choice: tu
     if choice[0] == "multiply by reciprocal then sum":  # in Fractions nothing is rounded, so it is the same
         choice = ("divide then sum", choice[1])
     agrees(scenario, expectation, *choice, fraction, list(range(scenario.world_size)))
-    start = [value for array in expectation.initial for value in values(array) or []]
-    assert start == list(range(1, len(start) + 1))
+    counts = [parameter.count for parameter in scenario.parameters]
+    for index, array in enumerate(expectation.initial):
+        tied = scenario.parameters[index].tied
+        first = 1 + sum(counts[: index if tied is None else tied])
+        assert values(array) == list(range(first, first + counts[index]))
 
 
 @given(scenarios(), choices, st.randoms(use_true_random=False))
