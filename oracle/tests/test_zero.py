@@ -163,15 +163,16 @@ def test_activations_of_one_micro_batch_are_held_however_many_there_are():
         assert held == [5, 11, 18, 18, 11, 5] * count
 
 
-def test_fp32_gradients_of_a_sharded_layer_are_kept_for_its_slice_only():
-    """Stage 3, 2 ranks, 3 layers of 20: a whole 16-bit gradient is there while reduced, its fp32 copy as a slice."""
+@pytest.mark.parametrize("stage", [2, 3])
+def test_fp32_gradients_of_a_sharded_layer_are_kept_for_its_slice_only(stage):
+    """2 ranks, 3 layers of 20: a whole 16-bit gradient is there while reduced, its fp32 copy as a slice."""
     precision = recipe("bfloat16", "adam", fp32_gradients=True)
-    moments = list(training_step(Plan(ten_by(2), 3, precision)))
+    moments = list(training_step(Plan(ten_by(2), stage, precision)))
     held = [(now.held[0].gradients, now.held[0].fp32_gradients) for now in moments if now.event == "backward"]
     assert held == [(40, 0), (60, 40), (80, 80)]
     (buffer,) = {now.held[0].buffers for now in moments if now.event == "reduce_scatter"}
     assert buffer == 80
-    once = Plan(ten_by(2), 3, precision, micro_batches=2, synchronize_each=False)
+    once = Plan(ten_by(2), stage, precision, micro_batches=2, synchronize_each=False)
     held = [
         (now.held[0].gradients, now.held[0].fp32_gradients) for now in training_step(once) if now.event == "backward"
     ]
