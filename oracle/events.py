@@ -1,5 +1,6 @@
 """The events of a program as plain data. What each of them means is said by `oracle.program`."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import get_args
 
@@ -238,3 +239,12 @@ def ends_gradients(event: Event) -> bool:
     """Whether those that were there are there no more, on any rank: they are None or zero now."""
     dropped = isinstance(event, Raise) and event.drops_gradients
     return dropped or isinstance(event, ZeroGrad | SaveAndLoad | Load | EndJoin)
+
+
+def gradients_there(program: Iterable[Event]) -> Iterator[bool]:
+    """Before each event, whether there may be gradients, be they zeros: a micro-batch has come since they were None."""
+    there = False
+    for event in program:
+        yield there
+        dropped = ends_gradients(event) and event != ZeroGrad(set_to_none=False)
+        there = isinstance(event, Backward) or (there and not dropped)

@@ -146,6 +146,11 @@ class Claims:
         return self.evaluates and self.inference_mode
 
     @property
+    def leaves_alone(self) -> bool:
+        """Whether a parameter that no rank used has no gradient, so that a step leaves it as it is."""
+        return self.unused == UNUSED[0]
+
+    @property
     def several_backwards(self) -> bool:
         """Whether a micro-batch may have more than one."""
         return self.backwards == BACKWARDS[-1] or (self.backwards is not None and self.accumulation)

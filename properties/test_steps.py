@@ -45,9 +45,11 @@ def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def with_gaps(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, where parameters sit micro-batches out."""
+    """The same, where parameters sit micro-batches out, or all of them a step."""
     return st.one_of(
         exact_scenarios(claims, has=("unused", "adam")),
+        exact_scenarios(claims, has=("several steps", "idle step", "adam")),
+        exact_scenarios(claims, has=("several steps", "idle step", "momentum")),
         exact_scenarios(claims, has=("unused", "zero grad", "several steps", "adam")),
         exact_scenarios(claims, has=("unused", "zero grad", "several steps", "momentum")),
     )
@@ -96,7 +98,8 @@ def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, 
     """Where no rank has used a parameter since gradients were dropped, its value, moments and counter stay.
 
     Why: no gradient is not a gradient of zero, with which momentum and weight decay would move it. The others are
-    stepped all the same, each by its own counter. Broken by zeros for what is missing: pytorch/pytorch#28294.
+    stepped all the same, each by its own counter; where a loop has left its batch out, no parameter has one. Broken by
+    zeros for what is missing: pytorch/pytorch#28294.
     """
     run = trial.run(scenario)
     trial.witnessed["a parameter had no gradient when others were stepped"] += sits_out(run)

@@ -85,6 +85,41 @@ class ZerosForMissing(StaticBucketsTrainer):
     optimizer_class = _Zeros
 
 
+class _ZerosForNone(MasterOptimizer):
+    def step(self) -> None:
+        trained = [each for each in self.named.values() if each.requires_grad]
+        idle = all(each.grad is None for each in trained)
+        for parameter in trained if idle else ():
+            parameter.grad = torch.zeros_like(parameter)
+        super().step()
+        for parameter in trained if idle else ():
+            parameter.grad = None
+
+
+class ZerosForNone(StaticBucketsTrainer):
+    """Steps as if all gradients were zero where there is none at all."""
+
+    known_fault = "after a batch that was left out momentum and weight decay move every parameter"
+    source = "recipe: gradients in one buffer for good, which are zeroed and never dropped"
+    killed_by = GAPS
+    optimizer_class = _ZerosForNone
+
+
+class _LooksAtTheNorm(MasterOptimizer):
+    def step(self) -> None:
+        torch.stack([each.grad.norm() for each in self.named.values() if each.grad is not None])
+        super().step()
+
+
+class NeedsSomeGradient(StaticBucketsTrainer):
+    """Looks at the norms of all gradients before it steps."""
+
+    known_fault = "a step after a batch that was left out raises: there is no gradient to look at"
+    source = "recipe: torch.stack of nothing"
+    killed_by = GAPS
+    optimizer_class = _LooksAtTheNorm
+
+
 class _OneCounter(MasterOptimizer):
     steps = 0
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oracle.events import gradients_there
 from oracle.formats import FORMATS
 from oracle.program import (
     LAYOUTS,
@@ -86,6 +87,12 @@ def _goes_on(scenario: Scenario) -> bool:
     return any(Step in kinds[:place] and Backward in kinds[place:] and Step in kinds[place:] for place in places)
 
 
+def _steps_idly(scenario: Scenario) -> bool:
+    """Whether there is a step without any gradient."""
+    there = zip(scenario.program, gradients_there(scenario.program), strict=True)
+    return any(isinstance(event, Step) and not some for event, some in there)
+
+
 def _zeroed_in_between(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed between two micro-batches."""
     zeroed = False
@@ -150,6 +157,7 @@ FEATURES: dict[str, Feature] = {
     "drop window": Feature(_drops_a_window, lambda claims: claims.accumulation and claims.drops, ("drop window",)),
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
+    "idle step": Feature(_steps_idly, lambda claims: claims.leaves_alone, ("idle step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
     "zero grad": Feature(_zeroed_in_between, phases=("drop gradients", "synchronize")),
     "clip": Feature(lambda s: False in _clips_an_overflow(s), phases=("clip",)),

@@ -35,7 +35,7 @@ JOINS = ("join", "end join")
 KEEPS = ("keep", "go back")
 SPECIAL = (
     *("clip", "set", "unscale", "overflow", "save", "keep", "go back", "evaluate", "infer", *INSIDE, "drop window"),
-    *("freeze", "raise", "replace", *JOINS),
+    *("freeze", "raise", "replace", "idle step", *JOINS),
 )
 NEEDS_CLAIM = {
     "nested": "accumulation",
@@ -47,6 +47,7 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
+    "idle step": "leaves_alone",
     **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
@@ -177,6 +178,12 @@ class Loop:
                 self.unscaled = False
                 if self.caller.hyperparameters.nesterov or not self.claims.outlive_steps:
                     self.zero()  # torch's foreach step, the usual one on a GPU, adds to them for Nesterov's momentum
+            case "idle step":
+                if self.caller.loss_scale is None:  # which follows the overflows of gradients
+                    self.settled(phase)
+                    if self.gradients:
+                        self.zero()
+                    self.events.append(Step())
             case "clip":
                 self.clip(phase)
             case "unscale":

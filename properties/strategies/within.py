@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
 from oracle import hyperparameters
-from oracle.events import ends_gradients
+from oracle.events import ends_gradients, gradients_there
 from oracle.program import (
     Backward,
     Clip,
@@ -146,12 +146,13 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
 def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
     """Whether gradients count on after some step, of those of which one asks by their place."""
     stepped = False
-    for place, event in enumerate(scenario.program):
+    there = gradients_there(scenario.program)
+    for place, (event, some) in enumerate(zip(scenario.program, there, strict=True)):
         match event:
             case _ if stepped and isinstance(event, READS):
                 return True
             case Step():
-                stepped = which(place)
+                stepped = some and which(place)
             case _ if ends_gradients(event):
                 stepped = False
     return False

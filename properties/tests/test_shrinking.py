@@ -98,6 +98,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "drop window": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), ZeroGrad(), *SYNCHRONIZED)),
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
+    "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
     "zero grad": Scenario(2, (ONE,), (*SYNCHRONIZED, ZeroGrad(), *SYNCHRONIZED)),
     "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),

@@ -71,6 +71,7 @@ GONE_IN_A_JOIN = ("momentum", "adam", "masters", "buffers", "loss scale", "overf
 NEVER_MEET = {
     frozenset(("momentum", "adam")),
     frozenset(("replicas", "outsiders")),
+    *(frozenset(("idle step", kind)) for kind in ("loss scale", "overflow", "clipped overflow")),
     *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
     *(frozenset((kept, join)) for kept in GONE_IN_A_JOIN for join in ("joins", "joins twice")),
 }
