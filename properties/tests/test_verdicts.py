@@ -31,7 +31,7 @@ from oracle.program import (
 from properties import test_mean
 from properties.claims import Claims
 from properties.implementations import Implementation
-from properties.judging.judge import holds, pairs, values_equal
+from properties.judging.judge import holds, pairs, replicas_equal, runs_equal, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.noted import note, place_of
@@ -207,6 +207,25 @@ def test_damage_to_any_kind_of_value_on_one_rank_is_seen_and_named(sim: World, d
     with pytest.raises(SilentlyWrong, match=words) as wrong:
         values_equal(run, interpret(RICH), "All values are right.")
     assert "On rank 1" in str(wrong.value)
+
+
+@pytest.mark.parametrize("damage", ["a gradient", "a parameter"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_two_runs_are_equal_on_every_rank_in_gradients_and_parameters_alike(sim: World, damage: str, rank: int) -> None:
+    run, (do, words) = rich_run(sim), DAMAGES[damage]
+    runs_equal(run, rich_run(sim), "The runs are alike.")
+    do(run.observations[rank])
+    with pytest.raises(SilentlyWrong, match=f"The runs are alike. On rank {rank}, {words}"):
+        runs_equal(run, rich_run(sim), "The runs are alike.")
+
+
+@pytest.mark.parametrize("damage", ["a parameter", "a moment", "a missing moment", "a step count"])
+def test_replicas_are_equal_in_parameters_and_optimizer_state_alike(sim: World, damage: str) -> None:
+    run = rich_run(sim)
+    replicas_equal(run, "Replicas are alike.")
+    DAMAGES[damage][0](run.observations[1])
+    with pytest.raises(SilentlyWrong, match=r"Replicas are alike\. On rank 1, "):
+        replicas_equal(run, "Replicas are alike.")
 
 
 def test_what_is_outside_an_interval_is_shown_with_the_interval(sim: World) -> None:
