@@ -193,6 +193,21 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"world_size": 2.0}, "2.0"),
         ({"parameters": (), "program": ()}, "at least one parameter"),
         ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
+        ({"program": (*BATCH, Unscale(), Unscale()), "loss_scale": LossScale(2.0)}, "comes once before a Step"),
+        ({"program": (Step(), *BATCH), "loss_scale": LossScale(2.0)}, "Step takes gradients, to see whether they"),
+        (
+            {"parameters": (ONE, Parameter((0,))), "program": (*BATCH, Clip(1.0, float("inf")))},
+            "a parameter without elements has no largest one",
+        ),
+        (
+            {"program": (SetHyperparameters(Hyperparameters(learning_rate=0.25), 1), *BATCH)},
+            "there is no group 1: the last is 0",
+        ),
+        ({"groups": (Group((0,), Hyperparameters()),) * 2}, "parameter 0 is in a group 2 times"),
+        (
+            {"parameters": (ONE, replace(ONE, tied=0)), "groups": (Group((1,), Hyperparameters()),)},
+            "a group names parameter 1, which is no tensor of the model",
+        ),
         ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
         ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
         ({"program": (*BATCH, Freeze((0,)), ZeroGrad(False))}, "drop them first"),
@@ -222,6 +237,22 @@ def test_options_that_come_together_in_the_course_of_a_program_are_taken() -> No
         Scenario(2, (ONE,), (SetHyperparameters(momentum), SaveAndLoad(False), SetHyperparameters(nesterov), *BATCH))
     with pytest.raises(ValueError, match="nesterov"):  # back to where there was none
         Scenario(2, (ONE,), (Save(), SetHyperparameters(momentum), Load(), SetHyperparameters(nesterov), *BATCH))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outsiders": 1},
+        {"replicas": 2},
+        {"program": (*BATCH, ZeroGrad(), *BATCH), "buffers": (Buffer((1,)),), "broadcast_buffers": True},
+        {"program": (*BATCH, Clip(1.0, float("inf")))},
+        {"parameters": (ONE, Parameter((0,))), "program": (*BATCH, Clip(1.0))},
+        {"program": (Step(), *BATCH)},
+    ],
+)
+def test_what_is_refused_with_something_else_alone_is_taken(changes: dict[str, Any]) -> None:
+    changed = replace(Scenario(2, (ONE,), BATCH), **changes)
+    assert {name: getattr(changed, name) for name in changes} == changes
 
 
 def test_an_infinite_norm_comes_back_from_its_repr() -> None:
