@@ -95,3 +95,14 @@ def test_norms_of_replicated_gradients_added_over_ranks_are_noticed() -> None:
     whole = norm(shard, "float32")
     replicated = norm_of_shards([squared_norm(shard, "float32")] * 2, "float32")
     assert whole.disjoint(replicated)
+
+
+def test_a_dot_product_reaches_as_far_as_gamma_worked_out_by_hand() -> None:
+    """n = 16, u = 2**-8: gamma is 1/15, far from n u = 1/16; and of 256 terms there is none."""
+    eta = FORMATS["bfloat16"].least_subnormal
+    enclosure = dot_any_order([1.0] * 16, [1.0] * 16, "bfloat16")
+    reach = Fraction(16, 15) + 16 * eta / 2 * Fraction(16, 15)
+    assert (enclosure.low, enclosure.high) == (16 - reach, 16 + reach)
+    assert dot_any_order([1.0] * 255, [1.0] * 255, "bfloat16").high > 255 * 255
+    with pytest.raises(ValueError, match="256 terms are too many for bfloat16"):
+        dot_any_order([1.0] * 256, [1.0] * 256, "bfloat16")
