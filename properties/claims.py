@@ -58,6 +58,7 @@ class Claims:
     drops: bool = True  # what has accumulated inside `no_sync` is gone where the caller zeroes gradients instead
     adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
     outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
+    idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
     silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
@@ -144,11 +145,6 @@ class Claims:
     def infers(self) -> bool:
         """Whether an evaluation may be in torch's inference mode."""
         return self.evaluates and self.inference_mode
-
-    @property
-    def leaves_alone(self) -> bool:
-        """Whether a parameter that no rank used has no gradient, so that a step leaves it as it is."""
-        return self.unused == UNUSED[0]
 
     @property
     def several_backwards(self) -> bool:

@@ -101,7 +101,7 @@ class ZerosForNone(StaticBucketsTrainer):
 
     known_fault = "after a batch that was left out momentum and weight decay move every parameter"
     source = "recipe: gradients in one buffer for good, which are zeroed and never dropped"
-    killed_by = GAPS
+    killed_by = VALUES
     optimizer_class = _ZerosForNone
 
 
@@ -116,7 +116,7 @@ class NeedsSomeGradient(StaticBucketsTrainer):
 
     known_fault = "a step after a batch that was left out raises: there is no gradient to look at"
     source = "recipe: torch.stack of nothing"
-    killed_by = GAPS
+    killed_by = VALUES
     optimizer_class = _LooksAtTheNorm
 
 

@@ -157,7 +157,7 @@ FEATURES: dict[str, Feature] = {
     "drop window": Feature(_drops_a_window, lambda claims: claims.accumulation and claims.drops, ("drop window",)),
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
-    "idle step": Feature(_steps_idly, lambda claims: claims.leaves_alone, ("idle step",)),
+    "idle step": Feature(_steps_idly, lambda claims: claims.idle_steps, ("idle step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),
     "zero grad": Feature(_zeroed_in_between, phases=("drop gradients", "synchronize")),
     "clip": Feature(lambda s: False in _clips_an_overflow(s), phases=("clip",)),

@@ -35,7 +35,7 @@ JOINS = ("join", "end join")
 KEEPS = ("keep", "go back")
 SPECIAL = (
     *("clip", "set", "unscale", "overflow", "save", "keep", "go back", "evaluate", "infer", *INSIDE, "drop window"),
-    *("freeze", "raise", "replace", "idle step", *JOINS),
+    *("freeze", "raise", "replace", *JOINS),
 )
 NEEDS_CLAIM = {
     "nested": "accumulation",
@@ -47,7 +47,6 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "raises",
     "replace": "replaces",
-    "idle step": "leaves_alone",
     **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.

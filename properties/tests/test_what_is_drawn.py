@@ -112,6 +112,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     ),
     "windows that are dropped": (unclaimed("drops"), FEATURES["drop window"].occurs),
     "sums of averages": (unclaimed("adds_up"), on_averages),
+    "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
     "stepped gradients": (unclaimed("outlive_steps"), lambda s: reads_after_steps(s, lambda _: True)),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
