@@ -3,6 +3,7 @@
 import numpy as np
 
 from oracle import hyperparameters
+from oracle.events import gradients_there
 from oracle.interpreter import Expectation
 from oracle.program import (
     MODES,
@@ -144,7 +145,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             after = "; what becomes of them after an overflow is open" if scenario.overflowed(place) else ""
             return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}{after}"]
         case Step():
-            return [f"step: {_step_words(scenario, place, expected)}"]
+            *_, some = gradients_there(scenario.program[: place + 1])
+            return [f"step{'' if some else ', without any gradient'}: {_step_words(scenario, place, expected)}"]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
         case SetHyperparameters():

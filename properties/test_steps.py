@@ -42,7 +42,7 @@ def with_state(claims: Claims) -> st.SearchStrategy[Scenario]:
         exact_scenarios(claims, has=("adam",)),
         exact_scenarios(claims, has=("several steps", "adam")),
         exact_scenarios(claims, has=("several steps", "momentum")),
-        exact_scenarios(claims, has=("several steps", "adam", *idle)),
+        exact_scenarios(claims, has=("adam", *idle)),
         exact_scenarios(claims, has=("several steps", "momentum", *idle)),
     )
 

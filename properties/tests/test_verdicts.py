@@ -259,6 +259,11 @@ def test_a_step_is_told_with_the_learning_rates_that_it_has() -> None:
         ["step: SGD with learning rates 1, 0.25"],
         ["step: SGD with learning rates 0.5, 0.25"],
     ]
+    idle = Scenario(2, PAIR, (*WINDOW, Step(), *WINDOW))
+    assert [event_words(idle, place) for place in (2, 4)] == [
+        ["step: SGD with learning rate 0.5"],
+        ["step, without any gradient: SGD with learning rate 0.5"],
+    ]
     everything_in_a_group = Scenario(2, PAIR, WINDOW, groups=(replace(group, parameters=(0, 1)),))
     assert event_words(everything_in_a_group, 2) == ["step: SGD with learning rate 0.25"]
 
