@@ -178,6 +178,8 @@ def test_bad_input_is_refused_in_words():
         memory(5, 1, 1, ADAM)
     with pytest.raises(ValueError, match="shards 0"):
         moved(1, 10, 0)
+    with pytest.raises(ValueError, match="parameters -1"):
+        moved(1, -1, 2)
     with pytest.raises(ValueError, match="2 synchronizations in 1 micro-batches"):
         moved(1, 10, 2, synchronizations=2)
     with pytest.raises(ValueError, match="kept 11 of 10"):
@@ -194,6 +196,8 @@ def test_bad_input_is_refused_in_words():
         alpha_beta(1, 1, 0)
     with pytest.raises(ValueError, match="no time known for 'barrier'"):
         collective_time("barrier", 1, 1, 1, 1)
+    with pytest.raises(ValueError, match="world_size 0"):
+        collective_time("all_reduce", 1, 0, 1, 1)
     with pytest.raises(ValueError, match="throughput of one rank 0"):
         scaling_efficiency(1, 1, 0)
     with pytest.raises(ValueError, match="1 backward times for 2 gradients"):
