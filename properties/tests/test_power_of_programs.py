@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle import interpreter
+from oracle import gradients, interpreter
 from oracle.fingerprint import contributions
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
@@ -58,7 +58,7 @@ def faulty(scenario: Scenario, factor: int, patch: pytest.MonkeyPatch) -> Iterat
             wrong = [[each.copy() for each in one] for one in right]
             wrong[batch][parameter][row, element] *= factor
             with patch.context() as patched:
-                patched.setattr(interpreter, "contributions", lambda _, wrong=wrong: wrong)
+                patched.setattr(gradients, "contributions", lambda _, wrong=wrong: wrong)
                 try:
                     yield interpreter._interpret.__wrapped__(
                         scenario, ALL.averaging, "untouched", "torch cpu", False, ""
