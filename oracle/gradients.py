@@ -16,7 +16,10 @@ from oracle.state import State
 
 
 def backward(state: State, event: Backward, averaging: str, eager: bool) -> None:
-    """Adds each rank's gradients to those there; changes the buffers."""
+    """Adds each rank's gradients to those there; changes the buffers.
+
+    ``averaging``, ``eager``: as `oracle.interpreter.interpret` has them. Raises Inexact.
+    """
     if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
         raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
     joining.leave(state, event.gone)
@@ -38,7 +41,7 @@ def backward(state: State, event: Backward, averaging: str, eager: bool) -> None
 
 
 def finish(state: State, averaging: str, unused: str) -> None:
-    """Gives every rank the mean."""
+    """Gives every rank the mean, taken in that way; ``unused``: one of `oracle.program.UNUSED`. Raises Inexact."""
     counted = joining.counted(state)
     if state.fresh is not None:  # which some average by itself, and add to the average that is there
         _mean(state, state.fresh[counted], averaging)

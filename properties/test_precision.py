@@ -27,7 +27,6 @@ from properties.judging import judge
 from properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from properties.law import law
 from properties.strategies import exact_scenarios, those_there_are
-from properties.strategies.features import FEATURES
 from properties.strategies.within import READS
 from properties.trial import Trial
 
@@ -119,7 +118,6 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
 def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:
     """float16 scenarios with a step and the largest loss scale with which all gradients are finite."""
     drawn = exact_scenarios(claims, has=("16 bits", "step"))
-    drawn = drawn.filter(lambda scenario: not FEATURES["idle step"].occurs(scenario))  # nothing to see an overflow in
     return those_there_are(drawn.map(lambda scenario: _scaled_up(scenario, claims)))
 
 

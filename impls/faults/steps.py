@@ -85,15 +85,10 @@ class ZerosForMissing(StaticBucketsTrainer):
     optimizer_class = _Zeros
 
 
-class _ZerosForNone(MasterOptimizer):
+class _ZerosForNone(_Zeros):
     def step(self) -> None:
-        trained = [each for each in self.named.values() if each.requires_grad]
-        idle = all(each.grad is None for each in trained)
-        for parameter in trained if idle else ():
-            parameter.grad = torch.zeros_like(parameter)
-        super().step()
-        for parameter in trained if idle else ():
-            parameter.grad = None
+        some = any(each.grad is not None for each in self.named.values())
+        (MasterOptimizer if some else _Zeros).step(self)
 
 
 class ZerosForNone(StaticBucketsTrainer):

@@ -162,12 +162,12 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims({"bucket_cap": False}, has_no_sync=True, takes_cap=True) == Claims(bucket_cap=False)
     assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops=False)
     assert read_claims({"drops": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
+    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(named=True)
 
 
 def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
     """Of what declares other things, too: they say nothing of it."""
     assert read_claims(None, has_no_sync=True, takes_cap=False, takes_group=True) == Claims(subgroups=True)
-    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(named=True)
     assert read_claims({"tied": True}, True, False, takes_group=True) == Claims(tied=True, subgroups=True)
     assert read_claims({"subgroups": False}, True, False, takes_group=True) == Claims()
     with pytest.raises(ValueError, match="subgroups needs a constructor argument process_group or group that may be"):
