@@ -3,15 +3,16 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.batches import accumulation_steps, global_batch, offers, samples, share, tokens
+from oracle.tests.examples import examples
 
 small = st.integers(1, 12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(small, small, small)
 def test_accumulation_steps_undo_the_global_batch(micro_batch, accumulation, world_size):
     batch = global_batch(micro_batch, accumulation, world_size)
@@ -19,14 +20,14 @@ def test_accumulation_steps_undo_the_global_batch(micro_batch, accumulation, wor
     assert accumulation_steps(batch, micro_batch, world_size) == accumulation
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(small, small)
 def test_tokens_and_samples_undo_each_other(count, length):
     assert samples(tokens(count, length), length) == count
     assert tokens(count, length) == len([position for _ in range(count) for position in range(length)])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(small, small, small)
 def test_each_sample_of_the_batch_is_taken_once_and_the_mean_of_means_is_the_mean(
     micro_batch, accumulation, world_size
@@ -49,7 +50,7 @@ def accepted(batch, micro_batch, world_size):
     return True
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 60), small, small)
 def test_offers_are_the_nearest_values_that_are_accepted(batch, micro_batch, world_size):
     found = offers(batch, micro_batch, world_size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.collectives import (
@@ -33,6 +33,7 @@ from oracle.collectives import (
 )
 from oracle.formats import FORMATS
 from oracle.rounding import round_to_nearest
+from oracle.tests.examples import examples
 
 EXACT: dict[str, Callable[[list[Fraction]], Any]] = {
     "sum": sum,
@@ -137,7 +138,7 @@ row_counts = st.lists(st.integers(0, 4), min_size=1, max_size=6)
 
 
 @given(row_counts, st.sampled_from(OPERATIONS), st.sampled_from([(), (3,), (2, 2)]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_all_reduce_is_all_gather_after_reduce_scatter(sizes: list[int], op: str, row: tuple[int, ...]) -> None:
     world_size, shape = len(sizes), (sum(sizes), *row)
     exact, floats = ranks_data(world_size, shape), [random_floats("float32", shape, rank) for rank in range(world_size)]
@@ -148,7 +149,7 @@ def test_all_reduce_is_all_gather_after_reduce_scatter(sizes: list[int], op: str
 
 
 @given(row_counts, st.sampled_from(OPERATIONS))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_list_form_of_reduce_scatter_is_the_tensor_form_cut_up(sizes: list[int], op: str) -> None:
     arrays = ranks_data(len(sizes), (sum(sizes), 2))
     lists = [split(array, sizes) for array in arrays]
@@ -156,7 +157,7 @@ def test_the_list_form_of_reduce_scatter_is_the_tensor_form_cut_up(sizes: list[i
 
 
 @given(row_counts, st.sampled_from(OPERATIONS))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_reduce_scatter_is_a_local_reduction_after_all_to_all(sizes: list[int], op: str) -> None:
     lists = [split(array, sizes) for array in ranks_data(len(sizes), (sum(sizes),))]
     assert same(reduce_scatter(lists, op), [reduction(pieces, op) for pieces in all_to_all(lists)])

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.collectives import volume
@@ -13,6 +13,7 @@ from oracle.cost import alpha_beta, collective_time, gathers, gibibytes, main, m
 from oracle.overlap import all_reduce_calls, best_bucket_size, bucket_ends, timeline
 from oracle.recipes import recipe
 from oracle.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from oracle.tests.examples import examples
 
 ADAM = recipe("bfloat16", "adam")
 ALPHA, BANDWIDTH = Fraction(1, 1000), 8000
@@ -55,14 +56,14 @@ def test_tree_times_are_those_of_doubling(ranks):
     assert collective_time("gather", size, ranks, ALPHA, BANDWIDTH) == scatter
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 9), st.integers(0, 50))
 def test_bytes_over_bandwidth_are_the_volume_of_the_collective(ranks, size):
     for name in ("all_reduce", "reduce_scatter", "all_gather", "scatter", "gather"):
         assert collective_time(name, size, ranks, 0, 1) == volume(name, size, ranks)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 3), st.integers(0, 10**6), st.integers(1, 64))
 def test_each_stage_holds_no_more_than_the_one_before(stage, parameters, shards):
     held = [memory(each, parameters, shards, ADAM) for each in range(4)]
@@ -70,7 +71,7 @@ def test_each_stage_holds_no_more_than_the_one_before(stage, parameters, shards)
     assert memory(stage, parameters, 1, ADAM) == 16 * parameters
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 20))
 def test_buckets_close_as_soon_as_they_are_full(sizes, cap):
     ends = bucket_ends(sizes, cap)
@@ -109,7 +110,7 @@ def ticked(forward, backward, optimizer, sizes, cap, seconds_per_byte, overlappe
             busy += 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8),
     st.integers(0, 12),
@@ -136,7 +137,7 @@ def test_a_timeline_worked_out_by_hand():
     assert (line.overlap, line.efficiency) == (Fraction(1, 2), Fraction(38, 45))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 30), st.integers(1, 5))
 def test_the_last_bucket_is_never_hidden(sizes, cap, seconds_per_byte):
     line = timeline(1, [50] * len(sizes), 1, sizes, cap, lambda size: size * seconds_per_byte)

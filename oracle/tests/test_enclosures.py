@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle import enclosures
@@ -13,6 +13,7 @@ from oracle.interpreter import interpret
 from oracle.intervals import Interval
 from oracle.lattice import Inexact
 from oracle.program import AVERAGINGS, Backward, Clip, Finish, LossScale, Parameter, Scenario
+from oracle.tests.examples import examples
 
 VALUES = st.lists(st.integers(-1000, 1000).map(lambda k: k * 2.0**-5 / 3), min_size=1, max_size=5)
 
@@ -32,7 +33,7 @@ def sums_in_every_order(terms: list[float], form: str) -> set[float]:
 
 @pytest.mark.parametrize("form", FORMATS)
 @given(terms=VALUES)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_a_sum_holds_what_every_order_gives(form: str, terms: list[float]) -> None:
     held = [Interval.point(np.array([term]).astype(FORMATS[form].numpy).astype(np.float64)) for term in terms]
     told = enclosures.add(held, form)
@@ -43,7 +44,7 @@ def test_a_sum_holds_what_every_order_gives(form: str, terms: list[float]) -> No
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("averaging", AVERAGINGS)
 @given(terms=VALUES)
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_a_mean_holds_what_every_order_gives(form: str, averaging: str, terms: list[float]) -> None:
     number, ranks = FORMATS[form].numpy.type, len(terms)
     rounded = np.array(terms).astype(number)

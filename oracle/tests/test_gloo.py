@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle import collectives, gloo
@@ -14,6 +14,7 @@ from oracle.collectives import Array
 from oracle.formats import FORMATS
 from oracle.reduction_order import evaluate_order, reduction_order
 from oracle.rounding import round_to_nearest
+from oracle.tests.examples import examples
 
 WORLDS = range(1, 9)
 
@@ -42,7 +43,7 @@ def segment_bounds(elements: int, element_bytes: int, world_size: int) -> list[t
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 4, 8]), st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_chunks_are_those_of_the_segments(elements: int, element_bytes: int, world_size: int) -> None:
     assert gloo.chunk_bounds(elements, element_bytes, world_size) == segment_bounds(elements, element_bytes, world_size)
 

@@ -30,6 +30,7 @@ from oracle.program import (
 from oracle.rounding import round_to_nearest
 from oracle.state import Inside
 from oracle.tests.drawn import scenarios
+from oracle.tests.examples import examples
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
 Number = Callable[[Fraction, str], Any]  # makes a number of that format's arithmetic
@@ -216,7 +217,7 @@ choices = st.tuples(st.sampled_from(AVERAGINGS), st.sampled_from(UNUSED))
 
 
 @given(scenarios(("float64", "float32")), choices)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_expectation_is_what_fractions_give(scenario: Scenario, choice: tuple[str, str]) -> None:
     expectation = expect(scenario, *choice)
     if choice[0] == "multiply by reciprocal then sum":  # in Fractions nothing is rounded, so it is the same
@@ -230,7 +231,7 @@ def test_every_expectation_is_what_fractions_give(scenario: Scenario, choice: tu
 
 
 @given(scenarios(), choices, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_where_nothing_should_round_arithmetic_in_the_formats_gives_the_same_in_any_order_of_ranks(
     scenario: Scenario, choice: tuple[str, str], random: Any
 ) -> None:
@@ -242,7 +243,7 @@ def test_where_nothing_should_round_arithmetic_in_the_formats_gives_the_same_in_
 
 @pytest.mark.parametrize("way", ["new", "at once", "kept"])
 @given(scenarios(), choices, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_nor_does_it_matter_what_is_averaged_with_what_and_when(
     way: str, scenario: Scenario, choice: tuple[str, str], random: Any
 ) -> None:
@@ -266,7 +267,7 @@ AVERAGED_TWICE = Scenario(
 @pytest.mark.parametrize("way", ["", "new", "at once", "again"])
 @given(scenarios(), st.sampled_from(FORMS), st.integers(0, 63), choices, st.randoms(use_true_random=False))
 @example(AVERAGED_TWICE, (2, 2), 1, ("sum then divide", "untouched"), Random(0))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_each_of_several_backwards_adds_its_gradients_whenever_they_are_averaged(
     way: str, scenario: Scenario, form: tuple[int, int], which: int, choice: tuple[str, str], random: Any
 ) -> None:

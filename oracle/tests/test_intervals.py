@@ -8,12 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
 from oracle.intervals import Interval, floats_inside, hull
 from oracle.rounding import round_to_nearest, sqrt_above, sqrt_below
+from oracle.tests.examples import examples
 
 moderate = st.floats(-1e100, 1e100)
 pairs = st.tuples(moderate, moderate).map(sorted)
@@ -29,7 +30,7 @@ def holds(result: Interval, value: Fraction) -> bool:
 
 
 @given(pairs, pairs, st.floats(0, 1), st.floats(0, 1))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_sums_differences_products_and_squares_hold_every_exact_result(
     x: list[float], y: list[float], s: float, t: float
 ) -> None:
@@ -50,7 +51,7 @@ def test_sums_differences_products_and_squares_hold_every_exact_result(
 
 
 @given(st.tuples(st.floats(0, 1e100), st.floats(0, 1e100)).map(sorted))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_square_roots_hold_the_roots_of_both_ends(x: list[float]) -> None:
     root = interval(x).sqrt()
     assert Fraction(root.low[0]) <= sqrt_below(Fraction(x[0]))
@@ -58,7 +59,7 @@ def test_square_roots_hold_the_roots_of_both_ends(x: list[float]) -> None:
 
 
 @given(pairs, st.sampled_from(list(FORMATS)), st.floats(0, 1))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_rounding_of_every_member_lies_between_the_rounded_ends(x: list[float], form: str, t: float) -> None:
     member = min(max(x[0] * (1 - t) + x[1] * t, x[0]), x[1])
     rounded = interval(x).round(form)

@@ -17,6 +17,7 @@ from oracle.formats import FORMATS, Format
 from oracle.lattice import FRACTION_BITS, Formats, Inexact, Lattice
 from oracle.program import AVERAGINGS
 from oracle.rounding import representable, rounded_reciprocal
+from oracle.tests.examples import examples
 
 RECIPROCAL = AVERAGINGS[2]
 Tree = Any  # an index of a term, or a pair of trees
@@ -248,7 +249,7 @@ def test_the_world_sizes_at_which_the_reciprocal_is_a_trap(name: str) -> None:
     st.sampled_from((1, 3, 15, 105)),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_certified_mean_is_exact_in_every_order_and_bracketing(
     ranks: int, name: str, averaging: str, multiple: int, data: st.DataObject
 ) -> None:

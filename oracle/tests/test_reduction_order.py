@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.collectives import Array, all_reduce
@@ -33,6 +33,7 @@ from oracle.reduction_order import (
     show_tree,
 )
 from oracle.rounding import round_to_nearest
+from oracle.tests.examples import examples
 
 forms = st.sampled_from(list(FORMATS))
 
@@ -63,7 +64,7 @@ def exactly(tree: Tree, values: tuple[float, ...], form: str) -> Fraction:
 
 
 @given(binary_trees(), forms, st.integers(0, 2**32))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_every_node_rounds_to_the_wire(tree: Tree, form: str, seed: int) -> None:
     arrays = floats(len(leaves(tree)), 5, form, seed)
     result = evaluate(tree, arrays)
@@ -72,7 +73,7 @@ def test_every_node_rounds_to_the_wire(tree: Tree, form: str, seed: int) -> None
 
 
 @given(binary_trees(), st.sampled_from(["float32", "float16", "bfloat16"]), st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_with_an_accumulator_every_node_rounds_to_it_and_the_end_to_the_wire(
     tree: Tree, form: str, wide: bool, seed: int
 ) -> None:
@@ -119,7 +120,7 @@ def test_the_orders_of_a_small_world_read_as_expected() -> None:
 
 
 @given(st.sampled_from(ORDERS), st.integers(0, 200), st.sampled_from([2, 4, 8]), st.integers(1, 10))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_order_takes_every_rank_once_for_every_element_and_is_json(
     name: str, elements: int, element_bytes: int, world_size: int
 ) -> None:
@@ -143,7 +144,7 @@ def test_pieces_may_have_trees_of_their_own_and_arrays_any_shape() -> None:
 
 
 @given(binary_trees(), forms, st.integers(0, 2**32))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_the_canonical_form_gives_the_same_bits(tree: Tree, form: str, seed: int) -> None:
     arrays = floats(len(leaves(tree)), 20, form, seed)
     assert evaluate(canonical(tree), arrays).tobytes() == evaluate(tree, arrays).tobytes()
@@ -161,7 +162,7 @@ def test_two_ranks_meet_above_the_leaves_of_their_least_common_node() -> None:
 
 
 @given(binary_trees(), forms)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_tree_is_revealed_from_sums_alone(tree: Tree, form: str) -> None:
     world_size, calls = len(leaves(tree)), []
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.collectives import OPERATIONS, Array, all_gather_tensor, all_reduce, reduce_scatter_tensor, volume
@@ -21,6 +21,7 @@ from oracle.ring import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
+from oracle.tests.examples import examples
 
 WORLDS = range(1, 9)
 LENGTHS = (0, 1, 2, 3, 5, 7, 8, 24, 25)
@@ -113,7 +114,7 @@ def test_the_shift_of_the_schedule_shows_in_the_bits() -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 60), st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_every_rank_sends_once_per_step_and_only_to_the_next(world_size: int, elements: int, shift: int) -> None:
     sizes = chunk_sizes(elements, world_size)
     for schedule in reduce_scatter_schedule, all_gather_schedule:
@@ -137,7 +138,7 @@ def test_what_a_rank_sends_it_received_the_step_before(world_size: int, shift: i
 
 
 @given(st.integers(1, 12), st.integers(0, 40))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_messages_and_volume_are_the_published_ones(world_size: int, elements: int) -> None:
     arrays = integers(world_size, (elements,))
     runs = {

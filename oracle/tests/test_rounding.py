@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -29,6 +29,7 @@ from oracle.rounding import (
     sqrt_below,
     ulp,
 )
+from oracle.tests.examples import examples
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 
@@ -99,7 +100,7 @@ def test_zeros_infinities_and_nan_pass_through_with_their_sign(form: str) -> Non
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_float32_and_float16_agree_with_the_conversions_of_numpy(values: list[float]) -> None:
     x = np.array(values)
     with np.errstate(over="ignore"):
@@ -108,7 +109,7 @@ def test_float32_and_float16_agree_with_the_conversions_of_numpy(values: list[fl
 
 
 @given(st.fractions(), st.sampled_from(list(FORMATS)))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_representable_neighbour_is_nearer_than_the_rounded_value(value: Fraction, form: str) -> None:
     assume(abs(value) <= FORMATS[form].largest)
     rounded = exact(round_to_nearest(value, form))
@@ -176,7 +177,7 @@ float32s = st.integers(0, 2**32 - 1).map(float32_from).filter(math.isfinite)
 
 
 @given(float32s, float32s, float32s)
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_the_fused_multiply_add_is_the_exact_value_rounded_once(a: float, b: float, c: float) -> None:
     value = exact(a) * exact(b) + exact(c)
     (result,) = fma_float32(*(np.array([x], dtype=np.float32) for x in (a, b, c)))
@@ -199,7 +200,7 @@ def test_the_fused_multiply_add_does_not_round_the_product() -> None:
 
 
 @given(st.fractions(min_value=0), st.fractions(min_value=0))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_rational_square_roots_enclose_and_are_exact_on_squares(value: Fraction, root: Fraction) -> None:
     assert sqrt_below(value) ** 2 <= value <= sqrt_above(value) ** 2
     assert sqrt_above(value) - sqrt_below(value) <= sqrt_above(value) / 2**127
@@ -214,7 +215,7 @@ def test_the_float32_reciprocal_of_seven_is_not_harmless_on_multiples_of_seven()
 
 
 @given(st.sampled_from(list(FORMATS)), st.integers(-260, 260), st.integers(-1100, 1100), st.sampled_from((1, 3)))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_format_holds_just_the_numbers_that_rounding_leaves_as_they_are(
     form: str, by: int, exponent: int, divisor: int
 ) -> None:

@@ -3,10 +3,11 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.sampler import epoch_order, rank_indices, samples_per_rank
+from oracle.tests.examples import examples
 
 orders = st.integers(0, 40).flatmap(lambda length: st.permutations(range(length)))
 worlds = st.integers(1, 12)
@@ -16,7 +17,7 @@ def seen(order, world_size, drop_last):
     return [rank_indices(order, world_size, rank, drop_last) for rank in range(world_size)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(orders, worlds, st.booleans())
 def test_all_ranks_get_the_same_number_of_samples(order, world_size, drop_last):
     lengths = {len(indices) for indices in seen(order, world_size, drop_last)}
@@ -24,7 +25,7 @@ def test_all_ranks_get_the_same_number_of_samples(order, world_size, drop_last):
     assert lengths == {samples_per_rank(len(order), world_size, drop_last)} == {whole + (rest > 0 and not drop_last)}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(orders, worlds)
 def test_padded_sets_cover_the_data_set_and_repeat_its_beginning(order, world_size):
     counts = Counter(index for indices in seen(order, world_size, False) for index in indices)
@@ -36,14 +37,14 @@ def test_padded_sets_cover_the_data_set_and_repeat_its_beginning(order, world_si
     assert counts == expected
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(orders, worlds)
 def test_with_drop_last_no_sample_is_seen_twice_and_only_the_tail_is_left_out(order, world_size):
     counts = Counter(index for indices in seen(order, world_size, True) for index in indices)
     assert counts == Counter(order[: len(order) - len(order) % world_size])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(orders, worlds, st.booleans())
 def test_one_after_the_other_the_ranks_read_the_order(order, world_size, drop_last):
     rounds = zip(*seen(order, world_size, drop_last), strict=True)

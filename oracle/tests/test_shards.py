@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.shards import (
@@ -20,6 +20,7 @@ from oracle.shards import (
     squared_norm,
     to_shards,
 )
+from oracle.tests.examples import examples
 
 shapes = st.dictionaries(
     st.sampled_from("abcdef"), st.lists(st.integers(0, 7), min_size=1, max_size=3).map(tuple), max_size=4
@@ -59,7 +60,7 @@ def every_layout(shapes, world_size):
     }
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shapes, worlds)
 def test_every_element_has_exactly_one_owner(shapes, world_size):
     for name, layout in every_layout(shapes, world_size).items():
@@ -68,7 +69,7 @@ def test_every_element_has_exactly_one_owner(shapes, world_size):
         assert sum(layout.counts) == layout.elements == sum(np.zeros(shape).size for shape in shapes.values())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shapes, worlds)
 def test_shards_give_back_the_tensors_they_were_cut_from(shapes, world_size):
     for layout in every_layout(shapes, world_size).values():
@@ -81,7 +82,7 @@ def test_shards_give_back_the_tensors_they_were_cut_from(shapes, world_size):
         assert all(back[name].shape == tensors[name].shape for name in tensors)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shapes, worlds)
 def test_a_flat_layout_is_the_concatenation_cut_into_equal_slices(shapes, world_size):
     layout = flat(shapes, world_size)
@@ -96,7 +97,7 @@ def test_a_flat_layout_is_the_concatenation_cut_into_equal_slices(shapes, world_
         assert layout.padded[rank] == layout.state[rank] == size
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(shapes, worlds)
 def test_chunked_layouts_give_whole_rows_and_pad_to_the_first_rank(shapes, world_size):
     layout = chunked(shapes, world_size)
@@ -114,7 +115,7 @@ def test_chunked_layouts_give_whole_rows_and_pad_to_the_first_rank(shapes, world
     assert layout.state == layout.counts
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(shapes.filter(bool), min_size=1, max_size=3), worlds)
 def test_greedy_shares_differ_by_at_most_the_largest_parameter(groups, world_size):
     groups = [{f"{index}{name}": shape for name, shape in group.items()} for index, group in enumerate(groups)]

@@ -3,12 +3,13 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.cost import gathers, memory, moved, sent
 from oracle.recipes import recipe
 from oracle.shards import by_layer, chunked, flat, greedy
+from oracle.tests.examples import examples
 from oracle.zero import Plan, messages, peak, replica_groups, shard_groups, training_step
 
 RECIPES = [
@@ -49,7 +50,7 @@ def ten_by(shards, count=3):
     return tuple(flat({f"{i}": (10 * shards,)}, shards) for i in range(count))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(plans(divisible=True))
 def test_what_is_held_at_the_update_is_the_table_of_the_paper(plan):
     (update,) = [now for now in training_step(plan) if now.event == "update"]
@@ -57,7 +58,7 @@ def test_what_is_held_at_the_update_is_the_table_of_the_paper(plan):
     assert [held.total for held in update.held] == [expected] * plan.world_size
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(plans(divisible=True))
 def test_what_is_sent_is_the_formula_of_the_paper(plan):
     kept = sum(layer.elements for layer in plan.layers[len(plan.layers) - plan.keep_last :])
@@ -75,7 +76,7 @@ def test_what_is_sent_is_the_formula_of_the_paper(plan):
     assert [sent(messages(plan), rank)[0] for rank in range(plan.world_size)] == [expected] * plan.world_size
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(plans(divisible=False))
 def test_a_step_ends_as_it_began_and_never_holds_less(plan):
     first, *_, last = moments = list(training_step(plan))
@@ -86,7 +87,7 @@ def test_a_step_ends_as_it_began_and_never_holds_less(plan):
     assert peak(plan) == tuple(max(now.held[rank].total for now in moments) for rank in range(plan.world_size))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(plans(divisible=False))
 def test_every_layer_is_whole_while_it_computes_and_owned_or_whole_gradients_remain(plan):
     for now in training_step(plan):
@@ -101,7 +102,7 @@ def test_every_layer_is_whole_while_it_computes_and_owned_or_whole_gradients_rem
                 assert (held.gathered, held.buffers, held.activations) == (0, 0, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(plans(divisible=False))
 def test_all_ranks_of_a_group_take_part_in_every_collective_also_those_that_own_nothing(plan):
     groups = set(shard_groups(plan)) | set(replica_groups(plan)) | {tuple(range(plan.world_size))}

@@ -4,11 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.optimizers import SGD, Adam
 from oracle.shards import flat, from_shards, join
+from oracle.tests.examples import examples
 from oracle.tests.test_zero import RECIPES, plans
 from oracle.zero import Plan
 from oracle.zero_step import partition, train, train_unsharded
@@ -37,7 +38,7 @@ def start(plan):
     }
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     plans(divisible=False),
     st.sampled_from([SGD(0.1), SGD(0.1, 0.9), Adam(0.01), Adam(0.01, weight_decay=0.1, decoupled=True)]),

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oracle import lattice
 from oracle.clipping import clip
 from oracle.formats import FORMATS
 from oracle.state import told_value
+from oracle.tests.examples import examples
 from properties.judging.judge import holds
 from properties.ranks.probes import to_numpy
 
@@ -23,7 +24,7 @@ SQUARES = st.sampled_from(([[32, 32, 32, 32]], [[16] * 4, [-32] * 3 + [-16] * 4 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, INF])
 @pytest.mark.parametrize("dtype", FORMATS)
 @given(gradients=GRADIENTS | SQUARES, max_norm=st.sampled_from((0.5, 0.1, 1.0, 8.0, 64.0, 1e4)))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_clip_grad_norm_does_what_clipping_says(
     p: float, dtype: str, gradients: list[list[int]], max_norm: float
 ) -> None:
@@ -64,7 +65,7 @@ def of_parts(tensors: list[list[torch.Tensor]], p: float, tensor_by_tensor: bool
 @given(gradients=GRADIENTS | SQUARES, ranks=st.integers(1, 8), tensor_by_tensor=st.booleans())
 @example([[41, 12, 3, 39, 3]], 3, True)  # 58, of whose parts the norms are no integers
 @example([[1, 25, 25, 25, 25, 1, 25, 3]], 3, False)  # 56
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_norm_of_what_is_cut_over_ranks_is_enclosed(
     p: float, dtype: str, gradients: list[list[int]], ranks: int, tensor_by_tensor: bool
 ) -> None:
@@ -108,7 +109,7 @@ def inverted(norm: torch.Tensor, max_norm: float) -> float:
 @example(gradients=[[32]], max_norm=8.0, how=in_python)  # float64 holds 32 + 1e-6, and float32 does not
 @example(gradients=[[0]], max_norm=64.0, how=inverted)  # 1e-6 / 64 is zero in float16
 @example(gradients=[[1, 52]], max_norm=0.3, how="divided by a tensor")
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_other_ways_to_clip_are_enclosed(
     p: float, dtype: str, wide: object, gradients: list[list[int]], max_norm: float, how: object
 ) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -19,6 +19,7 @@ from torch.utils.data import DistributedSampler
 from oracle.overlap import bucket_ends
 from oracle.sampler import epoch_order, rank_indices, samples_per_rank
 from oracle.shards import chunked, greedy
+from oracle.tests.examples import examples
 
 worlds = st.integers(1, 9)
 
@@ -32,7 +33,7 @@ def fake_group(rank, world_size):
         dist.destroy_process_group()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(0, 40), worlds, st.booleans(), st.booleans(), st.integers(0, 5), st.integers(0, 5))
 def test_every_rank_gets_the_indices_of_torchs_sampler(length, world_size, shuffle, drop_last, seed, epoch):
     def permutation(salt):
@@ -48,7 +49,7 @@ def test_every_rank_gets_the_indices_of_torchs_sampler(length, world_size, shuff
         assert samples_per_rank(length, world_size, drop_last) == len(sampler)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), worlds)
 def test_chunked_layouts_are_those_of_torch_chunk(shape, world_size):
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
@@ -79,7 +80,7 @@ def test_chunked_layouts_are_what_fully_shard_holds(world_size):
         assert sum(moment.untyped_storage().nbytes() for moment in moments) == 4 * layout.state[rank]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=3), worlds)
 def test_greedy_layouts_are_those_of_the_zero_redundancy_optimizer(groups, world_size):
     shapes = [{f"{i}.{j}": (size,) for j, size in enumerate(sizes)} for i, sizes in enumerate(groups)]
@@ -96,7 +97,7 @@ def test_greedy_layouts_are_those_of_the_zero_redundancy_optimizer(groups, world
     assert [[name for name, _, _ in ranges] for ranges in greedy(shapes, world_size).owned] == parts
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 80))
 def test_buckets_close_where_torch_ddp_closes_them(sizes, cap):
     buckets, _ = dist._compute_bucket_assignment_by_size(

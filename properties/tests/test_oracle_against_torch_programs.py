@@ -39,6 +39,7 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
+from oracle.tests.examples import examples
 from properties.claims import Claims
 from properties.judging.judge import holds, pairs
 from properties.strategies import exact_scenarios
@@ -84,7 +85,7 @@ def expect(scenario: Scenario, averaging: str) -> Expectation:
 @given(
     programs() | programs(dtypes=("float32", *SIXTEEN)), st.sampled_from(AVERAGINGS), st.randoms(use_true_random=False)
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario, averaging: str, random: Any) -> None:
     """torch's GradScaler does not take float16 gradients, nor ones that its optimizer does not step."""
     sixteen = any(parameter.dtype in SIXTEEN for parameter in scenario.parameters)
@@ -96,7 +97,7 @@ def test_torch_in_one_process_does_what_the_interpreter_says(scenario: Scenario,
 
 
 @given(programs(), st.sampled_from([(2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (3, 3)]))
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(120, suppress_health_check=list(HealthCheck))
 def test_torch_in_one_process_agrees_where_a_micro_batch_has_several_forwards_or_backwards(
     scenario: Scenario, form: tuple[int, int]
 ) -> None:
@@ -180,7 +181,7 @@ def thaws(scenario: Scenario) -> bool:
 
 
 @given(scenario=programs(3, ("float32", "float64", *SIXTEEN)))
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 def test_the_ranks_do_what_the_interpreter_says(sim: World, scenario: Scenario) -> None:
     assume(not thaws(scenario))
     expected = expect(scenario, "sum then divide")
