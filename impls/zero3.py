@@ -20,7 +20,7 @@ from impls.static_buckets import assign_buckets
 from impls.wrapper import ROBUST, Group
 
 
-class Call:
+class UnitCall:
     """One call of a unit's forward."""
 
     def __init__(self, module: nn.Module, flats: list[Flat]) -> None:
@@ -54,8 +54,8 @@ class Zero3(ShardedDataParallel):
         super().__init__(module, list(by_unit(units)), kernels, shard_and_replica_groups(replicas))
         self._shards: dict[nn.Parameter, torch.Tensor] = {}  # this rank's elements of each parameter
         self._users: dict[Flat, int] = dict.fromkeys(self.flats, 0)  # for how many calls it is gathered
-        self._to_come: list[Call] = []  # calls whose backward is still to come, in the order of forward
-        self._open: list[Call] = []  # calls that backward is in
+        self._to_come: list[UnitCall] = []  # calls whose backward is still to come, in the order of forward
+        self._open: list[UnitCall] = []  # calls that backward is in
         self._unreduced: list[Flat] = []  # what this synchronization has still to reduce
         for flat in self.flats:
             own = torch.cat([flat.piece(member, member.data) for member in flat.members])
@@ -69,7 +69,7 @@ class Zero3(ShardedDataParallel):
                 flats = list(dict.fromkeys(self.flat_of[parameter] for parameter in parameters))
                 unit.register_forward_pre_hook(lambda *_, flats=flats: self._gather(flats))
                 unit.register_forward_hook(
-                    lambda unit, _, outputs, flats=flats: self._after_forward(Call(unit, flats), outputs),
+                    lambda unit, _, outputs, flats=flats: self._after_forward(UnitCall(unit, flats), outputs),
                     always_call=True,
                 )
 
@@ -119,7 +119,7 @@ class Zero3(ShardedDataParallel):
         if self.synchronize:
             self._unreduced = self.trained_flats()
 
-    def _after_forward(self, call: Call, outputs: Any) -> None:
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         self._release(call.flats)
         if torch.is_grad_enabled():
             self._to_come.append(call)
@@ -129,7 +129,7 @@ class Zero3(ShardedDataParallel):
 
     # Backward
 
-    def _before_backward(self, call: Call) -> None:
+    def _before_backward(self, call: UnitCall) -> None:
         if not self._open:
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
         while call in self._to_come:
@@ -137,7 +137,7 @@ class Zero3(ShardedDataParallel):
         if call not in self._open:
             self._begin(call)
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: UnitCall) -> None:
         """Closes every call that this one is no part of, and gathers."""
         self._open.append(call)  # first: what it shares with one that is closed is not to be reduced yet
         for other in self._open[-2::-1]:
@@ -145,7 +145,7 @@ class Zero3(ShardedDataParallel):
                 self._end(other)
         self._gather(call.flats)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: UnitCall) -> None:
         """Frees the parameters; reduces gradients to which nothing more will come, and frees them."""
         self._open.remove(call)
         self._release(call.flats)

@@ -115,7 +115,7 @@ class Moment:
 
 
 @dataclass
-class State:
+class Memory:
     """Layers by what is held of them beyond the owned parameters and optimizer state; elements in the send buffer."""
 
     gathered: set[int] = field(default_factory=set)
@@ -127,112 +127,112 @@ class State:
 
 def training_step(plan: Plan) -> Iterator[Moment]:
     """k micro-batches of forward and backward, then the optimizer; ends as it began, without gradients."""
-    state = State()
-    yield moment(plan, state, "rest")
+    memory = Memory()
+    yield moment(plan, memory, "rest")
     for micro_batch in range(plan.micro_batches):
         for layer in range(len(plan.layers)):
-            yield from forward(plan, state, layer, micro_batch)
+            yield from forward(plan, memory, layer, micro_batch)
         for layer in reversed(range(len(plan.layers))):
-            yield from backward(plan, state, layer, micro_batch)
-    yield from optimizer_step(plan, state)
+            yield from backward(plan, memory, layer, micro_batch)
+    yield from optimizer_step(plan, memory)
 
 
-def forward(plan: Plan, state: State, layer: int, micro_batch: int) -> Iterator[Moment]:
+def forward(plan: Plan, memory: Memory, layer: int, micro_batch: int) -> Iterator[Moment]:
     """Stage 3: all-gather the layer (and those prefetched) before, discard it after unless it is kept."""
     for wanted in range(layer, min(layer + plan.prefetch, len(plan.layers) - 1) + 1):
-        yield from all_gather_layer(plan, state, wanted, micro_batch)
+        yield from all_gather_layer(plan, memory, wanted, micro_batch)
     if plan.activations:
-        state.activations.append(layer)
-    yield moment(plan, state, "forward", layer, micro_batch)
+        memory.activations.append(layer)
+    yield moment(plan, memory, "forward", layer, micro_batch)
     if plan.stage == 3 and layer < len(plan.layers) - plan.keep_last:
-        state.gathered.remove(layer)
-        yield moment(plan, state, "discard", layer, micro_batch)
+        memory.gathered.remove(layer)
+        yield moment(plan, memory, "discard", layer, micro_batch)
 
 
-def backward(plan: Plan, state: State, layer: int, micro_batch: int) -> Iterator[Moment]:
+def backward(plan: Plan, memory: Memory, layer: int, micro_batch: int) -> Iterator[Moment]:
     """Stage 3: all-gather the layer again, discard it after. Its gradient is whole now; reduce it or accumulate it."""
     for wanted in range(layer, max(layer - plan.prefetch, 0) - 1, -1):
-        yield from all_gather_layer(plan, state, wanted, micro_batch)
-    state.whole_gradients.add(layer)
-    yield moment(plan, state, "backward", layer, micro_batch)
+        yield from all_gather_layer(plan, memory, wanted, micro_batch)
+    memory.whole_gradients.add(layer)
+    yield moment(plan, memory, "backward", layer, micro_batch)
     if plan.activations:
-        state.activations.remove(layer)
+        memory.activations.remove(layer)
     if plan.stage == 3:
-        state.gathered.remove(layer)
-        yield moment(plan, state, "discard", layer, micro_batch)
+        memory.gathered.remove(layer)
+        yield moment(plan, memory, "discard", layer, micro_batch)
     if plan.synchronize_each or micro_batch == plan.micro_batches - 1:
-        yield from reduce_gradients(plan, state, layer, micro_batch)
+        yield from reduce_gradients(plan, memory, layer, micro_batch)
 
 
-def all_gather_layer(plan: Plan, state: State, layer: int, micro_batch: int) -> Iterator[Moment]:
+def all_gather_layer(plan: Plan, memory: Memory, layer: int, micro_batch: int) -> Iterator[Moment]:
     """Stage 3: every rank receives the shards of the others, in each shard group, unless the layer is here already."""
-    if plan.stage == 3 and layer not in state.gathered:
-        state.gathered.add(layer)
+    if plan.stage == 3 and layer not in memory.gathered:
+        memory.gathered.add(layer)
         sent = send("all_gather", shard_groups(plan), sum(plan.layers[layer].padded), plan.recipe.parameter)
-        yield moment(plan, state, "all_gather", layer, micro_batch, sent)
+        yield moment(plan, memory, "all_gather", layer, micro_batch, sent)
 
 
-def reduce_gradients(plan: Plan, state: State, layer: int, micro_batch: int) -> Iterator[Moment]:
+def reduce_gradients(plan: Plan, memory: Memory, layer: int, micro_batch: int) -> Iterator[Moment]:
     """Stage 0: all-reduce. Stages 1 to 3: reduce-scatter, each rank keeping the slice it owns. HSDP: then all-reduce
     that slice across replicas. Stages 2 and 3 free the whole gradient once its slice is reduced.
     """
     cut, wire = plan.layers[layer], plan.recipe.wire
     if plan.stage == 0 or plan.all_reduce_gradients:
-        state.buffer = cut.elements
+        memory.buffer = cut.elements
         sent = send("all_reduce", (tuple(range(plan.world_size)),), cut.elements, wire)
-        yield moment(plan, state, "all_reduce", layer, micro_batch, sent)
+        yield moment(plan, memory, "all_reduce", layer, micro_batch, sent)
     else:
-        state.buffer = sum(cut.padded)
+        memory.buffer = sum(cut.padded)
         sent = send("reduce_scatter", shard_groups(plan), sum(cut.padded), wire)
-        yield moment(plan, state, "reduce_scatter", layer, micro_batch, sent)
+        yield moment(plan, memory, "reduce_scatter", layer, micro_batch, sent)
         if plan.replicas > 1:
             owners = zip(replica_groups(plan), cut.padded, strict=True)
             sent = tuple(Message("all_reduce", group, elements, wire) for group, elements in owners)
-            yield moment(plan, state, "all_reduce", layer, micro_batch, sent)
-    state.buffer = 0
+            yield moment(plan, memory, "all_reduce", layer, micro_batch, sent)
+    memory.buffer = 0
     if plan.stage >= 2:
-        state.whole_gradients.remove(layer)
-        state.own_gradients.add(layer)
-        yield moment(plan, state, "free_gradient", layer, micro_batch)
+        memory.whole_gradients.remove(layer)
+        memory.own_gradients.add(layer)
+        yield moment(plan, memory, "free_gradient", layer, micro_batch)
 
 
-def optimizer_step(plan: Plan, state: State) -> Iterator[Moment]:
+def optimizer_step(plan: Plan, memory: Memory) -> Iterator[Moment]:
     """Each rank updates its own partition; stages 1 and 2 all-gather the new parameters; gradients are dropped."""
-    yield moment(plan, state, "update")
+    yield moment(plan, memory, "update")
     if plan.stage in (1, 2):
         for layer in range(len(plan.layers)):
             sent = send("all_gather", shard_groups(plan), sum(plan.layers[layer].padded), plan.recipe.parameter)
-            yield moment(plan, state, "all_gather", layer, -1, sent)
-    state.whole_gradients.clear()
-    state.own_gradients.clear()
-    yield moment(plan, state, "zero_grad")
+            yield moment(plan, memory, "all_gather", layer, -1, sent)
+    memory.whole_gradients.clear()
+    memory.own_gradients.clear()
+    yield moment(plan, memory, "zero_grad")
 
 
 def moment(
-    plan: Plan, state: State, event: str, layer: int = -1, micro_batch: int = -1, messages: tuple[Message, ...] = ()
+    plan: Plan, memory: Memory, event: str, layer: int = -1, micro_batch: int = -1, messages: tuple[Message, ...] = ()
 ) -> Moment:
-    """A record of the state during an event, for every rank."""
+    """A record of the memory during an event, for every rank."""
     ranks = range(plan.world_size)
-    return Moment(event, layer, micro_batch, tuple(held(plan, state, rank) for rank in ranks), messages)
+    return Moment(event, layer, micro_batch, tuple(held(plan, memory, rank) for rank in ranks), messages)
 
 
-def held(plan: Plan, state: State, rank: int) -> Held:
+def held(plan: Plan, memory: Memory, rank: int) -> Held:
     """Whole layers count all their elements, sharded ones the rank's padded share; times the recipe's bytes."""
     own, bytes_of, layers = rank % plan.shards, plan.recipe, plan.layers
     whole = sum(layer.elements for layer in layers)
     state_elements = whole if plan.stage == 0 else sum(layer.state[own] for layer in layers)
-    whole_gradients = sum(layers[index].elements for index in state.whole_gradients)
-    own_gradients = sum(layers[index].padded[own] for index in state.own_gradients)
+    whole_gradients = sum(layers[index].elements for index in memory.whole_gradients)
+    own_gradients = sum(layers[index].padded[own] for index in memory.own_gradients)
     accumulated = own_gradients + (whole_gradients if plan.accumulates_whole else 0)
     return Held(
         parameters=bytes_of.parameter * (whole if plan.stage < 3 else sum(layer.padded[own] for layer in layers)),
-        gathered=bytes_of.parameter * sum(sum(layers[index].padded) for index in state.gathered),
+        gathered=bytes_of.parameter * sum(sum(layers[index].padded) for index in memory.gathered),
         gradients=bytes_of.gradient * (whole_gradients + own_gradients),
         fp32_gradients=bytes_of.fp32_gradient * accumulated,
         master_weights=bytes_of.master * state_elements,
         optimizer_state=bytes_of.state * state_elements,
-        buffers=bytes_of.wire * state.buffer,
-        activations=sum(plan.activations[index] for index in state.activations),
+        buffers=bytes_of.wire * memory.buffer,
+        activations=sum(plan.activations[index] for index in memory.activations),
     )
 
 

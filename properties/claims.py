@@ -115,16 +115,16 @@ class Claims:
         for field in fields(self):
             value, kinds = getattr(self, field.name), get_args(field.type) or (field.type,)
             if field.type in _WORDS and type(value) not in kinds:
-                raise ValueError(f"claims: {field.name} is {_WORDS[field.type]}, not {shown(value)}")
+                raise ValueError(f"claims: {field.name} is {_WORDS[field.type]}, not {on_one_line(value)}")
         for name, choices in _CHOICES.items():
             value, known = getattr(self, name), ", ".join(map(repr, choices))
             if getattr(Claims, name) == () and not (type(value) is tuple and all(each in choices for each in value)):
-                raise ValueError(f"claims: {name} is a tuple of some of {known}, not {shown(value)}")
+                raise ValueError(f"claims: {name} is a tuple of some of {known}, not {on_one_line(value)}")
             if getattr(Claims, name) != () and value not in (getattr(Claims, name), *choices):
                 none = "None or " if getattr(Claims, name) is None else ""
-                raise ValueError(f"claims: {name} is {none}one of {known}, not {shown(value)}")
+                raise ValueError(f"claims: {name} is {none}one of {known}, not {on_one_line(value)}")
         if type(self.masters) is not bool and self.masters != MASTERS:
-            raise ValueError(f"claims: masters is True, False or {MASTERS!r}, not {shown(self.masters)}")
+            raise ValueError(f"claims: masters is True, False or {MASTERS!r}, not {on_one_line(self.masters)}")
         if self.masters == MASTERS and (self.stage is None or self.joins):
             raise ValueError(f"claims: masters {MASTERS!r} goes with a stage, and with no joins")
         if self.differentiable and not self.collectives:
@@ -134,12 +134,14 @@ class Claims:
         if self.stage not in (None, 0, 1, 2, 3):
             raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
         if self.equal_from != EQUAL_FROM[0] and self.stage is not None:
-            raise ValueError(f"claims: equal_from {shown(self.equal_from)} goes with no stage, not with {self.stage}")
+            raise ValueError(
+                f"claims: equal_from {on_one_line(self.equal_from)} goes with no stage, not with {self.stage}"
+            )
         if self.slices is not None and not (self.lean and self.stage):
             raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
         if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
             known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
-            raise ValueError(f"claims: moves is None, {known}, not {shown(self.moves)} at stage {self.stage}")
+            raise ValueError(f"claims: moves is None, {known}, not {on_one_line(self.moves)} at stage {self.stage}")
 
     @property
     def infers(self) -> bool:
@@ -157,7 +159,7 @@ class Claims:
         return self.stage is None or bool(self.masters)
 
 
-def shown(value: object) -> str:
+def on_one_line(value: object) -> str:
     """A value in an error message: on one line, however long it is."""
     words = " ".join(repr(value).split())
     return words if len(words) <= 100 else f"{words[:97]}..."
@@ -181,7 +183,7 @@ def read_claims(
     Raises ValueError for a claim that does not exist or cannot be.
     """
     if declared is not None and not isinstance(declared, Mapping):
-        raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {shown(declared)}')
+        raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {on_one_line(declared)}')
     known = [field.name for field in fields(Claims)]
     for name in declared or {}:
         if name not in known:

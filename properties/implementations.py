@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from properties.claims import Claims, read_claims, shown
+from properties.claims import Claims, on_one_line, read_claims
 from worlds.contract import Job, World
 
 CORRECT = (
@@ -87,7 +87,7 @@ def look_up(names: Sequence[str], world: World) -> list[Implementation]:
             message = " ".join(report.error.message.removeprefix("NotFound: ").split())
             printed = [line.strip() for line in report.error.details.splitlines() if line.strip()]
             if report.error.kind == "died" and printed:
-                message += f"; its output ends with {shown(printed[-1])}"
+                message += f"; its output ends with {on_one_line(printed[-1])}"
             raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
         try:
             found.append(described(name, report.result))

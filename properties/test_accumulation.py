@@ -9,7 +9,7 @@ from oracle.fingerprint import contributions
 from oracle.program import Backward, Event, Finish, Freeze, Raise, SaveAndLoad, Scenario, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
-from properties.judging import judge, judge_cost
+from properties.judging import judge, launches
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.several import after_two_forwards, with_several_backwards
@@ -40,7 +40,7 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
     """
     without = without_local(scenario)
     if trial.claims.silent and followed(scenario) and not beyond(trial.claims, without):
-        judge_cost.silent_inside_no_sync(trial.run(scenario), trial.run(without), headline)
+        launches.silent_inside_no_sync(trial.run(scenario), trial.run(without), headline)
 
 
 def followed(scenario: Scenario) -> bool:

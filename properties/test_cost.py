@@ -23,7 +23,8 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import CAP_FROM, Claims
-from properties.judging.judge_cost import NOTED, NOTING, WEIGHED, WEIGHING, overlapping, silent_inside_no_sync
+from properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
+from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.traffic import cost_of, elements, passed, reductions
 from properties.law import law
 from properties.test_accumulation import without_local

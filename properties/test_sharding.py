@@ -11,10 +11,10 @@ from oracle.state import Inside
 from properties.claims import Claims
 from properties.expected import known
 from properties.implementations import Implementation
-from properties.judging import judge, judge_cost
+from properties.judging import judge, memory
 from properties.judging.fair_share import fair_shares
 from properties.judging.gathered import ledgers, moments
-from properties.judging.judge_cost import WEIGHED, WEIGHING
+from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.slices import held_between
 from properties.law import law
 from properties.part import Part
@@ -176,7 +176,7 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
     run = trial.run(scenario, function=WEIGHING)
     trial.witnessed[SHARED_OUT] += keeps_state(expected)
     shares = where_known(trial, scenario, fair_shares(scenario, expected, trial.claims.stage or 0))
-    judge_cost.bytes_held(run, shares, "What is held is not what the stage needs.")
+    memory.bytes_held(run, shares, "What is held is not what the stage needs.")
 
 
 def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -204,7 +204,7 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
     trial.witnessed[SHARED_OUT] += keeps_state(expected)
     stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
     shares = where_known(trial, scenario, held_between(scenario, expected, stage, slices))
-    judge_cost.slices_held(run, shares, "A rank does not hold its slices alone.")
+    memory.slices_held(run, shares, "A rank does not hold its slices alone.")
 
 
 def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -239,4 +239,4 @@ def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
         for place, ledger in ledgers(scenario, expected, stage, slices, rank).items():
             wanted = moments(ledger, place, [(kind, which) for kind, which, *_ in seen["moments"][place]])
             trial.witnessed["something was whole for a time"] += any(each.gradients for each in wanted)
-            judge_cost.whole_at_a_time(run, rank, place, wanted, "What is whole is not what is in use.")
+            memory.whole_at_a_time(run, rank, place, wanted, "What is whole is not what is in use.")

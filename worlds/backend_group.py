@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from worlds import progress
-from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, to_numpy
+from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
 from worlds.contract import DEFAULT, MESSAGES, Collective, group_label
 from worlds.stand_in import stand_in
 
@@ -51,7 +51,7 @@ class Groups:
 
     def note(self, group: "RecordedGroup", call: Collective, inputs: Tensors) -> None:
         """A rank launches a collective."""
-        sent = to_numpy(flatten(as_it_lies(call, inputs))) if self.contents else None
+        sent = in_numpy(flatten(as_it_lies(call, inputs))) if self.contents else None
         self.timeline.append(replace(call, sent=sent))
         progress.note_progress(len(self.timeline), group.label, group.issued, str(call))
 

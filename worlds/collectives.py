@@ -88,7 +88,7 @@ def check_contiguous(call: Collective, tensor: torch.Tensor) -> None:
         raise RuntimeError(f"{call}: the tensor must be contiguous, its strides are {tuple(tensor.stride())}")
 
 
-def to_numpy(flat: torch.Tensor) -> Array:
+def in_numpy(flat: torch.Tensor) -> Array:
     """The same values in NumPy, which has neither bfloat16 nor float8: float32 holds each of their values."""
     array: Array = (flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat).cpu().numpy()
     return array if flat.dtype is not torch.float16 else array.astype("float16")

@@ -11,7 +11,7 @@ from torch import nn
 from impls.naive import NaiveAccumulation
 from impls.sharded import HOLDS_MORE
 from impls.static_buckets import StaticBuckets
-from impls.zero3 import Call, Zero3
+from impls.zero3 import UnitCall, Zero3
 
 COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"
@@ -254,7 +254,7 @@ class FreesWhatReturns(Zero3):
     claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (AFTER_AN_ERROR,)
 
-    def _after_forward(self, call: Call, outputs: Any) -> None:
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         if outputs is not None:
             super()._after_forward(call, outputs)
 

@@ -10,7 +10,7 @@ from impls.sharded import HOLDS_MORE
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat
 from impls.zero1 import Zero1
-from impls.zero3 import Call, Zero3
+from impls.zero3 import UnitCall, Zero3
 
 Parameters = Mapping[str, torch.Tensor]
 States = Mapping[str, Mapping[str, torch.Tensor]]
@@ -324,7 +324,7 @@ class GathersAfterSteps(_StaysGathered):
     source = "recipe, as in https://github.com/pytorch/pytorch/issues/117421"
     killed_by = (BACK,)
 
-    def _after_forward(self, call: Call, outputs: Any) -> None:
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         if torch.is_grad_enabled():
             super()._after_forward(call, outputs)
         else:
@@ -338,7 +338,7 @@ class StaysGatheredInNoSync(_StaysGathered):
     source = "recipe: parameters kept for the micro-batches that follow, whatever comes instead"
     killed_by = (BACK,)
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: UnitCall) -> None:
         super()._begin(call)
         if not self.synchronize:
             new = [flat for flat in call.flats if flat not in self._stay]

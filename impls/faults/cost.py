@@ -12,7 +12,7 @@ from impls.twins.cost import RebuildsItsBuckets
 from impls.twins.sharding import ByAllReduce
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
-from impls.zero3 import Call, Zero3
+from impls.zero3 import UnitCall, Zero3
 
 LOCAL = "test_nothing_is_reduced_inside_no_sync"
 MARGIN = "test_an_element_more_costs_what_the_stage_promises"
@@ -204,7 +204,7 @@ class GathersOnceMore(Zero3):
     killed_by = (MARGIN,)
 
     @torch.no_grad()
-    def _end(self, call: Call) -> None:
+    def _end(self, call: UnitCall) -> None:
         super()._end(call)
         for flat in call.flats:
             flat.all_gather(self._shards, flat.members[0].dtype)

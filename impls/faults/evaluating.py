@@ -15,7 +15,7 @@ from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.twins.evaluating import MakesRoomOfItsOwn
 from impls.zero1 import Zero1
-from impls.zero3 import Call, Zero3
+from impls.zero3 import UnitCall, Zero3
 
 MEAN = ("test_gradients_equal_the_mean_over_ranks",)
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)
@@ -49,7 +49,7 @@ class KeepsWhatItEvaluatedWith(Zero3):
     source = "systems: FSDP1 of torch 2.11 to 2.14, FSDP2 of 2.13, properties/FINDINGS.md"
     killed_by = IN_STEP
 
-    def _after_forward(self, call: Call, outputs: Any) -> None:
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         if torch.is_grad_enabled():
             super()._after_forward(call, outputs)
 

@@ -11,7 +11,7 @@ from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
 from impls.twins.models import GathersAndAdds
-from impls.zero3 import Call, Zero3
+from impls.zero3 import UnitCall, Zero3
 
 MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once"
@@ -222,7 +222,7 @@ class FrozenUnitsStayFreed(Zero3):
     claims = {**Zero3.claims, **HOLDS_MORE}
     killed_by = (MEAN, ACCUMULATION)
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: UnitCall) -> None:
         super()._begin(call)
         for member in (member for flat in call.flats for member in flat.members):
             if not member.requires_grad:
@@ -251,7 +251,7 @@ class LooksAtTensorsAlone(Zero3):
     source = "recipe: hooks on the outputs of known types, https://github.com/deepspeedai/DeepSpeed/issues/1960"
     killed_by = (MEAN, ACCUMULATION)
 
-    def _after_forward(self, call: Call, outputs: Any) -> None:
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         super()._after_forward(call, () if isinstance(outputs, dict) else outputs)
 
 

@@ -1,7 +1,8 @@
 """Compares what was seen with what the oracle tells, for the laws.
 
 judge        values
-judge_cost   what a run cost
+memory       the bytes that ranks hold
+launches     when collectives are launched: inside `no_sync`, and beside backward
 traffic      what was sent, as `oracle.cost` counts it
 fair_share   what all ranks together should hold
 slices       what each rank holds to the byte

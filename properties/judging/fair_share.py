@@ -9,7 +9,7 @@ from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
 from oracle.recipes import Recipe
 from oracle.shards import flat, numel
-from oracle.zero import Plan, State, held
+from oracle.zero import Memory, Plan, held
 
 MOST_BYTES_OF_A_COUNT = 8  # of steps
 
@@ -64,7 +64,7 @@ def share(scenario: Scenario, index: int, gradient: bool, state: Mapping[str, An
     for layout, at, there in ((plain, max(stage, 2), gradient), most):
         copied = recipe if layout is padded or parameter.trainable else replace(recipe, master=0)
         plan = Plan((layout,), at, copied, scenario.replicas)
-        moment = State(whole_gradients={0} if there and at < 2 else set())
+        moment = Memory(whole_gradients={0} if there and at < 2 else set())
         moment.own_gradients |= {0} if there and at >= 2 else set()
         totals.append(sum(held(plan, moment, rank).total for rank in range(scenario.world_size)))
     padding = (sum(padded.padded) - parameter.count) * recipe.parameter

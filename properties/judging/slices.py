@@ -14,7 +14,7 @@ from oracle.buckets import filled
 from oracle.interpreter import Expectation
 from oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
 from oracle.shards import Layout, by_layer, flat, numel
-from oracle.zero import Plan, State, held
+from oracle.zero import Memory, Plan, held
 from properties.judging.fair_share import recipe_of
 
 BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
@@ -88,7 +88,7 @@ class Ledger:
         state = self.states.get(tensor, {})
         recipe = recipe_of(self.scenario, tensor, state)
         plan = Plan((cuts(self.scenario, self.slices)[tensor],), self.stage, recipe, self.scenario.replicas)
-        now = State(whole_gradients={0} if gradients and tensor in self.whole else set())
+        now = Memory(whole_gradients={0} if gradients and tensor in self.whole else set())
         now.own_gradients = {0} if tensor in self.own and not self.averaged else set()
         return held(plan, now, self.rank).total + (BYTES_OF_A_COUNT if "step" in state else 0)
 

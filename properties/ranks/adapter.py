@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oracle.program import Scenario
-from properties.claims import shown
+from properties.claims import on_one_line
 from properties.ranks.lookup import find, takes
 from properties.sharded import Sharded
 
@@ -74,10 +74,12 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
             return ""  # raised further in, by what was called
         return f"it is called as {called}, and {error}; name a function that takes the module and fills in the rest"
     if not callable(wrapped):
-        return f"{called} gives {shown(wrapped)}, which cannot be called; what is wanted is called like the module"
+        return (
+            f"{called} gives {on_one_line(wrapped)}, which cannot be called; what is wanted is called like the module"
+        )
     no_sync = getattr(wrapped, "no_sync", None)
     if accumulates and not callable(no_sync):
-        return f"claims: accumulation needs a method no_sync, and that of {called} is {shown(no_sync)}"
+        return f"claims: accumulation needs a method no_sync, and that of {called} is {on_one_line(no_sync)}"
     return ""
 
 

@@ -25,7 +25,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     group = None if len(call.group) == world_size else dist.new_group(list(call.group))
     if rank not in call.group:
         return {"result": None, "gradient": None, "given": None, "around": None}
-    memory = laid_out(inputs(call, 1, call.shape)[rank], call.layout)
+    memory = memory_of(inputs(call, 1, call.shape)[rank], call.layout)
     memory.requires_grad_(asked["adjoint"])
     values = view_of(memory, call.layout)
     options: dict[str, Any] = {
@@ -44,7 +44,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between)}
 
 
-def laid_out(values: Any, layout: str) -> torch.Tensor:
+def memory_of(values: Any, layout: str) -> torch.Tensor:
     """Memory of which `view_of` is a tensor of these values."""
     tensor = torch.tensor(values, device=place())
     if layout == "transposed":

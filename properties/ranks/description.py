@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from properties.claims import shown
+from properties.claims import on_one_line
 from properties.ranks.adapter import (
     cap_argument,
     finish_name,
@@ -100,4 +100,4 @@ def _plain(name: str, what: str, value: Any) -> Any:
     for kind in (tuple, list, set, frozenset):
         if isinstance(value, kind):
             return kind(_plain(name, what, each) for each in value)
-    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {shown(value)}")
+    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {on_one_line(value)}")

@@ -41,7 +41,7 @@ def to_torch(array: Array) -> torch.Tensor:
     )
 
 
-def to_numpy(tensor: torch.Tensor) -> Array:
+def bits_of(tensor: torch.Tensor) -> Array:
     """The tensor's bits as an array."""
     return tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
@@ -94,21 +94,21 @@ class GlooRanks:
         options.reduceOp = c10d.ReduceOp(OPERATIONS[op])
         tensors = [to_torch(array) for array in arrays]
         self._run(lambda rank, group: group.allreduce([tensors[rank]], options))
-        return [to_numpy(tensor) for tensor in tensors]
+        return [bits_of(tensor) for tensor in tensors]
 
     def all_reduce_coalesced(self, lists: list[list[Array]], op: str = "sum") -> list[list[Array]]:
         options = c10d.AllreduceCoalescedOptions()
         options.reduceOp = c10d.ReduceOp(OPERATIONS[op])
         tensors = [[to_torch(array) for array in arrays] for arrays in lists]
         self._run(lambda rank, group: group.allreduce_coalesced(tensors[rank], options))
-        return [[to_numpy(tensor) for tensor in row] for row in tensors]
+        return [[bits_of(tensor) for tensor in row] for row in tensors]
 
     def reduce(self, arrays: list[Array], root: int, op: str = "sum") -> Array:
         options = c10d.ReduceOptions()
         options.reduceOp, options.rootRank = c10d.ReduceOp(OPERATIONS[op]), root
         tensors = [to_torch(array) for array in arrays]
         self._run(lambda rank, group: group.reduce([tensors[rank]], options))
-        return to_numpy(tensors[root])
+        return bits_of(tensors[root])
 
     def reduce_scatter(self, lists: list[list[Array]], op: str = "sum") -> list[Array]:
         options = c10d.ReduceScatterOptions()
@@ -116,7 +116,7 @@ class GlooRanks:
         inputs = [[to_torch(piece) for piece in pieces] for pieces in lists]
         outputs = [torch.empty_like(pieces[rank]) for rank, pieces in enumerate(inputs)]
         self._run(lambda rank, group: group.reduce_scatter([outputs[rank]], [inputs[rank]], options))
-        return [to_numpy(output) for output in outputs]
+        return [bits_of(output) for output in outputs]
 
     def reduce_scatter_tensor(self, arrays: list[Array], op: str = "sum") -> list[Array]:
         options = c10d.ReduceScatterOptions()
@@ -124,13 +124,13 @@ class GlooRanks:
         inputs = [to_torch(array) for array in arrays]
         outputs = [torch.empty_like(tensor[: len(tensor) // len(inputs)]) for tensor in inputs]
         self._run(lambda rank, group: group._reduce_scatter_base(outputs[rank], inputs[rank], options))
-        return [to_numpy(output) for output in outputs]
+        return [bits_of(output) for output in outputs]
 
     def all_gather(self, arrays: list[Array]) -> list[list[Array]]:
         inputs = [to_torch(array) for array in arrays]
         outputs = [[torch.empty_like(tensor) for tensor in inputs] for _ in inputs]
         self._run(lambda rank, group: group.allgather([outputs[rank]], [inputs[rank]]))
-        return [[to_numpy(tensor) for tensor in row] for row in outputs]
+        return [[bits_of(tensor) for tensor in row] for row in outputs]
 
 
 Ranks = Callable[[int], GlooRanks]

@@ -29,7 +29,7 @@ def calls_of(*calls: Collective) -> tuple[RankReport, ...]:
     return tuple(RankReport(None, None, (call,)) for call in calls)
 
 
-def shown(sim: World, implementation: str, program: Scenario, choices: Mapping[str, Any]) -> list[str]:
+def picture_of(sim: World, implementation: str, program: Scenario, choices: Mapping[str, Any]) -> list[str]:
     """The picture of a run."""
     return picture(program, sim.run(job(implementation, program, True, choices)))
 
@@ -141,10 +141,10 @@ def test_the_picture_of_a_failure_shows_what_the_simulated_world_has_seen(sim: W
     """Nobody gets the sum of a bucket for which nobody waits; a tensor that is zeroed in flight may be read as zero."""
     program = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (0, 1))), Finish()), bucket_cap=4)
     late = {"asynchrony": Asynchrony("completion", "wait")}
-    lines = shown(sim, "impls.faults.asynchrony:WaitsForTheLast", program, {})
+    lines = picture_of(sim, "impls.faults.asynchrony:WaitsForTheLast", program, {})
     assert [line for line in lines if "no rank waits" in line] == ["   no rank waits for it"]
     assert sum("every rank gets" in line for line in lines) == 1
-    lines = shown(sim, "impls.faults.asynchrony:ClearsInFlight", program, late)
+    lines = picture_of(sim, "impls.faults.asynchrony:ClearsInFlight", program, late)
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["0", "15", "15"]
-    lines = shown(sim, "impls.faults.asynchrony:ClearsInFlight", program, {})
+    lines = picture_of(sim, "impls.faults.asynchrony:ClearsInFlight", program, {})
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["3", "15", "18"]

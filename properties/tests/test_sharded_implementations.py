@@ -14,7 +14,7 @@ from properties.claims import Claims
 from properties.expected import known
 from properties.implementations import look_up
 from properties.judging.fair_share import fair_shares
-from properties.judging.judge_cost import WEIGHING, bytes_held
+from properties.judging.memory import WEIGHING, bytes_held
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.test_sharding import OWNS_NOTHING, only_steps_round, unsharded
 from properties.tests.drawn_programs import programs

@@ -4,7 +4,7 @@ import pytest
 
 from oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
 from properties.catalogue import every_law
-from properties.judging.judge_cost import silent_inside_no_sync
+from properties.judging.launches import silent_inside_no_sync
 from properties.test_accumulation import followed, without_local
 from properties.tests.trials import trial_of
 from properties.verdict import Wasteful

@@ -19,10 +19,10 @@ def sent(outcome: Outcome) -> list[str]:
     """The all-reduces, which are the same on all ranks."""
     first, *others = ([c for c in report.collectives if c.operation == "all_reduce"] for report in outcome)
     assert all(other == first for other in others)
-    return [shown(collective) for collective in first]
+    return [in_words(collective) for collective in first]
 
 
-def shown(collective: Collective) -> str:
+def in_words(collective: Collective) -> str:
     return f"{collective.count} {collective.dtype}"
 
 

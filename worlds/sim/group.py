@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, to_numpy
+from worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
 from worlds.contract import Collective, RankError
 from worlds.sim.agreement import check, check_tensor, disagreeing
 from worlds.sim.flight import Flight
@@ -87,7 +87,7 @@ class SimGroup(DescribedGroup):
         run.baton.fruitless = 0
         memory = (tensors, []) if sends else ([], tensors)
         flat = flatten(memory[0])
-        sent = to_numpy(flat) if run.job.contents and sends else None
+        sent = in_numpy(flat) if run.job.contents and sends else None
         run.collectives[self.global_rank].append(call if sent is None else replace(call, sent=sent))
         meeting = meeting_of(self, call)
         work = self._work(meeting, end(call), self._posted, call, tensors, memory, flat)

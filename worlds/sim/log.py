@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from worlds.collectives import to_numpy
+from worlds.collectives import in_numpy
 from worlds.contract import Collective, Passage
 from worlds.sim.meeting import Meeting
 
@@ -35,8 +35,8 @@ class Entry:
         """The collective with what this rank put in, and what it got, if it has waited for it."""
         results = self.meeting.results if self.waited is not None else None
         got = None if results is None else results[self.rank]
-        sent = to_numpy(self.meeting.inputs[self.rank])
-        return replace(self.collective, sent=sent, got=None if got is None else to_numpy(got))
+        sent = in_numpy(self.meeting.inputs[self.rank])
+        return replace(self.collective, sent=sent, got=None if got is None else in_numpy(got))
 
 
 def on_a_ring(call: Collective, rank: int, members: int, element_bytes: int) -> tuple[int, int]:

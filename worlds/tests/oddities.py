@@ -70,7 +70,7 @@ OPERATIONS = {
 }
 
 
-def laid_out(payload: str, rank: int, world_size: int) -> Result:
+def in_a_layout(payload: str, rank: int, world_size: int) -> Result:
     """Memory after a collective of a tensor in it."""
     operation, layout = payload.split(", ")
     memory = _memory(rank)

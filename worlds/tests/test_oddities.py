@@ -38,14 +38,14 @@ def world(request: pytest.FixtureRequest) -> World:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_tensor_is_sent_as_it_lies_in_memory(sim: World, gloo: World, operation: str, layout: str) -> None:
     """So gaps, and strides that are not the same on all ranks, corrupt silently on sim as they do on gloo."""
-    here, there = (results(run(each, "laid_out", 3, f"{operation}, {layout}")) for each in (sim, gloo))
+    here, there = (results(run(each, "in_a_layout", 3, f"{operation}, {layout}")) for each in (sim, gloo))
     assert plain(here) == plain(there)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_is_recorded_is_what_lies_in_memory(sim: World, gloo: World, operation: str) -> None:
     payload = f"{operation}, transposed on one rank"
-    outcomes = [run(each, "laid_out", 3, payload, contents=True) for each in (sim, gloo)]
+    outcomes = [run(each, "in_a_layout", 3, payload, contents=True) for each in (sim, gloo)]
     here, there = ([plain([call.sent for call in report.collectives]) for report in each] for each in outcomes)
     assert here == there
 

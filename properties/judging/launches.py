@@ -1,14 +1,13 @@
-"""Compares what a run cost with what was promised: bytes that ranks hold, silence inside `no_sync`, and overlap."""
+"""Compares when collectives are launched with what was promised: none inside `no_sync`, and overlap with backward."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from properties.judging.gathered import Moment
 from properties.judging.traffic import REDUCTIONS, elements
 from properties.naming import parameter_name
 from properties.trial import Run
-from properties.verdict import LawBroken, SilentlyWrong, Wasteful
+from properties.verdict import Wasteful
 from worlds.contract import MESSAGES, Collective, Passage, RankReport
 
 # A collective, and how many its rank has launched before it.
@@ -19,56 +18,6 @@ NOTING = "properties.ranks.launched:note_program"
 NOTED = {
     "sim": "what ranks wait for is noted on the simulated world alone. The script runs this program, and notes nothing."
 }
-WEIGHING = "properties.ranks.held_bytes:weigh_program"
-# Where bytes can be told, and why nowhere else.
-WEIGHED = {
-    "sim": "bytes are counted on the simulated world alone, as a real backend's own threads hold tensors for some time "
-    "after a wait. The script runs this program, and counts none."
-}
-
-
-def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -> None:
-    """All ranks together hold no more than the most, after each of these events, and no less than the least."""
-    for place, (least, most) in shares.items():
-        each = [seen["bytes"][place] for seen in run.observations]
-        if not least <= sum(each) <= most:
-            wanted = f"{least}" if least == most else f"between {least} and {most}"
-            words = f"{headline} {_after(place)} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
-            raise _held(sum(each) > most)(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
-
-
-def _held(more: bool) -> type[LawBroken]:
-    """To hold less than is needed is no waste: something is kept out of sight, in fewer bits, or not at all."""
-    return Wasteful if more else SilentlyWrong
-
-
-def _after(place: int) -> str:
-    return "After construction" if place < 0 else f"After event {place}"
-
-
-def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) -> None:
-    """Each rank holds so many bytes after each of these events."""
-    for place, wanted in shares.items():
-        each = [seen["bytes"][place] for seen in run.observations]
-        wrong = [rank for rank, right in enumerate(wanted) if each[rank] != right]
-        if wrong:  # of ranks that hold more and others that hold less, one that holds more
-            rank = max(wrong, key=lambda rank: each[rank] > wanted[rank])
-            seen, right = each[rank], wanted[rank]
-            words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
-            raise _held(seen > right)(words, run.scenario, run.outcome)
-
-
-def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
-    """At each moment of a Backward a rank holds what it must."""
-    for (kind, which, held, gradients), right in zip(run.observations[rank]["moments"][place], wanted, strict=True):
-        when = f"when {parameter_name(which)}.grad becomes final"
-        if kind == "forward":
-            when = f"when {'the forward' if which < 0 else f'forward of unit{which}'} begins"
-        rest = "beside whole gradients and what autograd keeps"
-        for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, rest)):
-            if must is not None and seen != must:
-                words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
-                raise _held(seen > must)(f"{words} where it must be {must}.", run.scenario, run.outcome)
 
 
 def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
@@ -119,8 +68,8 @@ def overlapping(run: Run, place: int, least: int, several: bool, headline: str) 
             raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
         for one, other in pairwise(early):
             if one[1].waited is not None and not one[1].polled and one[1].waited < other[1].launched:
-                words += f" {one[1].collective} {_once(hooks, one)}, and waits for it before it launches"
-                words += f" {other[1].collective} {_once(hooks, other)}; backward still runs then."
+                words += f" {one[1].collective} {_since(hooks, one)}, and waits for it before it launches"
+                words += f" {other[1].collective} {_since(hooks, other)}; backward still runs then."
                 raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
         overlap = overlap and len(early) > 1
     return overlap
@@ -136,7 +85,7 @@ def _reduced(report: RankReport, least: int) -> list[Launch]:
     ]
 
 
-def _once(hooks: Sequence[tuple[int, int]], launch: Launch) -> str:
+def _since(hooks: Sequence[tuple[int, int]], launch: Launch) -> str:
     """After which hook something was launched, in words."""
     final = [index for index, launched in hooks if launched <= launch[0]]
     return f"once {parameter_name(final[-1])}.grad is final" if final else "before any gradient is final"
