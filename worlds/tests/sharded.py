@@ -1,7 +1,6 @@
 """DTensor, functional collectives, checkpoints and pipelines, unmodified, on every rank."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,29 +107,31 @@ def with_gradients(payload: str, rank: int, world_size: int) -> Result:
 
 def checkpoint(payload: str, rank: int, world_size: int) -> Result:
     """Trains, saves, trains on, loads into a fresh model, trains on: both must be at the same point."""
-    folder = [tempfile.mkdtemp(prefix="lockstep-checkpoint-") if rank == 0 else None]
-    dist.broadcast_object_list(folder, src=0)
-    assert folder[0] is not None
+    with tempfile.TemporaryDirectory(prefix="lockstep-checkpoint-") as own:  # a run that fails leaves none behind
+        folder = [own]
+        dist.broadcast_object_list(folder, src=0)
+        return _train_save_and_load(folder[0], rank, world_size, json.loads(payload) == "asynchronous")
+
+
+def _train_save_and_load(folder: str, rank: int, world_size: int, asynchronous: bool) -> Result:
     mesh = init_device_mesh("cpu", (world_size,))
     first, second = (fully_shard(model(), mesh=mesh) for _ in range(2))
     saved, loaded = (torch.optim.Adam(each.parameters(), lr=0.1) for each in (first, second))
     train(first, rank, saved)
     parameters, optimizer = get_state_dict(first, saved)
-    if json.loads(payload) == "asynchronous":
-        dcp.async_save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder[0]).result()
+    if asynchronous:
+        dcp.async_save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder).result()
     else:
-        dcp.save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder[0])
-    files = sorted(path.name for path in Path(folder[0]).iterdir()) if rank == 0 else []
+        dcp.save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder)
+    files = sorted(path.name for path in Path(folder).iterdir()) if rank == 0 else []
     parameters, optimizer = get_state_dict(second, loaded)
-    dcp.load({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder[0])
+    dcp.load({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder)
     set_state_dict(second, loaded, model_state_dict=parameters, optim_state_dict=optimizer)
     before = state(second)
     assert all((before[name] == each).all() for name, each in state(first).items())
     train(first, rank, saved, steps=2)
     train(second, rank, loaded, steps=2)
-    dist.barrier()
-    if rank == 0:
-        shutil.rmtree(folder[0])
+    dist.barrier()  # rank 0 takes the folder away
     return {"files": files, "before": before, "first": state(first), "second": state(second)}
 
 
