@@ -86,6 +86,14 @@ def test_what_ranks_issued_and_sent_is_reported_in_order(sim: World) -> None:
     )
 
 
+def test_what_messages_carry_is_reported_of_the_rank_that_sends(sim: World) -> None:
+    for rank, report in enumerate(run_calls(sim, [[call("tagged", count=2)]] * 2, contents=True)):
+        sent = [None if each.sent is None else each.sent.tolist() for each in report.collectives]
+        own = [1 + 10 * rank, 2 + 10 * rank]
+        assert [each.operation for each in report.collectives] == ["send", "send", "recv", "recv"]
+        assert sent == [own, [3 * value for value in own], None, None]
+
+
 def test_a_collective_that_goes_past_the_group_is_refused_and_not_lost(sim: World) -> None:
     for message in messages(program(sim, "going_past_the_group", 2)):
         assert "collective operation error" in message
