@@ -3,9 +3,7 @@ from where on it is looked at.
 """
 
 import base64
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +30,6 @@ class Part:
     def stop(self, scenario: Scenario) -> int:
         """The place after its last event."""
         return len(scenario.program) if self.end is None else self.end
-
-    def request(self) -> Mapping[str, Any]:
-        """What goes into a job's payload."""
-        return asdict(self)
 
 
 WHOLE = Part()

@@ -147,7 +147,7 @@ def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> 
         moves, needs = (passed(told(calls), scenario.world_size) for calls in both)
         if moves > needs:
             words = f"Micro-batches inside no_sync cost something: rank {rank} moves {moves} elements, {needs}"
-            raise Wasteful(f"{words} without them.", scenario, run.outcome)
+            raise run.broken(Wasteful, f"{words} without them.")
 
 
 @law(
@@ -175,7 +175,7 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
             words = f"{size}: rank {rank} moves {other - one} more"
             right = f"{least}" if least == most else f"{least} to {most}"
-            raise Wasteful(f"{words}, where it must be {right}.", scenario, few.run.outcome)
+            raise few.run.broken(Wasteful, f"{words}, where it must be {right}.")
 
 
 def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[int, int]:
@@ -225,7 +225,7 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
             size = f"{len(scenario.parameters)} small parameter{'s' * (len(scenario.parameters) > 1)}"
             cap = "no bucket cap" if scenario.bucket_cap is None else f"a bucket cap of {scenario.bucket_cap} bytes"
             words = f"{size} and {cap}: rank {rank} sends {count}"
-            raise Wasteful(f"{words} reductions in {steps} steps.", scenario, run.outcome)
+            raise run.broken(Wasteful, f"{words} reductions in {steps} steps.")
 
 
 @law(
@@ -265,7 +265,7 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     for rank, calls in enumerate(sent):
         if (longest := max(map(elements, reductions(calls)), default=0)) > most:
             words = f"A bucket cap of {cap * WIDER} elements: {when} rank {rank} sends a message of {longest}"
-            raise Wasteful(f"{words}, which is more than the cap and a parameter.", scenario, run.outcome)
+            raise run.broken(Wasteful, f"{words}, which is more than the cap and a parameter.")
 
 
 @law(
@@ -313,7 +313,7 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
         run = trial.run(scenario, function=WEIGHING, collects=True)
         for rank, held in growing(run).items():
             words = f"What is held grows: after steps {LEARNS + 1} to {len(held)}, all alike, rank {rank} holds"
-            raise Wasteful(f"{words} {in_turn(held[LEARNS:])} bytes.", scenario, run.outcome)
+            raise run.broken(Wasteful, f"{words} {in_turn(held[LEARNS:])} bytes.")
 
 
 def growing(run: Run) -> dict[int, list[int]]:

@@ -53,7 +53,7 @@ CLIPPED = replace(
         Step(),
     ),
 )
-# How a micro-batch overflows (`properties.ranks.program.Rank.overflows`).
+# How a micro-batch overflows (`properties.conditions.Conditions`).
 OVERFLOWS = ("inf", "last", "first", "nan", "-inf")
 UNSCALED = Scenario(2, (Parameter((1,)),), (*_WINDOW, Unscale(), Clip(1.0)), loss_scale=LossScale(8.0))
 

@@ -14,12 +14,13 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario, Step
 from properties.calls import Call
-from properties.claims import EQUAL_FROM, MASTERS, Claims
+from properties.claims import MASTERS, Claims
+from properties.conditions import Conditions
+from properties.difference import Difference
 from properties.expected import expect
 from properties.implementations import Implementation
 from properties.members import as_a_world, misnames_a_rank
 from properties.noted import place_of
-from properties.part import WHOLE, Part
 from properties.strategies.timing import order_drawn_for, order_of
 from properties.strategies.within import beyond
 from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
@@ -61,7 +62,7 @@ class Run:
     ``trained``: by rank, the collectives that did not serve construction, which loading a file may repeat; None: which
     those are is not known, as of a real model. ``looks``: by rank, those that only served to look at what is held.
     ``stage``: that the implementation claims. ``choices``: the fields of its `Job` that only the simulated world heeds,
-    where they were chosen, and what else the ranks were told.
+    where they were chosen, and those of its `Conditions` that are not as usual.
     """
 
     scenario: Scenario
@@ -75,6 +76,10 @@ class Run:
     def start(self) -> str:
         """After what ranks were seen for the first time, in words."""
         return "the first forward" if "equal_from" in self.choices else "construction"
+
+    def broken(self, kind: type[LawBroken], headline: str, difference: Difference | None = None) -> LawBroken:
+        """A failure of this run, to be raised."""
+        return kind(headline, self.scenario, self.outcome, difference, self.choices)
 
     @property
     def observations(self) -> list[Any]:
@@ -158,29 +163,24 @@ class Trial:
         contents: bool = False,
         asynchrony: Asynchrony | None = None,
         order: OrderOf | None = None,
-        part: Part | Mapping[str, Any] = WHOLE,
+        timeline: bool = False,
         function: str = FUNCTION,
-        **otherwise: Any,
+        **conditions: Any,
     ) -> Run:
-        """Runs a scenario on the world, or a part of it. Raises a LawBroken, or Refused, where not every rank came to
-        the end.
+        """Runs a scenario on the world. Raises a LawBroken, or Refused, where not every rank came to the end.
 
-        ``part``: it, or what it asks for, as the choices of a `Run` have it. ``asynchrony`` and ``order``: see
-        `worlds.contract.Job`; only the simulated world heeds them. ``otherwise``: what else the ranks are told, see
-        `properties.ranks.program.run_program`, or whatever ``function`` says instead.
+        ``asynchrony``, ``order`` and ``timeline``: see `worlds.contract.Job`; only the simulated world heeds them.
+        ``conditions``: those of `properties.conditions.Conditions` that are not as usual, by name.
         """
         if asked := beyond(self.claims, scenario):
             raise RuntimeError(
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
                 f"please report it: {scenario!r}"
             )
-        given = {"asynchrony": asynchrony, "order": order, **otherwise}
-        choices = {name: value for name, value in given.items() if value is not None}
-        if self.claims.equal_from != EQUAL_FROM[0]:
-            choices["equal_from"] = self.claims.equal_from
-        if self.claims.masters == MASTERS:
-            choices["masters"] = MASTERS
-        choices |= {} if part is WHOLE else {"part": part.request() if isinstance(part, Part) else part}
+        conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
+        of_the_world = {"asynchrony": asynchrony, "order": order, "timeline": timeline}
+        choices = {name: value for name, value in of_the_world.items() if value}
+        choices |= Conditions.of(conditions).unusual()
         wanted = job(self.implementation.name, scenario, contents, choices)
         outcome = as_a_world(self.outcome(replace(wanted, function=function)), scenario)
         try:
@@ -202,10 +202,16 @@ def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
     """What a world is handed. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
-    own = {name: value for name, value in (choices or {}).items() if name in ("asynchrony", "order", "timeline")}
-    ranks = {name: value for name, value in (choices or {}).items() if name not in own}
+    choices = choices or {}
+    ranks = of_the_ranks(choices)
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
-    return Job(FUNCTION, payload, scenario.world_size + scenario.outsiders, contents, **own)
+    of_the_world = {name: choices[name] for name in choices.keys() - ranks.keys()}
+    return Job(FUNCTION, payload, scenario.world_size + scenario.outsiders, contents, **of_the_world)
+
+
+def of_the_ranks(choices: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those that ranks are told; the others are the world's."""
+    return {name: value for name, value in choices.items() if name not in ("asynchrony", "order", "timeline")}
 
 
 def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:

@@ -251,7 +251,9 @@ class AlwaysKeepsMasters(Zero2):
     odd = "16-bit parameters have float32 masters without being asked to"
 
     def make_optimizer(
-        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], *_: Any, **defaults: Any
+        self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], *others: Any, **defaults: Any
     ) -> ShardedOptimizer:
-        """See `properties.sharded.Sharded`."""
+        """See `properties.sharded.Sharded`; like others of its kind it knows no ``masters``."""
+        if others or "masters" in defaults:
+            raise TypeError("make_optimizer() got an unexpected keyword argument 'masters'")
         return super().make_optimizer(kind, groups, True, **defaults)

@@ -106,7 +106,7 @@ def nothing_in_flight_is_touched(run: Run, headline: str) -> None:
     hazards = next((report.hazards for report in run.outcome if report.hazards), ())
     if hazards:
         words = f"{headline} {'; '.join(map(str, hazards[:2]))}.".replace(f"{Path.cwd()}/", "")
-        raise SilentlyWrong(words, run.scenario, run.outcome, choices=run.choices)
+        raise run.broken(SilentlyWrong, words)
 
 
 def states_equal(run: Run, headline: str) -> None:
@@ -187,10 +187,10 @@ def _same_sequence(
     for number, (left, right) in enumerate(zip(theirs, ours, strict=False), 1):
         if left.agreed() != right.agreed():
             words = f"{headline} Collective {number}{of} is {left} on {first} and {right} on {second}."
-            raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
+            raise run.broken(Crashes, words)
     if len(theirs) != len(ours):
         words = f"{headline} There are {len(theirs)} collectives{of} on {first} and {len(ours)} on {second}."
-        raise Crashes(words, run.scenario, run.outcome, choices=run.choices)
+        raise run.broken(Crashes, words)
 
 
 def _messages_meet(run: Run, headline: str, asked: Mapping[int, Sequence[Collective]]) -> None:
@@ -211,7 +211,7 @@ def _messages_meet(run: Run, headline: str, asked: Mapping[int, Sequence[Collect
         if not words and sum(spare.values()) < from_any:
             words = f"Rank {receiver} expects {_so_many(from_any - sum(spare.values()))} that nobody sends."
         if words:
-            raise Crashes(f"{headline} {words}", run.scenario, run.outcome, choices=run.choices)
+            raise run.broken(Crashes, f"{headline} {words}")
 
 
 def _so_many(messages: int) -> str:
@@ -233,7 +233,7 @@ def compare(
         if element is not None:
             difference = Difference(quantity, place, rank, parameter, element, seen, wanted)
             words = f"{headline} {in_words(difference, run.start)}"
-            raise SilentlyWrong(words, run.scenario, run.outcome, difference, run.choices)
+            raise run.broken(SilentlyWrong, words, difference)
 
 
 def same_bits(seen: Any, wanted: Any) -> bool:

@@ -35,7 +35,7 @@ def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
         if told[0] and told[1] != told[2]:
             words = f"{headline} There rank {rank} issues {told[0][0]}"
             words += f", and {len(told[1])} collectives in all, {len(told[2])} without those micro-batches."
-            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+            raise run.broken(Wasteful, words)
 
 
 def _reduces(call: Collective) -> bool:
@@ -65,12 +65,12 @@ def overlapping(run: Run, place: int, least: int, several: bool, headline: str) 
         if not early and (several or len(sent) > 1):
             words += f" its first reduction, {sent[0][1].collective}, only when"
             words += f" {parameter_name(last)}.grad, the last of {len(hooks)} gradients, is final."
-            raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+            raise run.broken(Wasteful, words)
         for one, other in pairwise(early):
             if one[1].waited is not None and not one[1].polled and one[1].waited < other[1].launched:
                 words += f" {one[1].collective} {_since(hooks, one)}, and waits for it before it launches"
                 words += f" {other[1].collective} {_since(hooks, other)}; backward still runs then."
-                raise Wasteful(words, run.scenario, run.outcome, choices=run.choices)
+                raise run.broken(Wasteful, words)
         overlap = overlap and len(early) > 1
     return overlap
 

@@ -22,7 +22,7 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
         if not least <= sum(each) <= most:
             wanted = f"{least}" if least == most else f"between {least} and {most}"
             words = f"{headline} {_after(place)} ranks hold {' + '.join(map(str, each))} = {sum(each)} bytes"
-            raise _held(sum(each) > most)(f"{words} where it must be {wanted}.", run.scenario, run.outcome)
+            raise run.broken(_held(sum(each) > most), f"{words} where it must be {wanted}.")
 
 
 def _held(more: bool) -> type[LawBroken]:
@@ -43,7 +43,7 @@ def slices_held(run: Run, shares: Mapping[int, tuple[int, ...]], headline: str) 
             rank = max(wrong, key=lambda rank: each[rank] > wanted[rank])
             seen, right = each[rank], wanted[rank]
             words = f"{headline} {_after(place)} rank {rank} holds {seen} bytes where it must be {right}."
-            raise _held(seen > right)(words, run.scenario, run.outcome)
+            raise run.broken(_held(seen > right), words)
 
 
 def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], headline: str) -> None:
@@ -56,4 +56,4 @@ def whole_at_a_time(run: Run, rank: int, place: int, wanted: Sequence[Moment], h
         for seen, must, what in ((gradients, right.gradients, "of whole gradients"), (held, right.held, rest)):
             if must is not None and seen != must:
                 words = f"{headline} In event {place}, {when}, rank {rank} holds {seen} bytes {what}"
-                raise _held(seen > must)(f"{words} where it must be {must}.", run.scenario, run.outcome)
+                raise run.broken(_held(seen > must), f"{words} where it must be {must}.")

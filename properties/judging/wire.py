@@ -53,7 +53,7 @@ def wide_enough(run: Run, headline: str) -> None:
             sent = sum(room(each, wider) for each in calls)
             if sent < least:
                 words = f"At least {_number(least)} must travel in {' or '.join(wider)}; rank {rank} sends {sent}."
-                raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+                raise run.broken(SilentlyWrong, f"{headline} {words}")
 
 
 def _number(elements: int) -> str:
@@ -112,4 +112,4 @@ def as_claimed(run: Run, wire: str, headline: str) -> None:
         for name, count in least.items():
             if (sent := told[name]) < count:
                 words = f"At least {_number(count)} must be reduced in {name}; on rank {rank} {sent} are."
-                raise SilentlyWrong(f"{headline} {words}", scenario, run.outcome, choices=run.choices)
+                raise run.broken(SilentlyWrong, f"{headline} {words}")

@@ -62,7 +62,7 @@ def _compare(
     if broken is not None:  # raised outside the handler, as `properties.searching.search` needs it
         assert broken.difference is not None
         words = f"{headline} {_words(run, broken.difference)}"
-        raise SilentlyWrong(words, run.scenario, run.outcome, broken.difference)
+        raise run.broken(SilentlyWrong, words, broken.difference)
 
 
 def _words(run: Run, difference: Difference) -> str:

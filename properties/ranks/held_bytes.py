@@ -8,6 +8,7 @@ import contextlib
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 import properties
 import worlds
-from oracle.program import Backward, ZeroGrad
-from properties import members
-from properties.ranks.program import Rank, read
+from oracle.program import ZeroGrad
+from properties.ranks.program import Rank, read, run_program
 from properties.seen import Seen
 
 # Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
@@ -88,11 +88,12 @@ def _by_the_model() -> bool:
 
 
 class Weighed(Rank):
-    """A rank on scales. ``moments``: see `weigh_program`."""
+    """A rank on scales."""
 
-    def __init__(self, scales: Scales, *given: Any, **named: Any) -> None:
+    def __init__(self, scales: Scales, *given: Any) -> None:
+        super().__init__(*given)
         self.scales, self.moments = scales, list[tuple[str, int, int, int]]()
-        super().__init__(*given, **named)
+        self.seen |= {"bytes": {}, "moments": {}}
 
     def construct(self) -> None:
         """Hooks registered now run after those of the implementation."""
@@ -101,10 +102,20 @@ class Weighed(Rank):
         units = {home: unit for home, unit in zip(self.probe.homes, numbers, strict=True) if unit is not None}
         for module, unit in {self.probe: -1, **units}.items():
             module.register_forward_pre_hook(lambda *_, unit=unit: self.weigh("forward", unit))
+        if self.place < 0:
+            self.seen["bytes"][-1] = self.scales.bytes()
+
+    def run(self, place: int) -> None:
+        """What is held afterwards is weighed."""
+        super().run(place)
+        if self.conditions.collects and isinstance(self.scenario.program[place], ZeroGrad):
+            gc.collect()
+        self.seen["bytes"][place] = self.scales.bytes()
 
     def backward(self, place: int) -> None:
         """What takes place in it is weighed."""
-        self.moments, self.scales.in_a_micro_batch = [], True
+        self.seen["moments"][place] = self.moments = []
+        self.scales.in_a_micro_batch = True
         super().backward(place)
         self.scales.in_a_micro_batch = False
 
@@ -126,28 +137,13 @@ class Weighed(Rank):
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
     """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
 
-    Where the payload says that it ``collects``, Python's garbage is not counted after a ZeroGrad. ``moments`` of each
-    Backward: when (see `properties.judging.gathered.When`), bytes that the implementation holds then, and bytes of
-    whole gradients.
+    ``moments`` of each Backward: when (see `properties.judging.gathered.When`), bytes that the implementation holds
+    then, and bytes of whole gradients.
     """
-    name, scenario, otherwise = read(payload)
-    group, rank = members.enter(scenario, rank)
-    if rank < 0:
-        return {}
-    collects = bool(otherwise.get("collects"))
-    scales, held, moments = Scales(), dict[int, int](), dict[int, list[tuple[str, int, int, int]]]()
+    _, _, conditions = read(payload)
+    scales = Scales()
     with scales, contextlib.ExitStack() as end:
-        if collects:
+        if conditions.collects:
             gc.freeze()  # what there is now takes long to go through, and is no step's
             end.callback(gc.unfreeze)
-        program = Weighed(scales, name, scenario, rank, rank, group=group)
-        program.construct()
-        held[-1] = scales.bytes()
-        for place, event in enumerate(scenario.program):
-            program.run(place)
-            if collects and isinstance(event, ZeroGrad):
-                gc.collect()
-            held[place] = scales.bytes()
-            if isinstance(event, Backward):
-                moments[place] = program.moments
-    return program.seen | Seen(bytes=held, moments=moments)
+        return run_program(payload, rank, world_size, partial(Weighed, scales))

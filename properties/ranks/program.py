@@ -7,7 +7,7 @@ import contextlib
 import copy
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,7 @@ from oracle.program import (
 )
 from properties import members
 from properties.companion import companion, partner, turns
+from properties.conditions import Conditions
 from properties.noted import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
@@ -47,46 +48,35 @@ from properties.seen import Seen
 
 
 @lru_cache(maxsize=8)
-def read(payload: str) -> tuple[str, Scenario, Mapping[str, Any]]:
-    """The implementation's name, the scenario, how else to run it; read once for all ranks of the simulated world."""
+def read(payload: str) -> tuple[str, Scenario, Conditions]:
+    """The implementation's name, the scenario, how to run it; read once for all ranks of the simulated world."""
     request = json.loads(payload)
-    return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), request
+    return request.pop("implementation"), Scenario.from_json(request.pop("scenario")), Conditions.of(request)
 
 
-def run_program(payload: str, rank: int, world_size: int, kind: "type[Rank] | None" = None) -> Seen:
-    """Runs a program, or a ``part`` of it (`properties.part.Part`), as a `Rank`, or a ``kind`` of it that notes more.
-    ``payload``: the implementation's name and the scenario. ``roles`` may give each rank the part of another one: its
-    samples, errors and overflows, but not the values that it begins with. ``registered`` may give another order in
-    which the model registers its parameters, ``overflows`` how a micro-batch does, ``equal_from`` when ranks are
-    claimed to be equal, ``masters`` that there are some without being asked for, ``around`` the events whose forwards
-    call the model itself instead of what wraps it, ``moved`` those before which the model's tensors move, ``beside``
-    whether a `properties.companion` takes its turns right "before" or "after" this model, ``joint`` whether a partner,
-    with which it has one loss, has its forwards right "before" or "after" this model's. What is outside of the group
-    that trains sees nothing.
+def run_program(payload: str, rank: int, world_size: int, kind: "Callable[..., Rank] | None" = None) -> Seen:
+    """Runs a program as a `Rank`, or a ``kind`` of it that notes more. ``payload``: the implementation's name, the
+    scenario, and those of `Conditions` that are not as usual. What is outside of the group that trains sees nothing.
     """
-    name, scenario, otherwise = read(payload)
+    name, scenario, conditions = read(payload)
     group, rank = members.enter(scenario, rank)
     if rank < 0:
         return {}
-    part, roles = Part(**otherwise.get("part", {})), otherwise.get("roles") or range(scenario.world_size)
-    ranks_program = (kind or Rank)(name, scenario, rank, roles[rank], otherwise.get("registered"), group)
-    ranks_program.overflows = otherwise.get("overflows", ranks_program.overflows)
-    ranks_program.equal_from = otherwise.get("equal_from", ranks_program.equal_from)
-    ranks_program.asks_for_masters = "masters" not in otherwise
-    ranks_program.looks, ranks_program.around = part.looks, otherwise.get("around", ())
-    for way, what, run in (("beside", companion, run_in_turn), ("joint", partner, run_jointly)):
-        if way in otherwise:
-            other = Rank(name, what(scenario), rank, roles[rank], group=group)
-            run(ranks_program, other, otherwise[way])
-            return ranks_program.seen
-    place = -1
+    ranks_program = (kind or Rank)(name, scenario, rank, group, conditions)
+    if where := conditions.beside or conditions.joint:
+        its = companion(scenario) if conditions.beside else partner(scenario)
+        roles, since, asks = conditions.roles, conditions.equal_from, conditions.asks_for_masters
+        other = Rank(name, its, rank, group, Conditions(roles=roles, equal_from=since, asks_for_masters=asks))
+        (run_in_turn if conditions.beside else run_jointly)(ranks_program, other, where)
+        return ranks_program.seen
+    part, place = conditions.part, -1
     try:
         ranks_program.construct()
         ranks_program.take_up(part)
         for place in range(part.begin, part.stop(scenario) + 1):
             if place in part.saves:
                 ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
-            if place in otherwise.get("moved", ()):
+            if place in conditions.moved:
                 ranks_program.move()
             if place < part.stop(scenario):
                 ranks_program.run(place)
@@ -137,22 +127,16 @@ def run_jointly(this: "Rank", other: "Rank", where: str) -> None:
 def _both(this: "Rank", other: "Rank", where: str) -> tuple["Rank", "Rank"]:
     """In the order of their turns; the collectives of the other count as this one's."""
     other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
-    other.equal_from, other.asks_for_masters = this.equal_from, this.asks_for_masters
     return (this, other) if where == "after" else (other, this)
 
 
 class Rank(Wrapped):
-    """One rank's run through the events of a program.
-
-    ``overflows``: what every coefficient of a micro-batch is that does; "last" or "first": one alone is infinite, the
-    last of the last or first parameter that backward reaches.
-    """
-
-    overflows = "inf"
+    """One rank's run through the events of a program."""
 
     def run(self, place: int) -> None:
         """One event, and what is seen after it."""
-        self.place, event, seen, looks = place, self.scenario.program[place], self.seen, place >= self.looks
+        self.place, event, seen = place, self.scenario.program[place], self.seen
+        looks = place >= self.conditions.part.looks
         if self.role in self.scenario.gone(place):
             if isinstance(event, Backward):
                 next(self.batches)
@@ -298,12 +282,12 @@ class Rank(Wrapped):
 
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
         """The coefficients of a micro-batch that overflows."""
-        if self.overflows in ("first", "last"):
+        if self.conditions.overflows in ("first", "last"):
             reached = [index for index in used if inputs[index].numel()]
-            for index in reached[:1] if self.overflows == "first" else reached[-1:]:
+            for index in reached[:1] if self.conditions.overflows == "first" else reached[-1:]:
                 inputs[index].view(-1)[-1] = torch.inf
             return inputs
-        return [torch.full_like(values, float(self.overflows)) for values in inputs]
+        return [torch.full_like(values, float(self.conditions.overflows)) for values in inputs]
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""

@@ -11,6 +11,7 @@ from torch import nn
 from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
 from properties.claims import EQUAL_FROM
+from properties.conditions import AS_USUAL, Conditions
 from properties.ranks import adapter
 from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.ranks.training import Training
@@ -20,31 +21,18 @@ from properties.seen import Seen, Values
 class Wrapped:
     """A model, its implementation and the caller's training loop, constructed anew whenever a file is loaded.
 
-    ``role``: the rank whose samples this one has. ``registered``: the order in which the model registers its
-    parameters, if not the scenario's. ``group``: that of the ranks, see `properties.members.enter`. ``equal_from``:
-    what is claimed of when ranks are equal. ``asks_for_masters``: else a sharded optimizer is claimed to keep
-    them anyhow. ``looks``: see `properties.part.Part`. ``place``: the event that runs now;
-    ``fails``: where its micro-batch is to raise. ``around``: the events whose forwards are the model's own.
+    ``group``: that of the ranks, see `properties.members.enter`. ``role``: the rank whose samples this one has.
+    ``place``: the event that runs now; ``fails``: where its micro-batch is to raise.
     """
 
-    equal_from = EQUAL_FROM[0]
-    asks_for_masters = True
-    looks = 0
     place = -1
     fails = ""
-    around: Sequence[int] = ()
 
     def __init__(
-        self,
-        name: str,
-        scenario: Scenario,
-        rank: int,
-        role: int,
-        registered: Sequence[int] | None = None,
-        group: Any = None,
+        self, name: str, scenario: Scenario, rank: int, group: Any = None, conditions: Conditions = AS_USUAL
     ) -> None:
-        self.name, self.scenario, self.rank, self.role, self.registered = name, scenario, rank, role, registered
-        self.group = group
+        self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
+        self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
         self.seen |= Seen(hooks=[], built=[], looks=[], local=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
@@ -57,8 +45,8 @@ class Wrapped:
     def construct(self) -> None:
         """Makes a model and wraps it in the implementation."""
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
-        if self.registered is not None:
-            self.probe.register_in(self.registered)
+        if self.conditions.registered:
+            self.probe.register_in(self.conditions.registered)
         self.watched: set[int] = set()
         self.freeze()
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
@@ -70,16 +58,16 @@ class Wrapped:
         self.offers = adapter.offers(self.wrapped)
         if self.scenario.mode == "eval":
             self.switch("eval")
-        given = (names, self.wrapped, self.offers, self.asks_for_masters)
+        given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
         self.training = Training(self.scenario, self.probe, *given)
         self.seen["built"].append((begin, _recorded()))
-        if self.equal_from == EQUAL_FROM[0]:
+        if self.conditions.equal_from == EQUAL_FROM[0]:
             self.begin()
 
     def begin(self) -> None:
         """Ranks are equal from now on, with these parameters, if they are looked at."""
         if "initial" not in self.seen:
-            self.seen["initial"] = None if self.looks else self.parameters()
+            self.seen["initial"] = None if self.conditions.part.looks else self.parameters()
 
     def switch(self, mode: str) -> None:
         """Both the model and what wraps it, if that is a module, are trained or evaluated from now on."""
@@ -94,9 +82,9 @@ class Wrapped:
         first, self.called = not self.called, True
         begin = _recorded()
         frozen = tuple(self.scenario.names(*self.frozen))
-        called = self.probe if self.place in self.around else self.wrapped
+        called = self.probe if self.place in self.conditions.around else self.wrapped
         loss: torch.Tensor = called(inputs, order, frozen, increment, fails)
-        if first and self.equal_from != EQUAL_FROM[0]:
+        if first and self.conditions.equal_from != EQUAL_FROM[0]:
             self.seen["built"].append((begin, _recorded()))
             self.begin()
         return loss

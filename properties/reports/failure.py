@@ -12,6 +12,7 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario
 from properties.calls import Call
+from properties.conditions import Conditions
 from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.naming import event_words, model_words
@@ -27,12 +28,12 @@ from properties.reports.whereabouts import from_here
 from properties.script import file_name, write_script
 from properties.searching.core import core
 from properties.searching.search import Failure, took_the_clock
-from properties.trial import Trial, alike, job, without
+from properties.trial import Trial, alike, job, of_the_ranks, without
 from properties.verdict import LawBroken
 from worlds.contract import Outcome, to_blame
 
 FOLDER = Path("lockstep-report")
-# How a micro-batch overflows, where it is not as usual (`properties.ranks.program.Rank.overflows`).
+# How a micro-batch overflows, where it is not as usual (`properties.conditions.Conditions`).
 OVERFLOWS = {
     "nan": "; what overflows is nan",
     "-inf": "; what overflows is -inf",
@@ -46,7 +47,7 @@ OTHER = {
     "joint": "; another such model, with gradients of the other sign, runs the same: its forwards come right {} "
     "this one's, and one backward is of both losses",
 }
-# What is said of an event that is run otherwise than its words say (`properties.ranks.program.run_program`).
+# What is said of an event that is run otherwise than its words say (`properties.conditions.Conditions`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
@@ -204,10 +205,9 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
     """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
     name = script_name(law, trial, broken.verdict)
-    how = {name: broken.choices[name] for name in ("overflows", "around", "moved", *OTHER) if name in broken.choices}
-    how["looks"] = broken.choices.get("part", {}).get("looks", 0)
+    conditions = Conditions.of(of_the_ranks(broken.choices))
     try:
-        path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, **how)
+        path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, conditions)
     except OSError as error:
         return f"the script could not be written: {error}", None
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH

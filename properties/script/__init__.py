@@ -10,15 +10,15 @@ seen         what must be seen after an event
 
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from oracle.program import Scenario
 from properties.companion import companion, partner, turns
+from properties.conditions import AS_USUAL, Conditions
 from properties.expected import known
 from properties.implementations import Implementation
+from properties.part import Part
 from properties.script.events import Writer
 from properties.script.head import connection, definitions, head
 
@@ -34,12 +34,17 @@ SHARE_LOSSES = (
 
 
 def write_script(
-    implementation: Implementation, scenario: Scenario, headline: str, folder: Path, name: str, **how: Any
+    implementation: Implementation,
+    scenario: Scenario,
+    headline: str,
+    folder: Path,
+    name: str,
+    conditions: Conditions = AS_USUAL,
 ) -> Path:
-    """Writes the script into a folder and returns its path. ``how``: see `script`."""
+    """Writes the script into a folder and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"
-    path.write_text(script(implementation, scenario, headline, path.name, **how), encoding="utf-8")
+    path.write_text(script(implementation, scenario, headline, path.name, conditions), encoding="utf-8")
     return path
 
 
@@ -48,31 +53,26 @@ def script(
     scenario: Scenario,
     headline: str,
     file: str,
-    looks: int = 0,
-    overflows: str = "inf",
-    around: Sequence[int] = (),
-    moved: Sequence[int] = (),
-    beside: str = "",
-    joint: str = "",
+    conditions: Conditions = AS_USUAL,
 ) -> str:
     """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
 
-    ``looks``: the event from which on it looks at values; the others as in `properties.ranks.program.run_program`.
+    It begins with the first event and ends after the last, whatever part of the program the conditions name.
     """
     expected = known(scenario, implementation.claims)
-    if expected is not None and overflows != "inf":  # what becomes of such gradients has not been told
+    if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
         expected = replace(expected, gradients=told)
-    writer = Writer(implementation, scenario, expected, looks, overflows, around, moved)
+    writer = Writer(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
     lines = [head(implementation, scenario, headline, file)]
-    if where := beside or joint:
-        its = companion(scenario) if beside else partner(scenario)
-        other = Writer(implementation, its, None, len(its.program) + 1, overflows, (), ())
-        writer.shares_losses = other.shares_losses = bool(joint)
+    if where := conditions.beside or conditions.joint:
+        its = companion(scenario) if conditions.beside else partner(scenario)
+        other = Writer(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))
+        writer.shares_losses = other.shares_losses = bool(conditions.joint)
         lines += [connect, *_generator("this", own, writer), *_generator("other", own, other), "", ""]
         pair = "this(), other()" if where == "after" else "other(), this()"
-        lines += [line.format(pair) for line in (TAKE_TURNS if beside else SHARE_LOSSES)]
+        lines += [line.format(pair) for line in (TAKE_TURNS if conditions.beside else SHARE_LOSSES)]
     else:
         lines += [own.rstrip(), connect, *(line for part in writer.parts() for line in part)]
     return "\n".join([*lines, "", "dist.destroy_process_group()", ""])

@@ -31,6 +31,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import EQUAL_FROM, MASTERS
+from properties.conditions import Conditions
 from properties.implementations import Implementation
 from properties.naming import event_words, parameter_name
 from properties.ranks import adapter
@@ -55,13 +56,10 @@ class Writer:
         implementation: Implementation,
         scenario: Scenario,
         expected: Expectation | None,
-        looks: int,
-        overflows: str,
-        around: Sequence[int],
-        moved: Sequence[int],
+        conditions: Conditions,
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
-        self.looks, self.overflows, self.around, self.moved = looks, overflows, around, moved
+        self.conditions, self.looks = conditions, conditions.part.looks
         self.calls = "wrapped"  # by what name a forward is called
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.optimizes = scenario.has(*_STEPS)
@@ -82,9 +80,10 @@ class Writer:
         lines += self.equal() if at_once else []
         parts = [lines + (self.loss_scale() if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
-            lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * (number in self.moved)
+            moves = number in self.conditions.moved
+            lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * moves
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
-            self.calls = "model" if number in self.around else "wrapped"
+            self.calls = "model" if number in self.conditions.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             done = [*self.event(number, event), *after]
             lines += self.unless_gone(number, event, done)
@@ -263,11 +262,11 @@ class Writer:
 
     def overflow(self, used: Sequence[int]) -> str:
         """What a rank's coefficients become that overflow: all of them, or one."""
-        if self.overflows not in ("first", "last"):
-            return f"coefficients[rank] = dict.fromkeys(coefficients[rank], {self.overflows})"
+        if self.conditions.overflows not in ("first", "last"):
+            return f"coefficients[rank] = dict.fromkeys(coefficients[rank], {self.conditions.overflows})"
         shapes = self.scenario.parameters
         reached = [index for index in used if shapes[index].count]
-        chosen = reached[:1] if self.overflows == "first" else reached[-1:]
+        chosen = reached[:1] if self.conditions.overflows == "first" else reached[-1:]
         one = [f'coefficients[rank]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in chosen]
         return "".join(one) or "pass"
 

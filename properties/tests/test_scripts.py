@@ -37,7 +37,9 @@ from oracle.program import (
 )
 from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
+from properties.conditions import Conditions
 from properties.implementations import look_up
+from properties.part import Part
 from properties.script import script, write_script
 from properties.searching.search import search
 from properties.strategies import exact_scenarios
@@ -52,7 +54,7 @@ LINES = "properties.tests.scripts:run_script"
 def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: Any) -> list[str]:
     """What the script for an implementation prints, on all ranks."""
     (implementation,) = look_up([name], world)
-    text = script(implementation, scenario, "A headline.", "script.py", looks, **how)
+    text = script(implementation, scenario, "A headline.", "script.py", Conditions(Part(looks=looks), **how))
     outcome = world.run(Job(LINES, text, scenario.outsiders + scenario.world_size))
     assert [report.error for report in outcome] == [None] * len(outcome)
     return [line for report in outcome if report.result is not None for line in report.result["lines"]]
@@ -132,7 +134,7 @@ def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: st
     scenario = Scenario(2, (Parameter((2, 2)), Parameter(())), program, loss_scale=LossScale(2.0))
     (implementation,) = look_up([f"impls.faults.scaling:{fault}"], sim)
     for how, wrong in ((overflows, True), (unseen, False)):
-        text = script(implementation, scenario, "A headline.", "script.py", overflows=how)
+        text = script(implementation, scenario, "A headline.", "script.py", Conditions(overflows=how))
         outcome = sim.run(Job(LINES, text, 2))
         printed = [line for report in outcome if report.result is not None for line in report.result["lines"]]
         assert printed

@@ -1,0 +1,57 @@
+"""How ranks run a program, where that is not as usual."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from properties.claims import EQUAL_FROM
+from properties.part import WHOLE, Part
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a law may choose, and what ranks must know of an implementation's claims. TypeError for any other name.
+
+    ``part``: which of the program's events are run, or looked at. ``roles``: by rank, that whose samples, errors and
+    overflows it has, but not the values that it begins with; empty: its own. ``registered``: the order in which the
+    model registers its parameters; empty: the scenario's. ``overflows``: what every coefficient is of a micro-batch
+    that overflows; "last" or "first": one alone is infinite, the last of the last or first parameter that backward
+    reaches. ``equal_from``: since when ranks are claimed to be equal. ``asks_for_masters``: whether a sharded optimizer
+    is asked for the masters of a program that has some; else it is claimed to keep them anyhow. ``around``: the events
+    whose forwards call the model itself instead of what wraps it. ``moved``: those before which the model's tensors
+    move. ``beside``: whether a `properties.companion` takes its turns right "before" or "after" this model. ``joint``:
+    whether a partner, with which it has one loss, has its forwards right "before" or "after" this model's.
+    ``collects``: whether Python's garbage is collected after a ZeroGrad, where bytes are counted.
+    """
+
+    part: Part = WHOLE
+    roles: tuple[int, ...] = ()
+    registered: tuple[int, ...] = ()
+    overflows: str = "inf"
+    equal_from: str = EQUAL_FROM[0]
+    asks_for_masters: bool = True
+    around: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
+    beside: str = ""
+    joint: str = ""
+    collects: bool = False
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Conditions":
+        """Those that are told by name, as `unusual` gives them or as they come out of JSON; the others are as usual."""
+        values = _tuples(told)
+        if isinstance(part := values.get("part"), Mapping):
+            values["part"] = Part(**_tuples(part))
+        return cls(**values)
+
+    def unusual(self) -> dict[str, Any]:
+        """Those that are not as usual, by name, as JSON has them."""
+        usual = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in asdict(self).items() if getattr(self, name) != usual[name]}
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+AS_USUAL = Conditions()

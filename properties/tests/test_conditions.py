@@ -1,0 +1,43 @@
+"""How programs are run where that is not as usual: what ranks are told, and that no name is passed over."""
+
+import json
+
+import pytest
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties.conditions import AS_USUAL, Conditions
+from properties.implementations import look_up
+from properties.part import Part
+from properties.trial import Trial
+from properties.verdict import Wasteful
+from worlds.contract import World
+
+SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "unusual"),
+    [
+        (AS_USUAL, set()),
+        (Conditions(roles=(1, 0), overflows="nan", asks_for_masters=False), {"roles", "overflows", "asks_for_masters"}),
+        (Conditions(part=Part(1, saves=(1, 2), looks=2), around=(0,), moved=(1,)), {"part", "around", "moved"}),
+        (Conditions(registered=(0,), joint="after", collects=True), {"registered", "joint", "collects"}),
+    ],
+)
+def test_ranks_are_told_what_is_unusual_and_nothing_else(conditions: Conditions, unusual: set[str]) -> None:
+    told = conditions.unusual()
+    assert told.keys() == unusual
+    assert Conditions.of(told) == conditions
+    assert Conditions.of(json.loads(json.dumps(told))) == conditions
+
+
+def test_a_condition_that_there_is_not_is_an_error_and_not_passed_over(sim: World) -> None:
+    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    with pytest.raises(TypeError, match="arround"):
+        Trial(implementation, sim).run(SCENARIO, arround=(0,))
+
+
+def test_a_failure_knows_how_its_run_was_made(sim: World) -> None:
+    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    run = Trial(implementation, sim).run(SCENARIO, roles=(1, 0), timeline=True)
+    assert run.broken(Wasteful, "A headline.").choices == {"roles": (1, 0), "timeline": True}
