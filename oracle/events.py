@@ -20,6 +20,11 @@ class Short:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def is_whole(number: object, least: int) -> bool:
+    """Whether it is an integer of at least that. True is not one."""
+    return type(number) is int and number >= least
+
+
 RAISES = ("no_sync", "forward", "module", "backward", "hook")
 NORMS = (1.0, 2.0, 3.0, float("inf"))
 DIVISORS = ("world size", "remaining ranks")
@@ -61,9 +66,9 @@ class Backward(Short):
     backwards: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.forwards, int) or self.forwards < 1:
+        if not is_whole(self.forwards, 1):
             raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
-        if not isinstance(self.backwards, int) or self.backwards < 1:
+        if not is_whole(self.backwards, 1):
             raise ValueError(f"there is at least one backward, not {self.backwards!r}")
         if self.forwards > 1 and self.backwards not in (1, self.forwards):
             raise ValueError(f"{self.forwards} forwards have one backward together or one each, not {self.backwards}")

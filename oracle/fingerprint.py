@@ -170,7 +170,8 @@ def small_numbers(places: int, starts: npt.NDArray[np.int64], together: int, cap
 def contributions(scenario: Scenario) -> list[list[Table]]:
     """c[m][p] of shape (samples, elements of p), in integers; zero where sample s does not use p in micro-batch m.
 
-    Numbered micro-batch by micro-batch, in each sample by sample, in each parameter by parameter. Not to be written to.
+    Numbered micro-batch by micro-batch, in each sample by sample, in each parameter by parameter.
+    Kept for later calls, and not to be changed.
     """
     sizes = [parameter.count for parameter in scenario.parameters]
     batches, samples, total = len(scenario.microbatches), scenario.samples, sum(sizes)

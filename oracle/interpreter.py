@@ -102,8 +102,8 @@ def interpret(
 
     ``implementations``: of optimizers, see `oracle.optimizer_intervals`; ``eager``: it may average each micro-batch
     inside ``no_sync`` as it comes; ``kept``: the format, if any, in which it may take means of what is narrower, and
-    keep them: clipped and stepped as they are, and rounded only for who looks at them. Not to be written to: it is
-    there for the next who asks. Raises Inexact where an operation would round that other data would leave exact.
+    keep them: clipped and stepped as they are, and rounded only for who looks at them. Kept for later calls, and
+    not to be changed. Raises Inexact where an operation would round that other data would leave exact.
     """
     if averaging not in AVERAGINGS:
         raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {averaging!r}")

@@ -59,8 +59,9 @@ def formats(names: tuple[str, ...], counts: tuple[int, ...]) -> Formats:
 def from_integers(values: npt.ArrayLike) -> Lattice:
     """Integers as lattice values. Raises Inexact for those out of its range."""
     integers = np.asarray(values, dtype=np.int64)
-    if not (np.abs(integers.astype(np.float64)) < _ROOM / 2**FRACTION_BITS).all():
-        raise Inexact("an integer is out of the range of the lattice")
+    outside = np.abs(integers.astype(np.float64)) >= _ROOM / 2**FRACTION_BITS
+    if outside.any():
+        raise Inexact(f"{integers[outside].flat[0]} is out of the range of the lattice")
     return integers << FRACTION_BITS
 
 
@@ -94,7 +95,7 @@ def add(terms: Sequence[Lattice] | Lattice, form: Formats) -> Lattice:
 def multiply(integers: npt.NDArray[np.int64], values: Lattice, form: Formats) -> Lattice:
     """Product of plain integers with lattice values."""
     if not (np.abs(integers).astype(np.float64) * np.abs(values) < _ROOM).all():
-        raise Inexact("a product leaves the range of the lattice")
+        raise Inexact(f"a product of {len(np.ravel(values))} elements leaves the range of the lattice")
     return representable(integers * values, form)
 
 

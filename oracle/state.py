@@ -74,7 +74,7 @@ class Flat:
 class State:
     """Everything that the ranks hold. Gradients and buffers may differ between ranks, the rest cannot.
 
-    ``has``: which parameters have a gradient, since none is not zero; ``infinite``: where it overflowed; both of shape
+    ``has``: which parameters have a gradient, for None is not zero; ``infinite``: where it overflowed; both of shape
     (ranks, parameters). ``spoiled``: whether gradients were clipped after an overflow, so that none is known.
     ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
     each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if

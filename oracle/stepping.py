@@ -41,7 +41,7 @@ def step(state: State, implementations: str) -> None:
 
 
 def gradient_size(value: Value) -> int:
-    """Elements of a value."""
+    """How many elements a value has."""
     return int(value.low.size if isinstance(value, Interval) else value.size)
 
 

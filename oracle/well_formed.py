@@ -26,6 +26,7 @@ from oracle.events import (
     Step,
     Unscale,
     ZeroGrad,
+    is_whole,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _ONLY_SGD, _ONLY_ADAM = ("momentum", "dampening", "nesterov"), ("betas", "eps")
 
 def check(scenario: "Scenario") -> None:
     """ValueError, in one line that shows the value, for a scenario that means nothing."""
-    if not isinstance(scenario.world_size, int) or scenario.world_size < 1:
+    if not is_whole(scenario.world_size, 1):
         raise ValueError(f"a world has at least one rank, not {scenario.world_size}")
     if not scenario.parameters:
         raise ValueError("a model has at least one parameter, not ()")
@@ -45,12 +46,12 @@ def check(scenario: "Scenario") -> None:
     if not (0 < scenario.learning_rate <= 1 and _is_power_of_two(scenario.learning_rate)):
         raise ValueError(f"a learning rate is a power of two of at most 1, not {scenario.learning_rate}")
     run, runs = scenario.sparse
-    if not (isinstance(run, int) and isinstance(runs, int) and 0 <= run < runs):
+    if not (is_whole(run, 0) and is_whole(runs, run + 1)):
         raise ValueError(f"a sparse run is (i, n) with 0 <= i < n, not {scenario.sparse}")
     scale = scenario.loss_scale
     if scale is not None and not (1 <= scale.initial <= 2.0**16 and _is_power_of_two(scale.initial)):
         raise ValueError(f"a loss scale is a power of two from 1 to 2**16, not {scale.initial}")
-    if scale is not None and (not isinstance(scale.growth_interval, int) or scale.growth_interval < 1):
+    if scale is not None and not is_whole(scale.growth_interval, 1):
         raise ValueError(f"a loss scale grows after a whole number of steps from 1, not {scale.growth_interval}")
     _check_model(scenario)
     _check_samples(scenario)
@@ -85,9 +86,9 @@ def _check_model(scenario: "Scenario") -> None:
             raise ValueError(f"units {scenario.units} do not name parameters once each")
     if not set(scenario.outside) <= set(placed) or len(set(scenario.outside)) < len(scenario.outside):
         raise ValueError(f"outside {scenario.outside} does not name parameters of units once each")
-    if not isinstance(scenario.replicas, int) or scenario.replicas < 1 or scenario.world_size % scenario.replicas:
+    if not is_whole(scenario.replicas, 1) or scenario.world_size % scenario.replicas:
         raise ValueError(f"{scenario.world_size} ranks cannot form {scenario.replicas} replicas of equal size")
-    if not isinstance(scenario.outsiders, int) or scenario.outsiders < 0:
+    if not is_whole(scenario.outsiders, 0):
         raise ValueError(f"0 ranks or more take no part, not {scenario.outsiders}")
     if scenario.outsiders and scenario.replicas > 1:
         raise ValueError(f"{scenario.replicas} replicas are made of a whole world: {scenario.outsiders} outsiders")

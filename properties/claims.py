@@ -126,9 +126,12 @@ class Claims:
         if type(self.masters) is not bool and self.masters != MASTERS:
             raise ValueError(f"claims: masters is True, False or {MASTERS!r}, not {on_one_line(self.masters)}")
         if self.masters == MASTERS and (self.stage is None or self.joins):
-            raise ValueError(f"claims: masters {MASTERS!r} goes with a stage, and with no joins")
+            raise ValueError(
+                f"claims: masters {MASTERS!r} goes with a stage and with no joins, "
+                f"not with stage {self.stage} and joins {self.joins}"
+            )
         if self.differentiable and not self.collectives:
-            raise ValueError("claims: differentiable goes with collectives")
+            raise ValueError(f"claims: differentiable goes with collectives, and they are {self.collectives}")
         if self.most_ranks < 1:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.stage not in (None, 0, 1, 2, 3):
@@ -138,7 +141,10 @@ class Claims:
                 f"claims: equal_from {on_one_line(self.equal_from)} goes with no stage, not with {self.stage}"
             )
         if self.slices is not None and not (self.lean and self.stage):
-            raise ValueError("claims: slices goes with lean and a stage from 1 to 3")
+            raise ValueError(
+                f"claims: slices {self.slices!r} goes with lean and a stage from 1 to 3, "
+                f"not with lean {self.lean} and stage {self.stage}"
+            )
         if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
             known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
             raise ValueError(f"claims: moves is None, {known}, not {on_one_line(self.moves)} at stage {self.stage}")

@@ -44,13 +44,13 @@ ENDED = "ran to its end"
 ORDERS = "hooks fired in different orders on different ranks"
 # What a law about gradients has to witness: every rank had a part in it.
 SENT = "ranks sent something after construction"
-# What every law has to witness: that of one rank alone is no news about data parallelism.
+# What every law has to witness: one rank alone shows nothing about data parallelism.
 TOGETHER = "two ranks or more ran to their end"
 FUNCTION = "properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
 process.preload("properties.ranks.program")  # by each fork server once, for every process needs it
-# What says "not this" after construction, as anything does in it, if it was raised on purpose: an index out of
-# range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of these
-# (the key: whether while a rank constructs).
+# After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
+# out of range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of
+# the second (the key: whether while a rank constructs).
 REFUSALS = ("ValueError", "NotImplementedError")
 OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplementedError",)}
 

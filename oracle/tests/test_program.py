@@ -191,6 +191,7 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"signs": "both"}, "signs is one of positive, mixed, negative, not 'both'"),
         ({"mode": "test"}, "the mode is one of train, eval, not 'test'"),
         ({"world_size": 2.0}, "2.0"),
+        ({"world_size": True}, "True"),
         ({"parameters": (), "program": ()}, "at least one parameter"),
         ({"program": (*BATCH, Unscale())}, "Unscale takes a loss scale"),
         ({"program": (*BATCH, Unscale(), Unscale()), "loss_scale": LossScale(2.0)}, "comes once before a Step"),

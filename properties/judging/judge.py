@@ -40,8 +40,8 @@ def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
     """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
 
-    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: that of which alone the
-    headline is true; empty: it is of all.
+    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: which one the headline is
+    about; empty: all of them.
     """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):

@@ -24,8 +24,8 @@ def silent_inside_no_sync(run: Run, reference: Run, headline: str) -> None:
     """Ranks issue nothing in a micro-batch inside `no_sync`, unless the whole run issues the same without those.
 
     Then it is something due anyhow, such as parameters that the next forward waits for. Of stage 3 only reductions
-    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting. To be alone with a
-    collective costs nothing.
+    count: in every micro-batch it puts parameters together besides, by gathering or broadcasting. One rank
+    alone sends nothing.
     """
     if run.scenario.world_size == 1:
         return

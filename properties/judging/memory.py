@@ -26,7 +26,7 @@ def bytes_held(run: Run, shares: Mapping[int, tuple[int, int]], headline: str) -
 
 
 def _held(more: bool) -> type[LawBroken]:
-    """To hold less than is needed is no waste: something is kept out of sight, in fewer bits, or not at all."""
+    """Too little is no waste but wrong: something is kept out of sight, in fewer bits, or not at all."""
     return Wasteful if more else SilentlyWrong
 
 

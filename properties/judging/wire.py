@@ -40,8 +40,8 @@ def in_training(run: Run) -> bool:
 def wide_enough(run: Run, headline: str) -> None:
     """For each dtype, as many elements as have a gradient to be reduced travel in it, or in one that holds it.
 
-    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients. Of what
-    reduces nothing before it is looked at, nothing is said.
+    Broadcasts are left out, for they carry parameters; but where nothing else travels they carry gradients. What
+    reduces only when somebody looks is not judged.
     """
     scenario = run.scenario
     if not in_training(run):
@@ -95,8 +95,8 @@ def as_claimed(run: Run, wire: str, headline: str) -> None:
     """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
 
     Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
-    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. Of what reduces
-    nothing before it is looked at, nothing is said.
+    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. What reduces
+    only when somebody looks is not judged.
     """
     scenario = run.scenario
     if not in_training(run):

@@ -41,7 +41,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         "parameters": [pack(each) for each in (seen["initial"][: len(seen["names"][0])], *seen["parameters"])],
         "gradients": [pack(each) for each in seen["gradients"]],
     }
-    (report,) = trial.world.run(Job("properties.models.replay:replay", json.dumps(request), 1, limit=trial.limit))
+    (report,) = trial.outcome(Job("properties.models.replay:replay", json.dumps(request), 1))
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
     local, buffers = report.result["local"], report.result["buffers"]

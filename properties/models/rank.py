@@ -59,26 +59,27 @@ class ModelTraining:
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         options: Any = scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(name, self.model, options)
+        self.offers = adapter.offers(self.wrapped)
         self.optimizer = self._optimizer()  # what wraps may do so only here
         torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
 
     def _optimizer(self) -> Any:
         """The implementation's, where it shards its state; else the caller's."""
-        if not hasattr(self.wrapped, "make_optimizer"):
+        if "make_optimizer" not in self.offers:
             return modules.optimizer(self.scenario, self.model)
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
     def parameters(self) -> Values:
         """Copies of the parameters, whole."""
-        if hasattr(self.wrapped, "full_parameters"):
+        if "full_parameters" in self.offers:
             whole = self.wrapped.full_parameters()
             return [to_numpy(whole[name]) for name in self.names]
         return [to_numpy(parameter) for parameter in self.model.parameters()]  # a wrapper may have named them anew
 
     def gradients(self) -> Values:
         """Copies of the gradients, whole."""
-        if hasattr(self.wrapped, "full_gradients"):
+        if "full_gradients" in self.offers:
             whole = self.wrapped.full_gradients()
             return [to_numpy(whole[name]) for name in self.names]
         return [to_numpy(parameter.grad) for parameter in self.model.parameters()]
@@ -108,8 +109,7 @@ class ModelTraining:
                 self.optimizer.step()
                 self.seen["parameters"].append(self.parameters())
             case ZeroGrad():
-                own = "zero_grad" in adapter.offers(self.wrapped)
-                (self.wrapped if own else self.model).zero_grad(set_to_none=event.set_to_none)
+                (self.wrapped if "zero_grad" in self.offers else self.model).zero_grad(set_to_none=event.set_to_none)
 
 
 def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> None:

@@ -301,7 +301,7 @@ class Loop:
     def freeze(self, phase: Phase) -> None:
         """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained.
 
-        Gradients are dropped right before, or right after, when only what is trained then may be thought of.
+        Gradients are dropped right before, or right after, so that only what is trained then counts.
         """
         tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
         tensor = tensors[-1 - phase.shift % len(tensors)]

@@ -31,7 +31,7 @@ def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: b
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any two features, in which some backwards follow two forwards each, or three."""
-    # In a join ranks that are gone follow each forward of the others'.
+    # In a join, ranks that have run out shadow every forward of the others.
     drawn, forms = with_any(replace(claims, joins=()), 2), st.sampled_from([(2, 1), (2, 1), (3, 1)])
     made = st.builds(with_several, drawn, st.integers(0, 255), forms)
     return made.filter(lambda scenario: any(batch.forwards > 1 for batch in scenario.microbatches))

@@ -99,7 +99,7 @@ class Run:
             self.belongings.by_rank[rank].take_out()
 
     def arrived(self, meeting: Meeting) -> None:
-        """Lets those go on who need not wait any longer. Raises Mismatch."""
+        """Wakes the ranks that need not wait any longer. Raises Mismatch."""
         if meeting.over:
             self.baton.wake(meeting.waiting)
             meeting.waiting = []

@@ -56,7 +56,7 @@ def regions(tensors: Iterable[torch.Tensor]) -> list[Region]:
 
 
 class Memory:
-    """A tensor's memory, which this does not keep."""
+    """A weak reference to a tensor's memory."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._storage = StorageWeakRef(tensor.untyped_storage())
