@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -36,6 +37,21 @@ def looking_at_messages(payload: str, rank: int, world_size: int) -> Mapping[str
     for work in works:
         work.wait()
     return {"seen": [*seen, watched.copy()]}
+
+
+def looking_while_polling(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What an output holds after each successful poll of another collective."""
+    source, output, other, seen = data(rank, 2), torch.zeros(2 * world_size).double(), data(rank, 1), list[Any]()
+    works = [dist.all_gather_into_tensor(output, source, async_op=True), dist.all_reduce(other, async_op=True)]
+    watched = output.numpy()
+    while not works[1].is_completed():
+        pass
+    for _ in range(4):
+        seen.append(not np.isnan(watched).any())
+        works[1].is_completed()
+    for work in works:
+        work.wait()
+    return {"seen": seen}
 
 
 def poisoned(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -57,6 +57,16 @@ def test_what_is_drawn_comes_from_the_draws_over_and_over(sim: World) -> None:
     assert seen(0) == seen(0, 0, 0) != seen(1) != seen(1, 0) == seen(1, 0, 1, 0)
 
 
+def test_a_poll_is_a_moment_at_which_what_else_is_there_may_be_written(sim: World) -> None:
+    def seen(draw: int) -> list[int]:
+        asynchrony = Asynchrony("launch", "drawn", (draw,))
+        return [sum(result["seen"]) for result in results(run(sim, "looking_while_polling", "", 2, asynchrony))]
+
+    assert seen(4) == [2, 4]  # rank 1 completes it, and has had a moment more by then
+    assert seen(5) == [1, 3]
+    assert seen(0) == [0, 0]
+
+
 def test_outputs_are_poisoned_but_for_the_part_that_is_input(sim: World) -> None:
     for rank, result in enumerate(results(run(sim, "poisoned", "", 2, Asynchrony()))):
         assert [math.isnan(value) for value in result["floats"]] == [rank == 1, rank == 0]
