@@ -10,7 +10,7 @@ from impls.naive import NaiveAccumulation
 class AtTheEndOfBackward(NaiveAccumulation):
     """Hears of the end of each backward through what its forward gave."""
 
-    claims = {**NaiveAccumulation.claims, "around": False, "raises": False}
+    claims = {**NaiveAccumulation.claims, "direct_forwards": False, "survives_errors": False}
 
     _heard = False  # whether this backward has been heard of
 

@@ -65,13 +65,13 @@ class MainGradBuckets(DataParallel):
 
     claims = {
         **ROBUST,
-        "replaces": False,
+        "replaced_parameters": False,
         "accumulation": True,
         "cap_from": "first step",
         "unused": "untouched",
-        "wire": "float32",
-        "around": True,
-        "relocates": True,
+        "reduce_dtype": "float32",
+        "direct_forwards": True,
+        "moved_parameters": True,
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:

@@ -12,9 +12,9 @@ class NaiveDataParallel(DataParallel):
         **ROBUST,
         "accumulation": False,
         "backwards": "anywhere",
-        "reentrant": "any",
-        "around": True,
-        "relocates": True,
+        "reentrant_checkpointing": "any",
+        "direct_forwards": True,
+        "moved_parameters": True,
     }
 
     def finish_gradient_synchronization(self) -> None:

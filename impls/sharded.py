@@ -18,7 +18,7 @@ from impls.shards import Flat, Reduction
 from impls.wrapper import DataParallel, Group
 
 # What is not claimed by a stage that holds more than it needs, or moves it more often.
-HOLDS_MORE = {"lean": False, "slices": None, "moves": None, "cost": False}
+HOLDS_MORE = {"exact_memory": False, "sharded_by": None, "schedule": None, "cost": False}
 
 
 class ShardedDataParallel(DataParallel):

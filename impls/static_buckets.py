@@ -85,7 +85,7 @@ class StaticBuckets(DataParallel):
         **ROBUST,
         "accumulation": True,
         "unused": "untouched",
-        "reentrant": "each once",
+        "reentrant_checkpointing": "each once",
         "cap_from": "first step",
         "overlaps": True,
     }

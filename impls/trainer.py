@@ -88,7 +88,10 @@ class MasterOptimizer:
 class StaticBucketsTrainer(StaticBuckets):
     """See the module. Parameters go by their dotted names in the wrapped module, a tied one by its first."""
 
-    claims = {**StaticBuckets.claims, "replaces": False}  # its optimizer keeps the tensors that it was made of
+    claims = {
+        **StaticBuckets.claims,
+        "replaced_parameters": False,
+    }  # its optimizer keeps the tensors that it was made of
 
     optimizer_class: type[MasterOptimizer] = MasterOptimizer
 

@@ -13,19 +13,19 @@ Group: TypeAlias = "dist.ProcessGroup | None"
 # What the correct wrappers here promise, beside what is particular to each.
 ROBUST = {
     "several_dtypes": True,
-    "forwards": True,
+    "several_forwards": True,
     "backwards": "in no_sync",
     "sixteen_bits": True,
-    "raises": True,
+    "survives_errors": True,
     "freezing": True,
-    "tied": True,
-    "outside": True,
-    "empty": True,
-    "layouts": True,
-    "replaces": True,
+    "tied_parameters": True,
+    "outside_reads": True,
+    "empty_parameters": True,
+    "strided_parameters": True,
+    "replaced_parameters": True,
     "buffers": "initial",
     "cost": True,
-    "beside": True,
+    "other_models": True,
     "subgroups": False,  # claimed in `impls.twins.subgroups`: much that derives from these knows the world alone
 }
 

@@ -20,19 +20,19 @@ class Zero1(ShardedDataParallel):
 
     claims = {
         **ROBUST,
-        "replaces": False,
+        "replaced_parameters": False,
         "accumulation": True,
         "backwards": "anywhere",
         "cap_from": "first step",
         "unused": "zero",
         "stage": 1,
         "masters": True,
-        "relocates": True,
-        "lean": True,
+        "moved_parameters": True,
+        "exact_memory": True,
         "same_bits": True,
         "reloads": True,
-        "slices": "buckets",
-        "moves": "reduce-scatter",
+        "sharded_by": "buckets",
+        "schedule": "reduce-scatter",
     }
 
     def __init__(

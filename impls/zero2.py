@@ -19,17 +19,17 @@ class Zero2(ShardedDataParallel):
 
     claims = {
         **ROBUST,
-        "replaces": False,
+        "replaced_parameters": False,
         "accumulation": True,
         "cap_from": "first step",
         "unused": "zero",
         "stage": 2,
         "masters": True,
-        "relocates": True,
-        "lean": True,
+        "moved_parameters": True,
+        "exact_memory": True,
         "same_bits": True,
         "reloads": True,
-        "slices": "buckets",
+        "sharded_by": "buckets",
     }
 
     def __init__(

@@ -32,21 +32,21 @@ class Zero3(ShardedDataParallel):
 
     claims = {
         **ROBUST,
-        "outside": False,  # a unit is gathered when it is called
-        "replaces": False,
+        "outside_reads": False,  # a unit is gathered when it is called
+        "replaced_parameters": False,
         "accumulation": True,
         "backwards": "anywhere",
         "unused": "zero",
         "stage": 3,
-        "lean": True,
+        "exact_memory": True,
         "same_bits": True,
         "reloads": True,
-        "slices": "units",
-        "moves": "gather twice",
+        "sharded_by": "units",
+        "schedule": "gather twice",
         "masters": True,
-        "layouts": True,
+        "strided_parameters": True,
         "replicas": True,
-        "around": True,
+        "direct_forwards": True,
     }
 
     def __init__(self, module: nn.Module, replicas: int = 1, kernels: bool | None = None) -> None:

@@ -23,7 +23,7 @@ REENTRANT = ("each once", "any")
 SLICES = ("buckets", "units")
 # By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
 # again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
-MOVES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
+SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
 # A narrower one rounds values that the other laws know to the bit.
 WIRES = ("float32", "float64")
 # Beside True and False.
@@ -37,11 +37,11 @@ _CHOICES = {
     "collectives": COLLECTIVES,
     "equal_from": EQUAL_FROM,
     "joins": DIVISORS,
-    "reentrant": REENTRANT,
-    "slices": SLICES,
-    "kept": WIRES,
+    "reentrant_checkpointing": REENTRANT,
+    "sharded_by": SLICES,
+    "gradient_dtype": WIRES,
     "unused": UNUSED,
-    "wire": WIRES,
+    "reduce_dtype": WIRES,
 }
 _WORDS: dict[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
 
@@ -53,63 +53,73 @@ class Claims:
     Always claimed: the mean over ranks, equal replicas, the same collectives on every rank.
     """
 
+    # What a micro-batch may be.
     hook_order: bool = True  # right whatever order the hooks fire in, also where it differs between ranks
-    accumulation: bool = True  # ``no_sync``
-    drops: bool = True  # what has accumulated inside `no_sync` is gone where the caller zeroes gradients instead
-    adds_up: bool = True  # what is synchronized adds to what the last synchronization has left, unless that was zeroed
-    outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
-    idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
-    silent: bool = True  # inside `no_sync` nothing is reduced; else each micro-batch may be, to hold shards alone
-    bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
-    cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
-    several_dtypes: bool = False  # parameters of several dtypes in one module
-    float64: bool = True  # parameters, or what a collective is given, in float64
+    several_forwards: bool = False  # several forwards before one backward, of the sum of their losses
+    # Several backwards, through one forward or, if such are claimed, through one each of several: one of BACKWARDS;
+    # None: nowhere.
+    backwards: str | None = None
     unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
-    most_ranks: int = 8  # world sizes up to this one
-    equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
+    survives_errors: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
     inference_mode: bool = True  # and may be in torch's inference mode
-    reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
-    forwards: bool = False  # several forwards before one backward, of the sum of their losses
-    # Where a micro-batch may have several backwards, through one forward or, if such are claimed, through one each of
-    # several: one of BACKWARDS; None: nowhere
-    backwards: str | None = None
-    raises: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
-    freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
-    tied: bool = False  # a tensor under two names
-    named: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
-    outside: bool = False  # parameters that a module's forward reads from another module, which is not called for them
-    buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
-    sixteen_bits: bool = False  # parameters in bfloat16 and float16
-    layouts: bool = False  # parameters that are not contiguous: transposed, channels last
-    empty: bool = False  # parameters without elements
-    scalars: bool = True  # parameters of no dimensions
-    replaces: bool = False  # the caller assigns new parameters after wrapping
-    around: bool = False  # outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper
-    relocates: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` moves them
-    beside: bool = False  # another model may be wrapped, and trained at the same time on the same ranks, with one loss
-    replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
-    subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
+    # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
+    direct_forwards: bool = False
+    keyword_inputs: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
+    reentrant_checkpointing: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
+    # How gradients accumulate, and what becomes of them.
+    averaging: str = "sum then divide"  # how, one of oracle.program.AVERAGINGS; who divides may multiply by 1 / N
+    accumulation: bool = True  # ``no_sync``
+    silent_no_sync: bool = True  # nothing is reduced inside; else each micro-batch may be, to hold shards alone
+    drops_windows: bool = True  # what has accumulated inside is gone where the caller zeroes gradients instead
+    # What is synchronized adds to what the last synchronization has left, unless that was zeroed.
+    adds_to_averages: bool = True
+    outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
+    idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
+    # Which models.
+    several_dtypes: bool = False  # parameters of several dtypes in one module
+    float64: bool = True  # parameters, or what a collective is given, in float64
+    sixteen_bits: bool = False  # parameters in bfloat16 and float16
+    strided_parameters: bool = False  # parameters that are not contiguous: transposed, channels last
+    empty_parameters: bool = False  # parameters without elements
+    scalars: bool = True  # parameters of no dimensions
+    tied_parameters: bool = False  # a tensor under two names
+    outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
+    freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
+    replaced_parameters: bool = False  # the caller assigns new parameters after wrapping
+    moved_parameters: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` does
+    buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
+    other_models: bool = False  # another model may be wrapped, and trained on the same ranks meanwhile, with one loss
+    # Where it trains, and from when on.
+    most_ranks: int = 8  # world sizes up to this one
+    subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
+    replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
+    equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
+    reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
+    # What is sharded, and which bits come of it.
     stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
-    lean: bool = False  # between events it holds what its stage needs, and no buffer beside it
+    exact_memory: bool = False  # between events it holds what its stage needs, and no buffer beside it
     # And cut as one of SLICES says (`properties.judging.slices`), every rank holds that to the byte.
-    slices: str | None = None
-    moves: str | None = None  # which of MOVES a step of stage 1 or 3 is; None: it is not said which
-    cost: bool = False  # a step moves what its stage needs on one level, and what is far below the cap all at once
-    overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
-    wire: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
-    kept: str | None = None  # and their means may be kept, clipped and stepped in this one; None: in that of the wire
-    plain: bool = True  # what a rank computes by itself has plain torch's bits: no scaled loss, no compiled forward
-    same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
+    sharded_by: str | None = None
     # A sharded optimizer keeps fp32 masters of 16-bit parameters itself, where it is asked to, or, "always", anyhow.
     masters: bool | str = False
-    reentrant: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
-    kernels: bool = False  # a namespace of kernels, and no data parallelism: P17 and nothing else
+    same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
+    plain_bits: bool = True  # what a rank computes itself has plain torch's bits: no scaled loss, no compiled forward
+    reduce_dtype: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
+    # And their means may be kept, clipped and stepped in this one; None: in the one in which they are reduced.
+    gradient_dtype: str | None = None
+    # What it costs.
+    bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
+    cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
+    cost: bool = False  # a step moves what its stage needs on one level, and what is far below the cap all at once
+    schedule: str | None = None  # which of SCHEDULES a step of stage 1 or 3 is; None: it is not said which
+    overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
+    # What is no data parallelism.
+    kernels: bool = False  # a namespace of kernels: P17 and nothing else
     collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
     differentiable: bool = False  # and backward goes through them
-    averaging: str = "sum then divide"  # how, one of oracle.program.AVERAGINGS; who divides may multiply by 1 / N
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -140,14 +150,16 @@ class Claims:
             raise ValueError(
                 f"claims: equal_from {on_one_line(self.equal_from)} goes with no stage, not with {self.stage}"
             )
-        if self.slices is not None and not (self.lean and self.stage):
+        if self.sharded_by is not None and not (self.exact_memory and self.stage):
             raise ValueError(
-                f"claims: slices {self.slices!r} goes with lean and a stage from 1 to 3, "
-                f"not with lean {self.lean} and stage {self.stage}"
+                f"claims: sharded_by {self.sharded_by!r} goes with exact_memory and a stage from 1 to 3, "
+                f"not with exact_memory {self.exact_memory} and stage {self.stage}"
             )
-        if self.moves is not None and self.moves not in MOVES.get(self.stage or 0, ()):
-            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in MOVES.items() for way in ways)
-            raise ValueError(f"claims: moves is None, {known}, not {on_one_line(self.moves)} at stage {self.stage}")
+        if self.schedule is not None and self.schedule not in SCHEDULES.get(self.stage or 0, ()):
+            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in SCHEDULES.items() for way in ways)
+            raise ValueError(
+                f"claims: schedule is None, {known}, not {on_one_line(self.schedule)} at stage {self.stage}"
+            )
 
     @property
     def infers(self) -> bool:
@@ -196,9 +208,9 @@ def read_claims(
             close = " or ".join(map(repr, get_close_matches(str(name), known)))
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    shape = {"accumulation": bool(has_no_sync), "drops": not zeroes_otherwise, "bucket_cap": takes_cap}
+    shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
     shape["reloads"] = makes_optimizer is False
-    claims = Claims(**{**shape, "subgroups": takes_group, "named": takes_keywords, **(declared or {})})
+    claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")
     if claims.joins and has_join is False:
@@ -212,6 +224,8 @@ def read_claims(
         raise ValueError("claims: subgroups needs a constructor argument process_group or group that may be None")
     if claims.replicas and not takes_replicas:
         raise ValueError("claims: replicas needs a constructor argument replicas")
-    if claims.replaces and makes_optimizer:
-        raise ValueError("claims: replaces is for optimizers that the caller makes, and there is a make_optimizer")
+    if claims.replaced_parameters and makes_optimizer:
+        raise ValueError(
+            "claims: replaced_parameters is for optimizers that the caller makes, and there is a make_optimizer"
+        )
     return claims

@@ -10,7 +10,12 @@ def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") ->
     """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
     unused = claims.unused or "untouched"
     return interpret(
-        scenario, claims.averaging, unused, optimizers, not claims.silent, claims.kept or claims.wire or ""
+        scenario,
+        claims.averaging,
+        unused,
+        optimizers,
+        not claims.silent_no_sync,
+        claims.gradient_dtype or claims.reduce_dtype or "",
     )
 
 

@@ -39,7 +39,7 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
     the claims, and can show what was due anyhow.
     """
     without = without_local(scenario)
-    if trial.claims.silent and followed(scenario) and not beyond(trial.claims, without):
+    if trial.claims.silent_no_sync and followed(scenario) and not beyond(trial.claims, without):
         launches.silent_inside_no_sync(trial.run(scenario), trial.run(without), headline)
 
 
@@ -114,7 +114,7 @@ def with_one_unit(scenario: Scenario) -> Scenario:
     return replace(scenario, units=(tuple(one_by_one(scenario)[-1:]),), outside=())
 
 
-@law("P3", with_errors, needs=lambda claims: claims.raises)
+@law("P3", with_errors, needs=lambda claims: claims.survives_errors)
 def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: Trial, scenario: Scenario) -> None:
     """An error in `no_sync`, forward, backward or a hook, on one rank or all, leaves nothing behind once it is caught.
 
@@ -137,7 +137,7 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
 @law(
     "P3",
     lambda claims: exact_scenarios(claims, has=("drop window",)),
-    needs=lambda claims: claims.accumulation and claims.drops,
+    needs=lambda claims: claims.accumulation and claims.drops_windows,
 )
 def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """Where gradients are zeroed after micro-batches inside `no_sync`, none of those is in any mean that follows.
@@ -149,7 +149,7 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
     judge.by_the_oracle(trial, scenario, "A window that was dropped halfway leaves a trace.")
 
 
-@law("P3", after_two_forwards, needs=lambda claims: claims.forwards)
+@law("P3", after_two_forwards, needs=lambda claims: claims.several_forwards)
 def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
     """Where one backward follows two forwards, or three, of the sum of their losses, all that they add is in the mean.
 

@@ -25,7 +25,7 @@ def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchr
     backwards; and when its collectives and messages read and write.
     """
     drawn = with_any(claims, 2)
-    if claims.raises and claims.freezing and claims.bucket_cap:
+    if claims.survives_errors and claims.freezing and claims.bucket_cap:
         drawn |= exact_scenarios(claims, has=("raise, freeze", "cap"))
     if claims.several_backwards:
         drawn |= with_several_backwards(claims)

@@ -38,7 +38,7 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     first inside `no_sync`.
     """
     again = [trained_again, partial(trained_again, instead=True)]
-    again += [partial(trained_again, local=True)] * (claims.accumulation and claims.silent)
+    again += [partial(trained_again, local=True)] * (claims.accumulation and claims.silent_no_sync)
     ends = st.sampled_from((lambda scenario: scenario, *again))
     drawn = st.builds(
         lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
@@ -73,7 +73,7 @@ def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Sce
     judge.by_the_oracle(trial, scenario, "What is trained now is not what is synchronized.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("replace",)), needs=lambda claims: claims.replaces)
+@law("P15", lambda claims: exact_scenarios(claims, has=("replace",)), needs=lambda claims: claims.replaced_parameters)
 def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
     """New parameters in the place of those that were there when the model was wrapped are synchronized like them.
 
@@ -83,7 +83,7 @@ def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: S
     judge.by_the_oracle(trial, scenario, "Parameters that were replaced are not synchronized.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("tied",)), needs=lambda claims: claims.tied)
+@law("P15", lambda claims: exact_scenarios(claims, has=("tied",)), needs=lambda claims: claims.tied_parameters)
 def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     """Its gradient is the sum of what its names get, reduced once and divided once.
 
@@ -104,14 +104,14 @@ def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int,
         return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
 
     plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
-    features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.raises]
+    features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.survives_errors]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
     if claims.accumulation:
         drawn |= exact_scenarios(replace(claims, joins=()), has=("accumulation",))
     return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
 
 
-@law("P15", going_around, needs=lambda claims: claims.around, witnesses={SENT: (ONE_BATCH, (0,))})
+@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: (ONE_BATCH, (0,))})
 def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
@@ -136,7 +136,7 @@ def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]
     )
 
 
-@law("P15", moving, needs=lambda claims: claims.relocates, witnesses={SENT: (ONE_BATCH, (0,))})
+@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: (ONE_BATCH, (0,))})
 def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
@@ -156,7 +156,7 @@ def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
     return st.tuples(drawn, st.sampled_from(("after", "before")))
 
 
-@law("P15", beside_another, needs=lambda claims: claims.beside, witnesses={SENT: (ONE_BATCH, "after")})
+@law("P15", beside_another, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
 def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
     """Two models of one kind, each wrapped and trained on all ranks, turn by turn, stay apart.
 
@@ -175,7 +175,7 @@ def sharing_losses(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
     return beside_another(replace(claims, unused=None))
 
 
-@law("P15", sharing_losses, needs=lambda claims: claims.beside, witnesses={SENT: (ONE_BATCH, "after")})
+@law("P15", sharing_losses, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
 def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
     """Of two wrapped models whose losses are added up and go backward together, each gets its own gradients' means.
 
@@ -192,7 +192,7 @@ def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(*(exact_scenarios(claims, has=("outside", *more)) for more in ((), ("several steps",))))
 
 
-@law("P15", reading_outside, needs=lambda claims: claims.outside)
+@law("P15", reading_outside, needs=lambda claims: claims.outside_reads)
 def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, scenario: Scenario) -> None:
     """A parameter that another module's forward reads, where its own is not called for it, is synchronized like others.
 

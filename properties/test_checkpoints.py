@@ -188,7 +188,7 @@ def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def with_more(claims: Claims) -> st.SearchStrategy[Scenario]:
     """The same with a window that is dropped, or an error, right before the Load, or with all saved right after it."""
-    what = ["save", *["drop"] * (claims.accumulation and claims.drops), *["raise"] * claims.raises]
+    what = ["save", *["drop"] * (claims.accumulation and claims.drops_windows), *["raise"] * claims.survives_errors]
 
     def those(scenario: Scenario, more: str) -> Scenario | None:
         kinds = list(map(type, scenario.program))

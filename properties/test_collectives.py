@@ -51,7 +51,7 @@ def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Tria
 @law(
     "P5",
     lambda claims: exact_scenarios(claims, has=("raise",)),
-    needs=lambda claims: claims.raises,
+    needs=lambda claims: claims.survives_errors,
     witnesses={SENT: TWO_RANKS},
 )
 def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:

@@ -64,8 +64,8 @@ def windows(
     parameter that is frozen from the start, or frozen or replaced right after wrapping.
     """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
-    local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent else 0
-    claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing, "replace": claims.replaces}
+    local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent_no_sync else 0
+    claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing, "replace": claims.replaced_parameters}
     asked = [name for name in more if claimed.get(name, True)]
     chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
     changed = sorted(chosen & {"frozen", "freeze", "replace"})[:1] if len(sizes) > 1 else []
@@ -131,7 +131,7 @@ def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
 @law(
     "P18",
     lambda claims: windows(claims, most_local=6, least=1),
-    needs=lambda claims: claims.accumulation and claims.silent and claims.most_ranks > 1,
+    needs=lambda claims: claims.accumulation and claims.silent_no_sync and claims.most_ranks > 1,
     witnesses={SENT: LOCAL},
 )
 def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:
@@ -192,7 +192,7 @@ def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[int, int]:
     if claims.stage == 3:
         ways = {"gather twice": ways[""], "gather once": moved(3, extra, 2, micro_batches=batches, kept=extra)}
         ways["keep in no_sync"] = moved(3, extra, 2, kept=extra)
-    counts = [int(2 * way) for name, way in ways.items() if claims.moves in (None, name)]
+    counts = [int(2 * way) for name, way in ways.items() if claims.schedule in (None, name)]
     evaluations = sum(isinstance(event, Evaluate) for event in scenario.program)
     # What is frozen may be published with what was stepped, or lie with what is trained and pass through the same.
     with_frozen = int(2 * moved(3, frozen, 2, micro_batches=batches)) + evaluations * (extra + frozen)

@@ -27,7 +27,7 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     if not expected.terms or trial.claims.stage is None or trial.claims.same_bits:
         judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
     # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
-    if (expected.terms or not trial.claims.plain) and not trial.witnessed[SEEN]:
+    if (expected.terms or not trial.claims.plain_bits) and not trial.witnessed[SEEN]:
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
 
 
@@ -61,7 +61,7 @@ def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: Mod
 @law(
     "P16",
     partial(provable_scenarios, models=("batch norm", "moving average")),
-    needs=lambda claims: claims.buffers is not None and claims.plain,
+    needs=lambda claims: claims.buffers is not None and claims.plain_bits,
 )
 def test_buffers_begin_alike_and_follow_the_policy_claimed(trial: Trial, scenario: ModelScenario) -> None:
     """Buffers begin as rank 0's; from then on each rank's are its own, or rank 0's before each forward, as claimed.

@@ -197,7 +197,7 @@ def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
 @law(
     "P13",
     wide_and_narrow,
-    needs=lambda claims: claims.wire is not None and claims.most_ranks > 1,
+    needs=lambda claims: claims.reduce_dtype is not None and claims.most_ranks > 1,
     witnesses={"a gradient traveled in another dtype than its own": IN_SIXTEEN},
 )
 def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
@@ -208,7 +208,7 @@ def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenar
     is copied back, by a dtype that is decided while parameters are frozen: pytorch/pytorch#63375,
     pytorch/pytorch#186998.
     """
-    run, wire = trial.run(scenario), trial.claims.wire or ""
+    run, wire = trial.run(scenario), trial.claims.reduce_dtype or ""
     trial.witnessed["a gradient traveled in another dtype than its own"] += in_training(run) and any(
         count and on_the_wire(dtype, wire) != dtype for dtype, count in due(scenario).items()
     )

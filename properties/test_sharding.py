@@ -104,7 +104,7 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
 
 def unsharded(claims: Claims) -> Claims:
     """What `UNSHARDED` claims in the place of code that claims this. It takes the mean in a way of its own."""
-    kept: dict[str, Any] = {"slices": None, "moves": None, "masters": bool(claims.masters)}
+    kept: dict[str, Any] = {"sharded_by": None, "schedule": None, "masters": bool(claims.masters)}
     return replace(claims, stage=None, averaging=Claims.averaging, **kept)
 
 
@@ -161,7 +161,7 @@ def in_one_go(scenario: Scenario) -> bool:
 @law(
     "P10",
     between_constructions,
-    needs=lambda claims: is_sharded(claims) and claims.lean,
+    needs=lambda claims: is_sharded(claims) and claims.exact_memory,
     witnesses={SHARED_OUT: OWNS_NOTHING},
     only_on=WEIGHED,
 )
@@ -188,7 +188,7 @@ def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
 @law(
     "P10",
     with_and_without_state,
-    needs=lambda claims: claims.slices is not None,
+    needs=lambda claims: claims.sharded_by is not None,
     witnesses={SHARED_OUT: OWNS_NOTHING},
     only_on=WEIGHED,
 )
@@ -202,7 +202,7 @@ def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
     trial.witnessed[SHARED_OUT] += keeps_state(expected)
-    stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
+    stage, slices = trial.claims.stage or 0, trial.claims.sharded_by or ""
     shares = where_known(trial, scenario, held_between(scenario, expected, stage, slices))
     memory.slices_held(run, shares, "A rank does not hold its slices alone.")
 
@@ -222,7 +222,7 @@ def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
 @law(
     "P10",
     in_turn,
-    needs=lambda claims: claims.slices is not None and (claims.stage or 0) >= 2,
+    needs=lambda claims: claims.sharded_by is not None and (claims.stage or 0) >= 2,
     witnesses={"something was whole for a time": TWO_UNITS},
     only_on=WEIGHED,
 )
@@ -234,7 +234,7 @@ def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
     it. Recipes: all units gathered at once, or freed with the last. No report of it is known.
     """
     expected, run = trial.expected(scenario), trial.run(scenario, function=WEIGHING)
-    stage, slices = trial.claims.stage or 0, trial.claims.slices or ""
+    stage, slices = trial.claims.stage or 0, trial.claims.sharded_by or ""
     for rank, seen in enumerate(run.observations):
         for place, ledger in ledgers(scenario, expected, stage, slices, rank).items():
             wanted = moments(ledger, place, [(kind, which) for kind, which, *_ in seen["moments"][place]])

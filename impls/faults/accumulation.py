@@ -78,7 +78,7 @@ class ReducesTheIncomingGradient(NaiveAccumulation):
 
     known_fault = "only the last micro-batch is averaged, those inside no_sync stay local"
     source = f"B06 S {_PICOTRON}"
-    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False}
+    claims = {**NaiveAccumulation.claims, "replaced_parameters": False, "hook_order": False}
     killed_by = (COUNTS_ONCE, BIG_BATCH, NESTED)
 
     def __init__(self, module: nn.Module) -> None:
@@ -102,7 +102,7 @@ class ReducesWhatWasReduced(NaiveAccumulation):
 
     known_fault = "a second backward without zero_grad sums the first one's mean over ranks once more"
     source = "A19 V https://github.com/PaddlePaddle/Paddle/issues/29920"
-    claims = {**NaiveAccumulation.claims, "replaces": False, "averaging": "divide then sum"}
+    claims = {**NaiveAccumulation.claims, "replaced_parameters": False, "averaging": "divide then sum"}
     killed_by = (
         "test_gradients_equal_the_mean_over_ranks",
         "test_how_many_ranks_share_the_samples_does_not_matter",
@@ -162,7 +162,7 @@ class SendsInsideNoSync(NaiveAccumulation):
 
     known_fault = "communicates inside no_sync: right values at the full cost"
     source = "B16 V https://github.com/pytorch/torchrec/pull/4121"
-    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False}
+    claims = {**NaiveAccumulation.claims, "replaced_parameters": False, "hook_order": False}
     killed_by = (COUNTS_ONCE, NESTED)
 
     def __init__(self, module: nn.Module) -> None:

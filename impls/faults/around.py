@@ -61,7 +61,7 @@ class SendsByTheLastForward(StaticBuckets):
 
     known_fault = "after a forward around the wrapper buckets wait for nobody: the first hook sends all of them"
     source = "recipe: the wrapper's forward bypassed, with what the last one has left"
-    claims = {**StaticBuckets.claims, "around": True}
+    claims = {**StaticBuckets.claims, "direct_forwards": True}
     killed_by = (AROUND,)
 
     def finish_gradient_synchronization(self) -> None:

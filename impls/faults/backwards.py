@@ -40,7 +40,7 @@ class KeepsTheLastMean(Zero3):
 
     known_fault = "of several backwards through a forward only the last counts"
     source = "B09 V https://github.com/allenai/open-instruct/pull/1498"
-    claims = {**Zero3.claims, "adds_up": False}
+    claims = {**Zero3.claims, "adds_to_averages": False}
     killed_by = (SEVERAL_BACKWARDS,)
 
     def settle(self, reduction: Any) -> None:

@@ -63,7 +63,7 @@ class PoolsBuckets(StaticBuckets):
 
     known_fault = "buckets, of which gradients are views, lie in the memory of another model's"
     source = "recipe: communication buffers that are kept for all models"
-    claims = {**StaticBuckets.claims, "freezing": False, "replaces": False}
+    claims = {**StaticBuckets.claims, "freezing": False, "replaced_parameters": False}
     killed_by = BESIDE
     bucket_class = _Pooled
 
@@ -133,7 +133,7 @@ class OneListOfWorkForAll(StaticBuckets):
 class CountsGradientsOfAll(DataParallel):
     """Counts the gradients since the last forward; sends its own when there are as many as it has parameters."""
 
-    claims = {"accumulation": True, "beside": True}
+    claims = {"accumulation": True, "other_models": True}
     known_fault = "the gradients of another model count as well, so that its own may never be sent"
     source = "recipe: a counter for a process that hooks of all models count up"
     killed_by = JOINTLY

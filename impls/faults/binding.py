@@ -56,7 +56,7 @@ class CountsWhatIsTrained(StaticBuckets):
 
     known_fault = "a parameter that is trained again, while another is frozen in its place, is in no bucket"
     source = "recipe: freeze one and train another again at once, as in tuning that goes layer by layer"
-    claims = {**StaticBuckets.claims, "replaces": False}
+    claims = {**StaticBuckets.claims, "replaced_parameters": False}
     killed_by = (FREEZING,)
 
     def prepare(self) -> None:

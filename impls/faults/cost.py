@@ -222,7 +222,7 @@ class AllReducesWhereItScatters(Zero1):
 class GathersAgain(Zero3):
     """Frees parameters after forward."""
 
-    claims = {**Zero3.claims, "moves": "gather once", "lean": False, "slices": None}
+    claims = {**Zero3.claims, "schedule": "gather once", "exact_memory": False, "sharded_by": None}
     known_fault = "parameters are gathered again for backward, where they are to stay"
     source = "recipe"
     killed_by = (MARGIN,)

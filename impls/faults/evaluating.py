@@ -137,7 +137,7 @@ class GathersToTrain(Zero1):
         **Zero1.claims,
         **HOLDS_MORE,
         "same_bits": False,
-        "raises": False,  # a forward on one rank alone has nobody to gather from
+        "survives_errors": False,  # a forward on one rank alone has nobody to gather from
     }
     killed_by = AS_STEPPED
 

@@ -70,7 +70,7 @@ class KeepsOneForward(NaiveAccumulation):
 
     known_fault = "of two forwards, the second is recomputed twice and the first is lost"
     source = "recipe: recompute in backward from what forward has kept on the module"
-    claims = {**NaiveAccumulation.claims, "buffers": None, "raises": False, "reentrant": None}
+    claims = {**NaiveAccumulation.claims, "buffers": None, "survives_errors": False, "reentrant_checkpointing": None}
     killed_by = (TWO_FORWARDS,)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

@@ -114,7 +114,7 @@ class ThrowsAwayTheReducedCopy(NaiveAccumulation):
 
     known_fault = "the reduced copy of a gradient that is not contiguous is thrown away"
     source = "K01 V https://github.com/NVIDIA/Megatron-LM/issues/5337"
-    claims = {**NaiveAccumulation.claims, "layouts": True}
+    claims = {**NaiveAccumulation.claims, "strided_parameters": True}
     killed_by = (MEAN,)
 
     def finish_gradient_synchronization(self) -> None:
@@ -130,7 +130,7 @@ class PacksByMemory(NaiveAccumulation):
 
     known_fault = "gradients are packed in the order of memory and unpacked in that of indices"
     source = "F15 V https://github.com/pytorch/pytorch/pull/34904"
-    claims = {**NaiveAccumulation.claims, "layouts": True}
+    claims = {**NaiveAccumulation.claims, "strided_parameters": True}
     killed_by = (MEAN,)
 
     def finish_gradient_synchronization(self) -> None:

@@ -22,7 +22,7 @@ BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
 class FirstHookIsTheLast(StaticBuckets):
     """Correct where a parameter's hook fires once in a backward; claims that it may fire more often."""
 
-    claims = {**StaticBuckets.claims, "reentrant": "any"}
+    claims = {**StaticBuckets.claims, "reentrant_checkpointing": "any"}
     known_fault = "a module used twice under re-entrant checkpointing is sent after the first of its two gradients"
     source = "recipe"
     killed_by = (MEAN,)

@@ -17,7 +17,7 @@ class GathersWhatIsCalled(Zero3):
 
     known_fault = "a parameter that another module reads is still sharded, or freed, when it is read"
     source = "recipe, as in https://github.com/NVIDIA/Megatron-LM/pull/4467"
-    claims = {**Zero3.claims, "outside": True, "lean": False, "slices": None, "moves": None}
+    claims = {**Zero3.claims, "outside_reads": True, "exact_memory": False, "sharded_by": None, "schedule": None}
     killed_by = (OUTSIDE,)
 
 
@@ -58,7 +58,7 @@ class ReducesWhatWasCalled(NaiveAccumulation):
 
     known_fault = "the parameters of a module that is read but never called are taken for unused"
     source = "recipe: the used-map is made by hooks on modules"
-    claims = {**NaiveAccumulation.claims, "raises": False}
+    claims = {**NaiveAccumulation.claims, "survives_errors": False}
     killed_by = (OUTSIDE,)
 
     def __init__(self, module: nn.Module) -> None:

@@ -34,7 +34,7 @@ class StepsWhatWasThere(Zero1):
 
     known_fault = "after the model has moved, this rank's elements are stepped where they were, and never in the model"
     source = "L08 V https://github.com/huggingface/accelerate/issues/2665"
-    claims = {**Zero1.claims, "layouts": False}
+    claims = {**Zero1.claims, "strided_parameters": False}
     killed_by = (MOVED,)
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
@@ -58,5 +58,5 @@ class SendsTheBufferTheyHaveLeft(StaticBuckets):
 
     known_fault = "a gradient that has moved adds up elsewhere, and the buffer is sent without it"
     source = "L01 V https://github.com/pytorch/pytorch/issues/104336"
-    claims = {**StaticBuckets.claims, "relocates": True}
+    claims = {**StaticBuckets.claims, "moved_parameters": True}
     killed_by = (MOVED,)

@@ -79,7 +79,7 @@ class FirstDtypeForAll(Zero1):
 class ShardsNothing(NaiveAccumulation):
     """Claims ZeRO-1; every rank has the whole optimizer."""
 
-    claims = {**NaiveAccumulation.claims, "stage": 1, "masters": True, "lean": True, "slices": "buckets"}
+    claims = {**NaiveAccumulation.claims, "stage": 1, "masters": True, "exact_memory": True, "sharded_by": "buckets"}
     known_fault = "the optimizer is stepped on unsharded state"
     source = "recipe"
     killed_by = (HELD, BYTE)

@@ -60,7 +60,7 @@ class GathersForThoseWhoAsk(Zero1):
 
     known_fault = "every rank trains on with old values of what others have stepped, unless somebody has looked"
     source = "recipe: gather stepped parameters when they are asked for"
-    claims = {**Zero1.claims, **HOLDS_MORE, "layouts": False}
+    claims = {**Zero1.claims, **HOLDS_MORE, "strided_parameters": False}
     killed_by = UNSEEN
 
     _stale = False

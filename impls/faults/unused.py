@@ -147,7 +147,7 @@ class OnlyHooksSend(NaiveAccumulation):
 
     known_fault = "a parameter whose hook does not fire on a rank is not sent there"
     source = "C09 V https://github.com/horovod/horovod/pull/597"
-    claims = {**NaiveAccumulation.claims, "replaces": False, "hook_order": False, "unused": "untouched"}
+    claims = {**NaiveAccumulation.claims, "replaced_parameters": False, "hook_order": False, "unused": "untouched"}
     killed_by = (SAME_COLLECTIVES, NOBODY_WAITS)
 
     def __init__(self, module: nn.Module) -> None:

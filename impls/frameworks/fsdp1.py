@@ -48,17 +48,17 @@ class FSDP1(nn.Module):
     claims: dict[str, Any] = {
         "hook_order": False,
         "accumulation": True,
-        "drops": False,
-        "forwards": True,
-        "outside": True,
+        "drops_windows": False,
+        "several_forwards": True,
+        "outside_reads": True,
         "evaluates": False,
         "stage": 3,
         "same_bits": True,
         "reloads": True,
         "scalars": False,
-        "moves": "gather once",
+        "schedule": "gather once",
         "cost": True,
-        "beside": True,
+        "other_models": True,
     }
     strategy = ShardingStrategy.FULL_SHARD
 
@@ -184,14 +184,14 @@ class FSDP1(nn.Module):
 class FSDP1ShardsGradients(FSDP1):
     """SHARD_GRAD_OP: parameters stay gathered from forward to backward, and inside `no_sync` to the next forward."""
 
-    claims = {**FSDP1.claims, "moves": "keep in no_sync"}
+    claims = {**FSDP1.claims, "schedule": "keep in no_sync"}
     strategy = ShardingStrategy.SHARD_GRAD_OP
 
 
 class FSDP1ShardsNothing(FSDP1):
     """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
 
-    claims = {**FSDP1.claims, "stage": 0, "moves": None, "evaluates": True, "drops": True}
+    claims = {**FSDP1.claims, "stage": 0, "schedule": None, "evaluates": True, "drops_windows": True}
     strategy = ShardingStrategy.NO_SHARD
 
 
@@ -200,7 +200,7 @@ class FSDP1Hybrid(FSDP1):
     reduces nothing (properties/FINDINGS.md).
     """
 
-    claims = {**FSDP1.claims, "replicas": True, "moves": None}  # an all-reduce among replicas comes on top
+    claims = {**FSDP1.claims, "replicas": True, "schedule": None}  # an all-reduce among replicas comes on top
     strategy = ShardingStrategy.HYBRID_SHARD
 
     def __init__(self, module: nn.Module, replicas: int = 1) -> None:

@@ -30,19 +30,19 @@ class FSDP2(nn.Module):
     claims = {
         "hook_order": False,
         "accumulation": True,
-        "drops": False,
-        "forwards": True,
+        "drops_windows": False,
+        "several_forwards": True,
         "backwards": "anywhere",
         "stage": 3,
         "same_bits": True,
         "reloads": True,
         "replicas": True,
         "scalars": False,
-        "moves": "gather once",
+        "schedule": "gather once",
         "cost": True,
-        "beside": True,
+        "other_models": True,
         "evaluates": False,
-        "around": True,
+        "direct_forwards": True,
     }
     options: dict[str, Any] = {}
 
@@ -160,7 +160,7 @@ class FSDP2ReducesInDouble(FSDP2):
     """With a mixed-precision policy: gradients are summed in float64, whatever the parameter's dtype."""
 
     # torch 2.13: inside no_sync a unit that forward does not call ends in an AttributeError (properties/FINDINGS.md).
-    claims = {**FSDP2.claims, "wire": "float64", "accumulation": False}
+    claims = {**FSDP2.claims, "reduce_dtype": "float64", "accumulation": False}
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 
 

@@ -20,9 +20,9 @@ class Replicate:
     # a first forward makes buckets that cannot be trained with (properties/FINDINGS.md).
     claims = {
         **IN_EVERY_FORM,
-        "reentrant": "each once",
+        "reentrant_checkpointing": "each once",
         "equal_from": "first forward",
-        "around": True,
+        "direct_forwards": True,
         "inference_mode": False,
     }
 

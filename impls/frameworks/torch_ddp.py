@@ -23,15 +23,15 @@ Group: TypeAlias = "dist.ProcessGroup | None"
 IN_EVERY_FORM = {
     "accumulation": True,
     "several_dtypes": True,
-    "forwards": True,
+    "several_forwards": True,
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
     "sixteen_bits": True,
-    "tied": True,
-    "outside": True,
-    "empty": True,
-    "layouts": True,
+    "tied_parameters": True,
+    "outside_reads": True,
+    "empty_parameters": True,
+    "strided_parameters": True,
     "cost": True,
-    "beside": True,
+    "other_models": True,
     "overlaps": True,
     "averaging": "multiply by reciprocal then sum",
 }
@@ -45,7 +45,7 @@ _BROADCASTS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
 class TorchDDP(DistributedDataParallel):
     """As it comes: every trained parameter takes part on every rank."""
 
-    claims = {**_CLAIMS, "reentrant": "each once"}
+    claims = {**_CLAIMS, "reentrant_checkpointing": "each once"}
     options: Mapping[str, Any] = {}  # of DDP, beside those that one may choose
 
     def __init__(
@@ -64,14 +64,14 @@ class TorchDDPFindUnused(TorchDDP):
 
     # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
     # ends in an error (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops": False}
+    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops_windows": False}
     options = {"find_unused_parameters": True}
 
 
 class TorchDDPBucketView(TorchDDP):
     """With ``gradient_as_bucket_view``: gradients are views of the buckets, as in `impls.static_buckets`."""
 
-    claims = {**_CLAIMS, "reentrant": "each once"}
+    claims = {**_CLAIMS, "reentrant_checkpointing": "each once"}
     options = {"gradient_as_bucket_view": True}
 
 

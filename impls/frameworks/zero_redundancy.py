@@ -18,16 +18,16 @@ class ZeroRedundancy(DistributedDataParallel):
 
     claims = {
         "accumulation": True,
-        "forwards": True,
+        "several_forwards": True,
         "backwards": "in no_sync",
-        "outside": True,
+        "outside_reads": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
-        "moves": "all-reduce",
+        "schedule": "all-reduce",
         "cost": True,
-        "beside": True,
+        "other_models": True,
         "overlaps": True,
     }
     options: dict[str, Any] = {}

@@ -36,7 +36,7 @@ class EachBackwardByItself(AtTheEndOfBackward):
     """Averages at the end of each backward what that one has brought, puts it aside, and hands all out at the end."""
 
     odd = "between two backwards of a micro-batch there are no gradients"
-    claims = {**AtTheEndOfBackward.claims, "replaces": False}
+    claims = {**AtTheEndOfBackward.claims, "replaced_parameters": False}
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)

@@ -18,7 +18,13 @@ class OneTableForAllModels(NaiveAccumulation):
     # Hooks are bound once, and what has accumulated is not where the caller drops gradients.
     claims = {
         **NaiveAccumulation.claims,
-        **{"freezing": False, "replaces": False, "relocates": False, "raises": False, "drops": False},
+        **{
+            "freezing": False,
+            "replaced_parameters": False,
+            "moved_parameters": False,
+            "survives_errors": False,
+            "drops_windows": False,
+        },
     }
 
     gradients: ClassVar[dict[object, torch.Tensor]] = {}

@@ -11,7 +11,7 @@ class PreparesInAHook(StaticBuckets):
     """Does before each forward of the wrapped module, whoever calls it, what others do in their own."""
 
     odd = "buckets are made ready by a hook of the wrapped module"
-    claims = {**StaticBuckets.claims, "around": True}
+    claims = {**StaticBuckets.claims, "direct_forwards": True}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb)
@@ -26,7 +26,7 @@ class MakesBucketsAnew(StaticBuckets):
     """Looks before each forward whether what it has cut out of a buffer is still there."""
 
     odd = "where a gradient has left its buffer, all buckets are made anew"
-    claims = {**StaticBuckets.claims, "relocates": True}
+    claims = {**StaticBuckets.claims, "moved_parameters": True}
 
     def prepare(self) -> None:
         """Gradients go into the new buckets as their hooks fire, or when those are sent."""

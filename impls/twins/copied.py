@@ -16,8 +16,8 @@ class RunsACopy(NaiveAccumulation):
     # No hook of the module's own parameters fires, and no evaluation reads them: neither can be seen.
     claims = {
         **NaiveAccumulation.claims,
-        **{"hook_order": False, "raises": False, "evaluates": False},
-        **{"forwards": False, "replaces": False},
+        **{"hook_order": False, "survives_errors": False, "evaluates": False},
+        **{"several_forwards": False, "replaced_parameters": False},
     }
     odd = "runs a copy of the module, whose gradients and buffers it hands over"
 

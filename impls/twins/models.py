@@ -21,10 +21,10 @@ class GathersAndAdds(DataParallel):
         "accumulation": True,
         "several_dtypes": True,
         "unused": "untouched",
-        "tied": True,
-        "outside": True,
+        "tied_parameters": True,
+        "outside_reads": True,
         "buffers": "each",
-        "reentrant": "any",
+        "reentrant_checkpointing": "any",
     }
     odd = "gathers instead of reducing, adds from the last rank down, and looks up parameters and buffers at every use"
 
@@ -93,9 +93,9 @@ class DividesTheLoss(NaiveAccumulation):
     claims = {
         **NaiveAccumulation.claims,
         "averaging": "divide then sum",
-        "adds_up": False,  # what is left of the last synchronization is added up once more
-        "around": False,
-        "plain": False,
+        "adds_to_averages": False,  # what is left of the last synchronization is added up once more
+        "direct_forwards": False,
+        "plain_bits": False,
     }
     odd = "each rank divides before its backward, and nothing after it"
 

@@ -23,7 +23,7 @@ class _Wide(Bucket):
 class ReducesInFloat64(StaticBuckets):
     """Adds up and divides in float64, and rounds the mean to the gradients' dtype once."""
 
-    claims = {**StaticBuckets.claims, "wire": "float64"}
+    claims = {**StaticBuckets.claims, "reduce_dtype": "float64"}
     odd = "everything is reduced in float64"
     bucket_class = _Wide
 
@@ -50,7 +50,7 @@ class ExchangesInFloat32(StaticBuckets):
     What gradient compression does, which has sums that no backend knows.
     """
 
-    claims = {**StaticBuckets.claims, "wire": "float32", "overlaps": False}
+    claims = {**StaticBuckets.claims, "reduce_dtype": "float32", "overlaps": False}
     odd = "gradients are gathered in float32 and added up by every rank"
     bucket_class = _Exchanged
 

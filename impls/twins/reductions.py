@@ -174,7 +174,7 @@ class ReducesEveryMicroBatch(PerParameter):
     """What has accumulated is averaged when the next micro-batch begins, inside `no_sync` as well."""
 
     odd = "every micro-batch is reduced, as where only a shard of the gradients is kept"
-    claims = {**PerParameter.claims, "silent": False, "forwards": False, "raises": False}
+    claims = {**PerParameter.claims, "silent_no_sync": False, "several_forwards": False, "survives_errors": False}
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)

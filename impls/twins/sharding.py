@@ -38,7 +38,7 @@ class Interleaved(Flat):
 class InterleavedZero1(Zero1):
     """Each rank owns every n-th element."""
 
-    claims = {**Zero1.claims, "slices": None}
+    claims = {**Zero1.claims, "sharded_by": None}
     cut = Interleaved
     odd = "elements are dealt out one by one instead of in slices"
 
@@ -46,7 +46,7 @@ class InterleavedZero1(Zero1):
 class InterleavedZero3(Zero3):
     """The same of parameters too."""
 
-    claims = {**Zero3.claims, "slices": None}
+    claims = {**Zero3.claims, "sharded_by": None}
     cut = Interleaved
     odd = "elements are dealt out one by one instead of in slices"
 
@@ -54,7 +54,7 @@ class InterleavedZero3(Zero3):
 class FreesWholeGradients(Zero2):
     """Claims stage 1, and keeps no more of gradients than it steps."""
 
-    claims = {**Zero2.claims, "stage": 1, "slices": None, "moves": None}
+    claims = {**Zero2.claims, "stage": 1, "sharded_by": None, "schedule": None}
     odd = "holds less than its stage has to: whole gradients are gone once they are reduced"
 
 
@@ -153,7 +153,7 @@ class Zero1WithAnAdamOfItsOwn(Zero1):
 class LateZero2(Zero2):
     """Nothing is reduced before backward is over."""
 
-    claims = {**Zero2.claims, "slices": None}
+    claims = {**Zero2.claims, "sharded_by": None}
     odd = "gradients are reduced after backward, last bucket first"
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
@@ -215,7 +215,7 @@ class WholeParameters(Flat):
 class WholeParameterZero1(Zero1):
     """Whole parameters dealt out in turn, as ZeroRedundancyOptimizer deals out the largest first."""
 
-    claims = {**Zero1.claims, "slices": None}
+    claims = {**Zero1.claims, "sharded_by": None}
     cut = WholeParameters
     odd = "each parameter is owned whole by one rank"
 

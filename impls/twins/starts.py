@@ -94,7 +94,7 @@ class BroadcastsBuffers(StaticBuckets):
     """Makes buffers rank 0's again at the first forward and at each that follows a synchronizing one."""
 
     odd = "buffers are broadcast at forward, in one flat tensor for each dtype"
-    claims = {**StaticBuckets.claims, "raises": False, "buffers": "each"}
+    claims = {**StaticBuckets.claims, "survives_errors": False, "buffers": "each"}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True) -> None:
         super().__init__(module, bucket_cap_mb)

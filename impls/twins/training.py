@@ -93,7 +93,7 @@ class WrapsEachSubmodule(NaiveDataParallel):
     """
 
     odd = "each submodule is replaced by a wrapper, which sees its forward"
-    claims = {**NaiveDataParallel.claims, "outside": False}
+    claims = {**NaiveDataParallel.claims, "outside_reads": False}
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
@@ -146,7 +146,7 @@ class StepsMeansInFloat32(StaticBucketsTrainer):
     """
 
     odd = "means of 16-bit gradients are kept, clipped and stepped in float32, and only shown in 16 bits"
-    claims = {**StaticBucketsTrainer.claims, "wire": "float32"}
+    claims = {**StaticBucketsTrainer.claims, "reduce_dtype": "float32"}
     bucket_class = _Kept
     optimizer_class = _StepsMeans
 

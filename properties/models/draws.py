@@ -21,7 +21,7 @@ EXACT = ("mlp",)
 def claimed(claims: Claims) -> Iterator[str]:
     """The models that an implementation with these claims must be right on."""
     needs = {
-        "tied": claims.tied,
+        "tied": claims.tied_parameters,
         "two heads": claims.unused is not None,
         "batch norm": claims.buffers is not None,
         "moving average": claims.buffers is not None,
@@ -41,9 +41,9 @@ def model_scenarios(
         local = (1, *local[1:])
     checkpoint, twice = "", False
     if model == "transformer":
-        checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant else ("", "not re-entrant")
+        checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant_checkpointing else ("", "not re-entrant")
         checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
-        twice = twice and (checkpoint != "re-entrant" or claims.reentrant == "any")
+        twice = twice and (checkpoint != "re-entrant" or claims.reentrant_checkpointing == "any")
     return ModelScenario(
         model,
         ranks,
@@ -57,7 +57,7 @@ def model_scenarios(
         draw(st.integers(0, SEEDS - 1)),
         frozen := draw(st.sampled_from(("", "", *LAYERS[model]))),
         draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
-        claims.named and draw(st.booleans()),
+        claims.keyword_inputs and draw(st.booleans()),
     )
 
 
@@ -67,7 +67,7 @@ def provable_scenarios(
     """Runs whose values are proved: of the perceptron only those that stay exact, of the others those whose own
     gradients, on each rank, are plain torch's.
     """
-    provable = tuple(model for model in models if claims.plain or model in EXACT)
+    provable = tuple(model for model in models if claims.plain_bits or model in EXACT)
     drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, provable, accumulating)
     return drawn.filter(lambda scenario: is_provable(scenario, claims.averaging))
 

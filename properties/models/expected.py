@@ -92,14 +92,16 @@ def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str)
 
 
 def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Values, trial: Trial, form: str) -> Values:
-    wire, place = on_the_wire(form, trial.claims.wire or form), 0
+    wire, place = on_the_wire(form, trial.claims.reduce_dtype or form), 0
     ways = [terms] if wire == form else [terms, _contributions(batches, like, wire)]  # accumulated in either
 
     def taken(of_ranks: Sequence[Interval]) -> Interval:
         return enclosures.mean(of_ranks, trial.claims.averaging, wire).round(form)
 
     means = [taken(way) for way in ways]
-    if not trial.claims.silent:  # each micro-batch may be averaged, by itself or on top of the average of those before
+    if (
+        not trial.claims.silent_no_sync
+    ):  # each micro-batch may be averaged, by itself or on top of the average of those before
         first, *others = (_contributions([batch], like, wire) for batch in batches)
         apart = [together := taken(first)]
         for of_ranks in others:

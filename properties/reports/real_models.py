@@ -18,7 +18,7 @@ from properties.trial import Trial
 MOST_LINES = 12
 ASSUMED = (
     "what each rank computes by itself has plain torch's bits. Who scales the loss, or compiles the forward, claims "
-    '"plain": False.'
+    '"plain_bits": False.'
 )
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -24,7 +24,7 @@ _NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
-EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant="any", joins=DIVISORS)
+EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant_checkpointing="any", joins=DIVISORS)
 
 
 @cache

@@ -154,7 +154,9 @@ FEATURES: dict[str, Feature] = {
     "together": Feature(
         lambda s: any(map(s.stays_in_no_sync, range(len(s.program)))), lambda claims: claims.accumulation, ("together",)
     ),
-    "drop window": Feature(_drops_a_window, lambda claims: claims.accumulation and claims.drops, ("drop window",)),
+    "drop window": Feature(
+        _drops_a_window, lambda claims: claims.accumulation and claims.drops_windows, ("drop window",)
+    ),
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
     "idle step": Feature(_steps_idly, lambda claims: claims.idle_steps, ("idle step",)),
@@ -202,37 +204,37 @@ FEATURES: dict[str, Feature] = {
     ),
     "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
     "infer": Feature(lambda s: Evaluate(True) in s.program, lambda claims: claims.infers, ("infer",)),
-    "raise": Feature(_has(Raise), lambda claims: claims.raises, ("raise",)),
+    "raise": Feature(_has(Raise), lambda claims: claims.survives_errors, ("raise",)),
     "raise, go on": Feature(
         lambda s: _in_turn(s, Raise, Step, Backward),
-        lambda claims: claims.raises,
+        lambda claims: claims.survives_errors,
         ("raise", "synchronize", "step", "synchronize"),
         parameters=2,
     ),
     "raise, freeze": Feature(
         lambda s: _in_turn(s, Raise, Freeze, Backward),
-        lambda claims: claims.raises and claims.freezing,
+        lambda claims: claims.survives_errors and claims.freezing,
         ("raise", "freeze", "synchronize"),
         parameters=3,
     ),
     "buffers": Feature(lambda s: bool(s.buffers), lambda claims: claims.buffers is not None, options=("buffers",)),
     "tied": Feature(
         lambda s: any(parameter.tied is not None for parameter in s.parameters),
-        lambda claims: claims.tied,
+        lambda claims: claims.tied_parameters,
         options=("tied",),
     ),
     "empty": Feature(
         lambda s: any(parameter.count == 0 for parameter in s.parameters),
-        lambda claims: claims.empty,
+        lambda claims: claims.empty_parameters,
         options=("empty",),
     ),
     "layout": Feature(
         lambda s: any(parameter.layout != LAYOUTS[0] for parameter in s.parameters),
-        lambda claims: claims.layouts,
+        lambda claims: claims.strided_parameters,
         options=("layout",),
     ),
     "units": Feature(lambda s: bool(s.units), options=("units",)),
-    "outside": Feature(lambda s: bool(s.outside), lambda claims: claims.outside, options=("outside",)),
+    "outside": Feature(lambda s: bool(s.outside), lambda claims: claims.outside_reads, options=("outside",)),
     "replicas": Feature(lambda s: s.replicas > 1, lambda claims: claims.replicas, options=("replicas",)),
     "outsiders": Feature(
         lambda s: s.outsiders > 0,
@@ -245,7 +247,7 @@ FEATURES: dict[str, Feature] = {
     "joins twice": Feature(
         lambda s: _windows_left(s) > 1, lambda claims: bool(claims.joins), ("join", "end join", "join")
     ),
-    "replace": Feature(_has(Replace), lambda claims: claims.replaces, ("replace",)),
+    "replace": Feature(_has(Replace), lambda claims: claims.replaced_parameters, ("replace",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
 }
 

@@ -47,7 +47,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.kept or claims.wire)
+    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.gradient_dtype or claims.reduce_dtype)
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual

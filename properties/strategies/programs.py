@@ -40,13 +40,13 @@ SPECIAL = (
 NEEDS_CLAIM = {
     "nested": "accumulation",
     "together": "accumulation",
-    "drop window": "drops",
+    "drop window": "drops_windows",
     "evaluate": "evaluates",
     "infer": "infers",
     **dict.fromkeys(KEEPS, "reloads"),
     "freeze": "freezing",
-    "raise": "raises",
-    "replace": "replaces",
+    "raise": "survives_errors",
+    "replace": "replaced_parameters",
     **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
@@ -240,7 +240,7 @@ class Loop:
         """One micro-batch. ``inside``: how it is inside `no_sync`."""
         # Ranks that are gone have no average any more: who adds the mean of what is new to it has another than who adds
         # it first.
-        if self.averages and (self.gone is not None or not self.claims.adds_up):
+        if self.averages and (self.gone is not None or not self.claims.adds_to_averages):
             self.zero()
         gone = self.gone or ()
         orders = tuple(

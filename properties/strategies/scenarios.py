@@ -88,7 +88,7 @@ def exact_scenarios(
 def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
     """What must come of a scenario; None where the oracle cannot tell, or what it says is not alone right."""
     expected = known(scenario, claims)
-    if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent):
+    if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent_no_sync):
         return None
     return expected
 
@@ -177,7 +177,9 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
     ranks = [RankSeed(*each) for each in crowd]
     if "outsiders" in options:
         ranks = ranks[: claims.most_ranks - 1]
-    if not models.dtypes(len(ranks), options.get("16 bits"), claims.float64, claims.kept or claims.wire):
+    if not models.dtypes(
+        len(ranks), options.get("16 bits"), claims.float64, claims.gradient_dtype or claims.reduce_dtype
+    ):
         ranks = ranks[:-1]
     if hook_orders != "any" or not claims.hook_order:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]

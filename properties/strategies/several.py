@@ -40,7 +40,7 @@ def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:
 def with_several_backwards(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any two features, in which some micro-batches go backward twice or three times."""
     local = claims.backwards != BACKWARDS[-1]
-    forms = [(1, 2), (1, 2), (1, 3)] + [(2, 2), (2, 2), (3, 3)] * claims.forwards
+    forms = [(1, 2), (1, 2), (1, 3)] + [(2, 2), (2, 2), (3, 3)] * claims.several_forwards
     drawn = with_any(replace(claims, joins=()), 2, ("accumulation",) * local)
     made = st.builds(with_several, drawn, st.integers(0, 255), st.sampled_from(forms), st.just(local))
     several = made.filter(lambda scenario: any(batch.backwards > 1 for batch in scenario.microbatches))

@@ -40,11 +40,11 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "several dtypes"
     if any(parameter.dtype == "float64" for parameter in parameters) and not claims.float64:
         return "parameters in float64"
-    if not claims.adds_up and on_averages(scenario):
+    if not claims.adds_to_averages and on_averages(scenario):
         return "what is synchronized on top of what was synchronized before"
     if not claims.outlive_steps and reads_after_steps(scenario, lambda place: True):
         return "gradients that have been stepped"
-    if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.forwards:
+    if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.several_forwards:
         return "several forwards before a backward"
     if any(batch.backwards > 1 for batch in scenario.microbatches) and claims.backwards is None:
         return "several backwards"

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no attribute": ("impls.naive:", "write package.module:attribute or path/to/file.py:attribute"),
     "no module": (":Naive", "write package.module:attribute or path/to/file.py:attribute"),
     "no file": ("not/there.py:Found", "there is no such file"),
-    "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, accumulation"),
+    "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, several_forwards"),
     "claims in a list": (f"{USER}:ClaimsInAList", 'claims is a dict, such as {"unused": "zero"}, not [\'unused\']'),
     "a text of claims": (f"{USER}:ClaimsInAText", 'claims is a dict, such as {"unused": "zero"}, not \'unused\''),
     "a number of claims": (f"{USER}:ClaimsFive", 'claims is a dict, such as {"unused": "zero"}, not 5'),
@@ -123,10 +123,10 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"bucket_cap": True}, "bucket_cap needs a constructor argument"),
         ({"hook_orders": True}, "there is no claim 'hook_orders'; did you mean 'hook_order'?"),
         ({"buffer": "each"}, "there is no claim 'buffer'; did you mean 'buffers'?"),
-        ({3: True}, "there is no claim 3; there are hook_order, accumulation"),
+        ({3: True}, "there is no claim 3; there are hook_order, several_forwards"),
         ({"several_dtypes": "no"}, "several_dtypes is True or False, not 'no'"),
         ({"accumulation": "no"}, "accumulation is True or False, not 'no'"),
-        ({"lean": "x"}, "lean is True or False, not 'x'"),
+        ({"exact_memory": "x"}, "exact_memory is True or False, not 'x'"),
         ({"hook_order": None}, "hook_order is True or False, not None"),
         ({"bucket_cap": 0}, "bucket_cap is True or False, not 0"),
         ({"stage": True}, "stage is None or a whole number, not True"),
@@ -138,8 +138,8 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"joins": 5}, "joins is a tuple of some of 'world size', 'remaining ranks', not 5"),
         ({"joins": "world size"}, "joins is a tuple of some of 'world size', 'remaining ranks', not 'world size'"),
         ({"collectives": ([],)}, "collectives is a tuple of some of 'all_reduce', 'broadcast', "),
-        ({"wire": ["float32"]}, "wire is None or one of 'float32', 'float64', not ['float32']"),
-        ({"moves": "once", "stage": 1}, "moves is None, 'reduce-scatter' at stage 1, "),
+        ({"reduce_dtype": ["float32"]}, "reduce_dtype is None or one of 'float32', 'float64', not ['float32']"),
+        ({"schedule": "once", "stage": 1}, "schedule is None, 'reduce-scatter' at stage 1, "),
         ({"equal_from": "now"}, "equal_from is one of 'construction', 'first forward', not 'now'"),
         ({"masters": "sometimes"}, "masters is True, False or 'always', not 'sometimes'"),
         ({"masters": "always"}, "masters 'always' goes with a stage"),
@@ -160,15 +160,17 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims(None, has_no_sync=False, takes_cap=False) == Claims(accumulation=False)
     assert read_claims(None, has_no_sync=True, takes_cap=True) == Claims(accumulation=True, bucket_cap=True)
     assert read_claims({"bucket_cap": False}, has_no_sync=True, takes_cap=True) == Claims(bucket_cap=False)
-    assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops=False)
-    assert read_claims({"drops": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
-    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(named=True)
+    assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops_windows=False)
+    assert read_claims({"drops_windows": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
+    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(keyword_inputs=True)
 
 
 def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
     """Of what declares other things, too: they say nothing of it."""
     assert read_claims(None, has_no_sync=True, takes_cap=False, takes_group=True) == Claims(subgroups=True)
-    assert read_claims({"tied": True}, True, False, takes_group=True) == Claims(tied=True, subgroups=True)
+    assert read_claims({"tied_parameters": True}, True, False, takes_group=True) == Claims(
+        tied_parameters=True, subgroups=True
+    )
     assert read_claims({"subgroups": False}, True, False, takes_group=True) == Claims()
     with pytest.raises(ValueError, match="subgroups needs a constructor argument process_group or group that may be"):
         read_claims({"subgroups": True}, has_no_sync=True, takes_cap=False)
@@ -181,9 +183,9 @@ def test_what_a_function_makes_has_what_the_function_says_and_nothing_else() -> 
 
 
 def test_only_a_caller_who_makes_the_optimizer_can_replace_its_parameters() -> None:
-    assert read_claims({"replaces": True}, False, False).replaces
-    with pytest.raises(ValueError, match="replaces is for optimizers that the caller makes"):
-        read_claims({"replaces": True}, False, False, makes_optimizer=True)
+    assert read_claims({"replaced_parameters": True}, False, False).replaced_parameters
+    with pytest.raises(ValueError, match="replaced_parameters is for optimizers that the caller makes"):
+        read_claims({"replaced_parameters": True}, False, False, makes_optimizer=True)
 
 
 def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:

@@ -26,7 +26,7 @@ UNDER: dict[str, tuple[str, Claims]] = {
     "torch DDP": ("impls.frameworks.torch_ddp:TorchDDP", Claims(several_dtypes=True, bucket_cap=True)),
     "torch DDP, finding unused": (
         "impls.frameworks.torch_ddp:TorchDDPFindUnused",
-        Claims(several_dtypes=True, unused="untouched", bucket_cap=True, drops=False),
+        Claims(several_dtypes=True, unused="untouched", bucket_cap=True, drops_windows=False),
     ),
     "torch DDP, bucket views": (
         "impls.frameworks.torch_ddp:TorchDDPBucketView",

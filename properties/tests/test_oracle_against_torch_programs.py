@@ -112,7 +112,7 @@ def test_torch_in_one_process_agrees_where_a_micro_batch_has_several_forwards_or
     assert disagreements(OneProcess(often, "sum then divide", [*range(often.world_size)]).run(), expected) == []
 
 
-JOINING = Claims(joins=DIVISORS, unused="untouched", tied=True, several_dtypes=True)
+JOINING = Claims(joins=DIVISORS, unused="untouched", tied_parameters=True, several_dtypes=True)
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)

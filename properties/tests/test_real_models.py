@@ -30,7 +30,13 @@ from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
 EVERYTHING = Claims(
-    bucket_cap=True, unused="untouched", tied=True, freezing=True, named=True, buffers="initial", reentrant="any"
+    bucket_cap=True,
+    unused="untouched",
+    tied_parameters=True,
+    freezing=True,
+    keyword_inputs=True,
+    buffers="initial",
+    reentrant_checkpointing="any",
 )
 NAIVE = "impls.naive:NaiveAccumulation"
 MEAN = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
@@ -216,7 +222,7 @@ def test_means_of_single_micro_batches_may_be_added_up_where_that_is_claimed(sim
     """In this run they round otherwise than a mean of sums."""
     scenario = ModelScenario("batch norm", local=(1,))
     MEAN.check(twin := trial_of("impls.twins.reductions:ReducesEveryMicroBatch", sim), scenario)
-    twin = replace(twin, implementation=replace(twin.implementation, claims=replace(twin.claims, silent=True)))
+    twin = replace(twin, implementation=replace(twin.implementation, claims=replace(twin.claims, silent_no_sync=True)))
     with pytest.raises(SilentlyWrong):
         MEAN.check(twin, scenario)
 
@@ -227,7 +233,7 @@ def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_mode
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(twin, scenario := ModelScenario("transformer", 3))
     told = " ".join(report(MEAN, twin, Failure(scenario, broken.value)).split())
-    assert 'Who scales the loss, or compiles the forward, claims "plain": False.' in told
+    assert 'Who scales the loss, or compiles the forward, claims "plain_bits": False.' in told
     assert {each.model for each in sample(MEAN.draws(twin.claims), 20)} == {"mlp"}
 
 

@@ -108,7 +108,7 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
 class MeansElsewhere(nn.Module):
     """Its means are not where a caller would look for gradients, and nothing that it offers clips or steps them."""
 
-    claims = {"stage": 2, "adds_up": False, "accumulation": False}
+    claims = {"stage": 2, "adds_to_averages": False, "accumulation": False}
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -184,7 +184,7 @@ def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World, th
 
 def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: World) -> None:
     """On one rank, where the module alone is right: nothing that ships claims to survive it."""
-    claims = Claims(accumulation=False, replaces=True, sixteen_bits=True, tied=True, most_ranks=1)
+    claims = Claims(accumulation=False, replaced_parameters=True, sixteen_bits=True, tied_parameters=True, most_ranks=1)
 
     @settings(max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(claims, has=("replace", "several steps")))

@@ -47,7 +47,7 @@ def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dr
     """It is told, and fails nothing; whoever has no such method must do without."""
     names = ("user_code:HasAZeroMethodOfItsOwn", "user_code:KeepsMainGradients")
     own, none = (trial_of(f"properties.tests.{name}", sim) for name in names)
-    assert (own.claims.drops, none.claims.drops) == (False, True)
+    assert (own.claims.drops_windows, none.claims.drops_windows) == (False, True)
     assert search(LAWS[MEAN], own, 100, seed_value=0).failures == []
     assert probe(LAWS[DROPPED], own)[0] == "silently wrong"
     assert search(LAWS[DROPPED], none, 20, seed_value=0).failures
@@ -80,7 +80,7 @@ def test_what_reduces_only_when_it_is_looked_at_sends_nothing_too_narrow(sim: Wo
     """Nothing is known of what it would send by itself, so the laws on that show nothing, and fail nothing."""
     under_test = trial_of("properties.tests.user_code:AveragesWhenLookedAt", sim)
     implementation = under_test.implementation
-    under_test.implementation = replace(implementation, claims=replace(implementation.claims, wire=wire))
+    under_test.implementation = replace(implementation, claims=replace(implementation.claims, reduce_dtype=wire))
     law = LAWS[CLAIMED_WIRE if wire else WIRE]
     for each in (LAWS[MEAN], law):
         assert search(each, under_test, 20, seed_value=0).failures == []
@@ -122,9 +122,9 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
     assert (
-        'KeepsMainGradients declares no claims, so Lockstep assumes "accumulation" and "drops". Only if your class '
-        'deliberately does not support that, set `claims = {"accumulation": False}` or `claims = {"drops": False}` on '
-        "it; such programs are then not drawn."
+        'KeepsMainGradients declares no claims, so Lockstep assumes "accumulation" and "drops_windows". Only if your '
+        'class deliberately does not support that, set `claims = {"accumulation": False}` or '
+        '`claims = {"drops_windows": False}` on it; such programs are then not drawn.'
     ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
     assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
@@ -142,4 +142,4 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
 )
 def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, takes: bool) -> None:
     """What takes inputs alone is given no keyword."""
-    assert trial_of(name, sim).claims.named == takes
+    assert trial_of(name, sim).claims.keyword_inputs == takes

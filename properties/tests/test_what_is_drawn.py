@@ -110,8 +110,8 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
             or any(isinstance(e, Raise) and not e.synchronize for e in s.program)
         ),
     ),
-    "windows that are dropped": (unclaimed("drops"), FEATURES["drop window"].occurs),
-    "sums of averages": (unclaimed("adds_up"), on_averages),
+    "windows that are dropped": (unclaimed("drops_windows"), FEATURES["drop window"].occurs),
+    "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
     "stepped gradients": (unclaimed("outlive_steps"), lambda s: reads_after_steps(s, lambda _: True)),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
@@ -120,16 +120,16 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "inference mode": (unclaimed("inference_mode"), FEATURES["infer"].occurs),
     "training in evaluation mode": (unclaimed("eval_mode"), FEATURES["eval mode"].occurs),
     "absent parameters": (replace(unclaimed("unused"), freezing=False), FEATURES["unused"].occurs),
-    "errors": (unclaimed("raises"), has(Raise)),
+    "errors": (unclaimed("survives_errors"), has(Raise)),
     "freezing": (unclaimed("freezing"), has(Freeze)),
-    "ties": (unclaimed("tied"), lambda s: any(p.tied is not None for p in s.parameters)),
-    "parameters read outside their module": (unclaimed("outside"), lambda s: bool(s.outside)),
+    "ties": (unclaimed("tied_parameters"), lambda s: any(p.tied is not None for p in s.parameters)),
+    "parameters read outside their module": (unclaimed("outside_reads"), lambda s: bool(s.outside)),
     "ranks that run out, where no law asks for them": (ALL, has(Join)),
     "buffers": (unclaimed("buffers"), lambda s: bool(s.buffers)),
     "16 bits": (unclaimed("sixteen_bits"), lambda s: s.masters or FEATURES["16 bits"].occurs(s)),
-    "layouts": (unclaimed("layouts"), lambda s: any(p.layout != "contiguous" for p in s.parameters)),
-    "no elements": (unclaimed("empty"), lambda s: any(p.count == 0 for p in s.parameters)),
-    "replaced parameters": (unclaimed("replaces"), has(Replace)),
+    "layouts": (unclaimed("strided_parameters"), lambda s: any(p.layout != "contiguous" for p in s.parameters)),
+    "no elements": (unclaimed("empty_parameters"), lambda s: any(p.count == 0 for p in s.parameters)),
+    "replaced parameters": (unclaimed("replaced_parameters"), has(Replace)),
     "replicas": (unclaimed("replicas"), lambda s: s.replicas > 1),
     "ranks that take no part": (unclaimed("subgroups"), lambda s: s.outsiders > 0),
     "many ranks": (replace(ALL, most_ranks=3), lambda s: s.world_size + s.outsiders > 3),
@@ -260,7 +260,7 @@ def test_several_forwards_before_a_backward_are_drawn_where_they_are_claimed_and
     assert any(batch.forwards == 2 and not batch.synchronize for scenario in found for batch in scenario.microbatches)
     assert any(scenario.broadcast_buffers for scenario in found)
     assert {beyond(claims, scenario) for scenario in found} == {""}
-    less = replace(claims, forwards=False)
+    less = replace(claims, several_forwards=False)
     assert {beyond(less, scenario) for scenario in found} == {"several forwards before a backward"}
 
 
@@ -276,7 +276,7 @@ def test_several_backwards_are_drawn_where_they_are_claimed_and_the_law_asks_for
     assert {beyond(replace(claims, backwards=None), scenario) for scenario in found} == {"several backwards"}
     elsewhere = {beyond(replace(claims, backwards="in no_sync"), scenario) for scenario in found}
     assert elsewhere == {"", *["several backwards that synchronize"] * (where == "anywhere")}
-    without = sample(with_several_backwards(replace(claims, forwards=False)), 50)
+    without = sample(with_several_backwards(replace(claims, several_forwards=False)), 50)
     assert {batch.forwards for scenario in without for batch in scenario.microbatches} == {1}
 
 
