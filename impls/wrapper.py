@@ -17,6 +17,7 @@ ROBUST = {
     "backwards": "in no_sync",
     "sixteen_bits": True,
     "survives_errors": True,
+    "drops_losses": True,
     "freezing": True,
     "tied_parameters": True,
     "outside_reads": True,

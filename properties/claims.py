@@ -66,6 +66,8 @@ class Claims:
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
     direct_forwards: bool = False
+    drops_losses: bool = False  # a forward in training mode that no backward follows, as of a loss that is NaN
+    zeroes_late: bool = True  # gradients are zeroed after a forward and before its backward
     keyword_inputs: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
     reentrant_checkpointing: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     # How gradients accumulate, and what becomes of them.

@@ -19,9 +19,13 @@ class Conditions:
     reaches. ``equal_from``: since when ranks are claimed to be equal. ``asks_for_masters``: whether a sharded optimizer
     is asked for the masters of a program that has some; else it is claimed to keep them anyhow. ``around``: the events
     whose forwards call the model itself instead of what wraps it. ``moved``: those before which the model's tensors
-    move. ``beside``: whether a `properties.companion` takes its turns right "before" or "after" this model. ``joint``:
-    whether a partner, with which it has one loss, has its forwards right "before" or "after" this model's.
-    ``collects``: whether Python's garbage is collected after a ZeroGrad, where bytes are counted.
+    move. ``dropped``: those before which there is a forward, with autograd and in training mode, whose loss is dropped;
+    inside ``no_sync`` if the event is a Backward inside it. ``zeroed_late``: the ZeroGrads, each right before a
+    Backward, that come between its forwards and its backwards. ``optimizer_first``: whether the caller makes the
+    optimizer right after wrapping, and not at the first step. ``beside``: whether a `properties.companion` takes its
+    turns right "before" or "after" this model. ``joint``: whether a partner, with which it has one loss, has its
+    forwards right "before" or "after" this model's. ``collects``: whether Python's garbage is collected after a
+    ZeroGrad, where bytes are counted.
     """
 
     part: Part = WHOLE
@@ -32,6 +36,9 @@ class Conditions:
     asks_for_masters: bool = True
     around: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+    zeroed_late: tuple[int, ...] = ()
+    optimizer_first: bool = False
     beside: str = ""
     joint: str = ""
     collects: bool = False

@@ -29,6 +29,9 @@ from oracle.program import (
     ZeroGrad,
 )
 
+# What is said of a forward that no event is, see `properties.conditions.Conditions`.
+DROPS = "a forward, of NaN, whose loss is dropped"
+
 
 def parameter_name(index: int) -> str:
     """a, b, c, ... for the parameters of a scenario."""

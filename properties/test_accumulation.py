@@ -1,20 +1,25 @@
 """P3: gradient accumulation."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
-from oracle.program import Backward, Event, Finish, Freeze, Raise, SaveAndLoad, Scenario, ZeroGrad
+from oracle.program import Backward, Event, Finish, Freeze, Parameter, Raise, SaveAndLoad, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge, launches
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.within import beyond
-from properties.trial import Trial
+from properties.trial import SENT, Trial
+
+_WINDOW = (Backward(((0,), (0,))), Finish())
+TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -169,6 +174,60 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
     one needs: pytorch/pytorch#47260, pytorch/pytorch#136861, facebookresearch/fairscale#918.
     """
     judge.by_the_oracle(trial, scenario, "Of several backwards not each counts.")
+
+
+def before_a_backward(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario with any features, and those ZeroGrads that come right before a micro-batch, or the last of them."""
+    stays = replace(claims, joins=())
+    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
+    pairs = drawn.map(lambda scenario: (scenario, right_before_a_backward(scenario)))
+    chosen = pairs.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from((pair[1], pair[1][-1:]))))
+    return chosen.filter(lambda pair: bool(pair[1]))
+
+
+def right_before_a_backward(scenario: Scenario) -> tuple[int, ...]:
+    """The places of such ZeroGrads."""
+    pairs = enumerate(pairwise(scenario.program))
+    return tuple(place for place, (one, then) in pairs if isinstance(one, ZeroGrad) and isinstance(then, Backward))
+
+
+@law("P3", before_a_backward, needs=lambda claims: claims.zeroes_late, witnesses={SENT: (TWICE, (2,))})
+def test_gradients_may_be_zeroed_between_forward_and_backward(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """Where the caller zeroes gradients after a forward and before its backward, the mean is as if it had come before.
+
+    Why: a loop that says `loss = ...; optimizer.zero_grad(); loss.backward()` is as usual as the other. Broken by what
+    forward prepares in the gradients, or notes of them: pytorch/pytorch#96439, facebookresearch/fairscale#354.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, zeroed_late=places)
+    judge.values_equal(run, trial.expected(scenario), "Gradients cannot be zeroed between forward and backward.")
+
+
+def dropping(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario with any two features, and events before which a loss is dropped."""
+    stays = replace(claims, joins=(), buffers=None)
+    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
+    return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_drop(scenario))))
+
+
+def where_to_drop(scenario: Scenario) -> list[tuple[int, ...]]:
+    """Before one micro-batch or step, or before all of them."""
+    places = [place for place, event in enumerate(scenario.program) if isinstance(event, (Backward, Step))]
+    return [*((place,) for place in places), tuple(places)]
+
+
+@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: (TWICE, (3,))})
+def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+    """A forward in training mode that no backward follows, on all ranks, changes nothing of what comes after it.
+
+    Why: so are batches skipped whose loss is NaN, and losses measured. Broken by what takes the forward for the
+    beginning of a backward: open-mmlab/mmdetection#2153, pytorch/pytorch#84175.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, dropped=places)
+    judge.values_equal(run, trial.expected(scenario), "A forward whose loss was dropped leaves a trace.")
 
 
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:

@@ -16,6 +16,7 @@ from properties.strategies.within import trained_parameters
 from properties.trial import SENT, Trial
 
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
 
 def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -148,6 +149,23 @@ def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
     scenario, places = drawn
     run = trial.run(scenario, moved=places)
     judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
+
+
+def optimized(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """A scenario with a step and any feature; no masters, which a caller makes of parameters that are equal."""
+    return with_any(replace(claims, masters=False), 1, has=("step",)).filter(lambda scenario: not scenario.masters)
+
+
+@law("P15", optimized, needs=lambda claims: claims.stage is None, witnesses={SENT: STEPPED})
+def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
+    """The caller's optimizer, made of the model's parameters before the first forward, steps those that are trained.
+
+    Why: that is when optimizers are made. Broken by what makes the parameters anew when it is first called:
+    pytorch/pytorch#132954, intelligent-machine-learning/dlrover#585.
+    """
+    run = trial.run(scenario, optimizer_first=True)
+    headline = "What an optimizer is made of right after wrapping is not trained."
+    judge.values_equal(run, trial.expected(scenario), headline)
 
 
 def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:

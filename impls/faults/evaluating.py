@@ -54,6 +54,24 @@ class KeepsWhatItEvaluatedWith(Zero3):
             super()._after_forward(call, outputs)
 
 
+class LeavesItToBackward(Zero3):
+    """Keeps a unit gathered from its forward until its backward, and asks for no more."""
+
+    known_fault = "a unit whose backward never came is used as it was before the step"
+    source = "systems: FSDP1 of torch 2.13, properties/FINDINGS.md"
+    claims = {**Zero3.claims, **HOLDS_MORE, "survives_errors": False, "unused": None}
+    killed_by = ("test_a_forward_whose_loss_is_dropped_leaves_no_trace",)
+
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
+        if torch.is_grad_enabled():
+            self._gather(call.flats)  # once more, for backward to let go of
+        super()._after_forward(call, outputs)
+
+    def _end(self, call: UnitCall) -> None:
+        self._release(call.flats)
+        super()._end(call)
+
+
 class SynchronizesInTraining(NaiveAccumulation):
     """Takes evaluation mode for an evaluation, which has no gradients."""
 

@@ -8,6 +8,7 @@ from torch import nn
 from impls.faults.accumulation import AFTER_AN_ERROR
 from impls.naive import NaiveAccumulation
 
+DROPPED = "test_a_forward_whose_loss_is_dropped_leaves_no_trace"
 TWO_FORWARDS = "test_two_forwards_before_one_backward_count_once_each"
 
 
@@ -16,7 +17,7 @@ class CountsForwards(NaiveAccumulation):
 
     known_fault = "after a forward without a backward of its own nothing is synchronized any more"
     source = "B22 V https://github.com/pytorch/pytorch/issues/58111"
-    killed_by = (TWO_FORWARDS, AFTER_AN_ERROR)
+    killed_by = (TWO_FORWARDS, AFTER_AN_ERROR, DROPPED)
 
     _pending = 0
 
@@ -30,6 +31,32 @@ class CountsForwards(NaiveAccumulation):
         self._pending -= 1
         if not self._pending:
             super().finish_gradient_synchronization()
+
+
+class ExpectsABackward(NaiveAccumulation):
+    """Takes two forwards without a backward in between for a mistake of the caller's."""
+
+    known_fault = "after a loss that was dropped the next forward raises"
+    source = "recipe: as of an older DDP, https://github.com/open-mmlab/mmdetection/issues/2153"
+    claims = {**NaiveAccumulation.claims, "several_forwards": False, "survives_errors": False, "buffers": None}
+    killed_by = (DROPPED,)
+
+    _waiting = False
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if not torch.is_grad_enabled():
+            return super().forward(*inputs, **named)
+        if self._waiting:
+            raise RuntimeError("a forward was called before the backward of the last one")
+        output = super().forward(*inputs, **named)
+        self._waiting = output.requires_grad
+        if output.requires_grad:
+            output.register_hook(lambda _: self._came())
+        return output
+
+    def _came(self) -> None:
+        self._waiting = False
 
 
 class WritesInEachForward(NaiveAccumulation):

@@ -1,5 +1,6 @@
 """Sharded training with one known fault each, a few lines over ZeRO's stages."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,12 +9,12 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
-from impls.sharded import ShardedDataParallel
+from impls.sharded import HOLDS_MORE, ShardedDataParallel
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Reduction
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from impls.zero3 import UnitCall, Zero3
 
 STEPS = "test_steps_of_shards_are_steps_of_the_whole"
 SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"
@@ -281,3 +282,38 @@ class StaleMasters(Zero3):
         if optimizer_state is None:
             for parameter, stale in masters.items():
                 self.optimizer.masters[parameter].data.copy_(stale)
+
+
+class CountsCallsOnce(Zero3):
+    """Reduces a unit after as many backwards through it as there were in the first micro-batch."""
+
+    known_fault = "of a unit that is called oftener later on, gradients are reduced before all are there"
+    source = "recipe: a trace of the first step that is followed ever after, as of DeepSpeed's ZeRO-3"
+    claims = {
+        **Zero3.claims,
+        **HOLDS_MORE,
+        **dict.fromkeys(("survives_errors", "drops_losses", "several_forwards", "freezing", "replicas"), False),
+        "backwards": None,
+    }
+    killed_by = ("test_hyper_parameters_changed_between_steps_take_effect",)
+
+    def __init__(self, module: nn.Module) -> None:
+        self._counted: dict[Flat, int] | None = None
+        self._ended: Counter[Flat] = Counter()
+        super().__init__(module)
+
+    def _end(self, call: UnitCall) -> None:
+        self._open.remove(call)
+        self._release(call.flats)
+        self._ended.update(call.flats)
+        awaited = {flat for other in (*self._open, *self._to_come) for flat in other.flats}
+        for flat in call.flats if self.synchronize else ():
+            now = flat not in awaited if self._counted is None else self._ended[flat] == self._counted.get(flat, 1)
+            if now and any(member.requires_grad for member in flat.members):
+                self._reduce(flat)
+
+    def _after_backward(self) -> None:
+        super()._after_backward()
+        if self._counted is None and self.synchronize:
+            self._counted = dict(self._ended)
+        self._ended.clear()

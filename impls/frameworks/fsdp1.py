@@ -184,14 +184,22 @@ class FSDP1(nn.Module):
 class FSDP1ShardsGradients(FSDP1):
     """SHARD_GRAD_OP: parameters stay gathered from forward to backward, and inside `no_sync` to the next forward."""
 
-    claims = {**FSDP1.claims, "schedule": "keep in no_sync"}
+    # Between forward and backward its module's zero_grad sees none of the gradients (properties/FINDINGS.md).
+    claims = {**FSDP1.claims, "schedule": "keep in no_sync", "zeroes_late": False}
     strategy = ShardingStrategy.SHARD_GRAD_OP
 
 
 class FSDP1ShardsNothing(FSDP1):
     """NO_SHARD: flat parameters, whole on every rank; gradients are all-reduced."""
 
-    claims = {**FSDP1.claims, "stage": 0, "schedule": None, "evaluates": True, "drops_windows": True}
+    claims = {
+        **FSDP1.claims,
+        "stage": 0,
+        "schedule": None,
+        "evaluates": True,
+        "drops_losses": True,
+        "drops_windows": True,
+    }
     strategy = ShardingStrategy.NO_SHARD
 
 

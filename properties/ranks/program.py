@@ -142,6 +142,8 @@ class Rank(Wrapped):
                 next(self.batches)
                 self.window.close()
             return
+        if place in self.conditions.dropped:
+            self.drop(local=isinstance(event, Backward) and not event.synchronize)
         match event:
             case Backward():
                 self.backward(place)
@@ -159,7 +161,7 @@ class Rank(Wrapped):
                     seen["states"][place] = self.training.states(held)
                 if self.training.scale is not None:
                     seen["loss_scales"][place] = self.training.scale
-            case ZeroGrad():
+            case ZeroGrad() if place not in self.conditions.zeroed_late:
                 self.zero_grad(event.set_to_none)
             case SetHyperparameters():
                 self.training.set(event)
@@ -245,12 +247,22 @@ class Rank(Wrapped):
             increment = batch * self.scenario.world_size + self.rank + 1
             final = self.call(last, order, increment)
             losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
+            late = self.scenario.program[place - 1] if place - 1 in self.conditions.zeroed_late else None
+            if isinstance(late, ZeroGrad):
+                self.zero_grad(late.set_to_none)
             yield [self.scaled(loss) for loss in losses] * event.passes
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:
             self.seen["local"].append((begin, self.issued()))
         if self.scenario.buffers:
             self.seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
+
+    def drop(self, local: bool) -> None:
+        """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""
+        used = [index for index, parameter in enumerate(self.probe.in_order()) if parameter.requires_grad][::-1]
+        inside = contextlib.nullcontext() if self.no_sync else adapter.synchronizing(self.wrapped, not local)
+        with inside:
+            self.call(self.filled_with(torch.nan), used)
 
     def evaluate(self, event: Evaluate) -> list[Any]:
         """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""

@@ -39,7 +39,7 @@ class Training:
         self.held: list[nn.Parameter] = []  # what it was made of, by parameter
         self._begin()
         if "make_optimizer" in offers:
-            self._make_optimizer()
+            self.make_optimizer()
 
     def _begin(self) -> None:
         self.settings = hyperparameters.at_the_start(self.scenario)
@@ -61,7 +61,7 @@ class Training:
     def step(self) -> None:
         """One step, or none after an overflow; then the scale follows."""
         if self.optimizer is None:
-            self._make_optimizer()
+            self.make_optimizer()
         if self.scale is not None and not self.unscaled:
             self.unscale()
         if not self.skip:
@@ -85,7 +85,8 @@ class Training:
                 if master.grad is not None:
                     parameters[index].copy_(master)
 
-    def _make_optimizer(self) -> None:
+    def make_optimizer(self) -> None:
+        """The caller's, or that of the implementation; masters too."""
         kind = getattr(torch.optim, self.scenario.optimizer)
         # Without a step size of the group, torch's default would do; every group has one.
         defaults: dict[str, Any] = {"lr": self.scenario.learning_rate}
@@ -143,7 +144,7 @@ class Training:
         if "full_optimizer_state" in self.offers:
             return copy.deepcopy({**saved, "optimizer": self.wrapped.full_optimizer_state()})
         if self.optimizer is None:
-            self._make_optimizer()
+            self.make_optimizer()
         masters = {index: master.detach() for index, master in self.masters.items()}
         return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict(), "masters": masters})
 
@@ -167,7 +168,7 @@ class Training:
             self.masters, self.optimizer = {}, None
             return
         if self.optimizer is None:
-            self._make_optimizer()
+            self.make_optimizer()
         with torch.no_grad():
             for index, master in self.masters.items():
                 master.copy_(rest["masters"][index])

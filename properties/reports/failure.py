@@ -10,12 +10,12 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Scenario
+from oracle.program import Backward, Event, Scenario
 from properties.calls import Call
 from properties.conditions import Conditions
 from properties.law import Law, sentence
 from properties.members import as_a_world
-from properties.naming import event_words, model_words
+from properties.naming import DROPS, event_words, model_words
 from properties.noted import place_of
 from properties.reports import notes, real_models
 from properties.reports.decode import decode, explain
@@ -50,8 +50,11 @@ OTHER = {
 # What is said of an event that is run otherwise than its words say (`properties.conditions.Conditions`).
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
+LATE = "between the forward and the backward of the next event"
+OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
-RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", *OTHER, "roles", "registered"}
+RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "dropped", "zeroed_late", "optimizer_first", *OTHER}
+RUN_OTHERWISE |= {"roles", "registered"}
 AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -112,6 +115,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
     others = [way for way in OTHER if way in broken.choices]
     how += "".join(OTHER[way].format(broken.choices[way]) for way in others)
+    how += OPTIMIZER_FIRST if "optimizer_first" in broken.choices else ""
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += notes.on_the_program(trial, broken)
@@ -137,7 +141,10 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
     told = []
     for place in range(len(scenario.program)):
         before = [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
+        if place in broken.choices.get("dropped", ()):
+            before.append(f"      {DROPS}{_local(scenario.program[place])}")
         after = [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
+        after += [f"      {LATE}"] if place in broken.choices.get("zeroed_late", ()) else []
         told.append((before, event_words(scenario, place, expected), after))
     for begin, length, times in repeats(told):
         for place, (before, (first, *rest), after) in enumerate(told[begin : begin + length], begin):
@@ -148,6 +155,10 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
         if times > 1:
             those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
             yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"
+
+
+def _local(event: Event) -> str:
+    return " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:

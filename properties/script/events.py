@@ -33,7 +33,7 @@ from oracle.program import (
 from properties.claims import EQUAL_FROM, MASTERS
 from properties.conditions import Conditions
 from properties.implementations import Implementation
-from properties.naming import event_words, parameter_name
+from properties.naming import DROPS, event_words, parameter_name
 from properties.ranks import adapter
 from properties.script import checkpoints
 from properties.script.head import beside, initial_values, may_hold_pieces, place
@@ -77,11 +77,13 @@ class Writer:
         lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         lines += self.construct()
+        lines += self.optimizer_of_the_caller() if self.made_first() else []
         lines += self.equal() if at_once else []
         parts = [lines + (self.loss_scale() if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
             moves = number in self.conditions.moved
             lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * moves
+            lines += self.dropped(number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.conditions.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
@@ -95,7 +97,22 @@ class Writer:
         lines = []
         if self.expected is not None and not self.looks:
             lines = compare("the value", self.values, by_name(self.expected.initial))
-        return lines + (self.optimizer() if self.optimizes and not self.in_pieces else [])
+        return lines + ([] if self.made_first() else self.optimizer_of_the_caller())
+
+    def optimizer_of_the_caller(self) -> list[str]:
+        """If there is one, and it is the caller who makes it."""
+        return self.optimizer() if self.optimizes and not self.in_pieces else []
+
+    def made_first(self) -> bool:
+        """Whether it has been made before ranks are equal."""
+        return self.conditions.optimizer_first and self.implementation.claims.equal_from != EQUAL_FROM[0]
+
+    def dropped(self, number: int, event: Event) -> list[str]:
+        """A forward whose loss goes nowhere."""
+        forward = self.call("dict.fromkeys(tensors(), nan)", "trained")
+        local = isinstance(event, Backward) and not event.synchronize and not self.scenario.stays_in_no_sync(number - 1)
+        lines = ["", f"# {DROPS}", "trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
+        return [*lines, *(["with wrapped.no_sync():", f"    {forward}"] if local else [forward])]
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
@@ -190,7 +207,7 @@ class Writer:
             case Step():
                 return self.step()
             case ZeroGrad():
-                return self.zero_grad(event.set_to_none)
+                return [] if number in self.conditions.zeroed_late else self.zero_grad(event.set_to_none)
             case SetHyperparameters():
                 among = "" if event.group is None else f"[{event.group} : {event.group + 1}]"
                 values = {
@@ -237,7 +254,8 @@ class Writer:
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{self.call('each[rank]', 'orders[rank]')} for each in earlier]"]
-        run += self.go_back(event, loss)
+        late = scenario.program[number - 1] if number - 1 in self.conditions.zeroed_late else None
+        run += self.go_back(event, loss, self.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else [])
         if event.synchronize:
             return [*lines, *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
@@ -247,17 +265,21 @@ class Writer:
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
 
-    def go_back(self, event: Backward, loss: str) -> list[str]:
-        """The backwards of a micro-batch. ``loss``: of its last forward; those of earlier ones are `losses`."""
+    def go_back(self, event: Backward, loss: str, zero: list[str]) -> list[str]:
+        """The backwards of a micro-batch. ``loss``: of its last forward; those of earlier ones are `losses`. ``zero``:
+        what comes in between.
+        """
         scale = " * scale" if self.scaled else ""
         if event.passes > 1:
             again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)
-            return [f"loss = {loss}{scale}", *again, "loss.backward()"]
+            return [f"loss = {loss}{scale}", *zero, *again, "loss.backward()"]
         if event.backwards > 1:
             each = f"(loss{scale}).backward()" if scale else "loss.backward()"
-            return [f"losses.append({loss})", "for loss in losses:", f"    {each}"]
+            return [f"losses.append({loss})", *zero, "for loss in losses:", f"    {each}"]
         loss = f"sum(losses, {loss})" if event.forwards > 1 else loss
         loss = f"({loss}{scale})" if scale else loss
+        if zero:
+            return [f"loss = {loss}", *zero, "loss.backward()"]
         return [f"yield {loss}" if self.shares_losses else f"{loss}.backward()"]
 
     def overflow(self, used: Sequence[int]) -> str:

@@ -181,8 +181,12 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
         len(ranks), options.get("16 bits"), claims.float64, claims.gradient_dtype or claims.reduce_dtype
     ):
         ranks = ranks[:-1]
-    if hook_orders != "any" or not claims.hook_order:
+    units = options.get("units", options.get("outside"))
+    gathered = claims.stage == 3 and units is not None
+    if hook_orders != "any" or not claims.hook_order or gathered:
         ranks = [replace(rank, order=ranks[0].order) for rank in ranks]
+    if units is not None and gathered and units // 4 % 4:  # all ranks call the same units
+        ranks = [replace(rank, absent=ranks[0].absent) for rank in ranks]
     return ranks
 
 

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no attribute": ("impls.naive:", "write package.module:attribute or path/to/file.py:attribute"),
     "no module": (":Naive", "write package.module:attribute or path/to/file.py:attribute"),
     "no file": ("not/there.py:Found", "there is no such file"),
-    "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, several_forwards"),
+    "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, "),
     "claims in a list": (f"{USER}:ClaimsInAList", 'claims is a dict, such as {"unused": "zero"}, not [\'unused\']'),
     "a text of claims": (f"{USER}:ClaimsInAText", 'claims is a dict, such as {"unused": "zero"}, not \'unused\''),
     "a number of claims": (f"{USER}:ClaimsFive", 'claims is a dict, such as {"unused": "zero"}, not 5'),

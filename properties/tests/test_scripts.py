@@ -160,12 +160,15 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
         ("beside:PoolsBuckets", {"beside": "after"}),
         ("beside:PoolsBuckets", {"beside": "before"}),
+        ("prepared:ForgetsWithItsGradients", {"zeroed_late": (3,)}),
+        ("forwards:CountsForwards", {"dropped": (0,)}),
+        ("forwards:CountsForwards", {"dropped": (2, 4)}),
         ("beside:OneListOfWorkForAll", {"joint": "after"}),
         ("beside:OneListOfWorkForAll", {"joint": "before"}),
     ],
     ids=str,
 )
-def test_a_script_goes_around_and_moves_as_the_run_has(sim: World, fault: str, how: dict[str, Any]) -> None:
+def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fault: str, how: dict[str, Any]) -> None:
     """And what is right without that shows nothing wrong without it."""
     window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
     scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2)
