@@ -3,7 +3,9 @@
 Parameters go into buckets in reverse registration order, roughly the order in which backward reaches them, one dtype to
 a bucket, up to a cap. Each bucket is one contiguous buffer, and gradients are views of it. A bucket goes out when all
 its members are final *and every earlier bucket went out*, so all ranks send the same buckets in the same order whatever
-order their hooks fire in. Members that took no part are sent as zeros when backward is over.
+order their hooks fire in. Members that took no part are sent as zeros when backward is over, by the method that
+finishes the synchronization: a bucket may go out in backward on one rank and there on another, so the caller's own
+collectives in the same group come before backward or after that.
 
 Behind its elements a bucket carries one flag per member: whether this rank has a gradient for it. Summed like the rest,
 the flags tell how many ranks have one; a parameter that no rank used keeps its gradient untouched.

@@ -29,7 +29,7 @@ from properties.judging.traffic import cost_of, elements, passed, reductions
 from properties.law import law
 from properties.test_accumulation import without_local
 from properties.trial import SENT, Run, Trial
-from properties.verdict import Wasteful
+from properties.verdict import SilentlyWrong, Wasteful
 
 # Whoever sends nothing at all sends nothing too much.
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
@@ -175,7 +175,8 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
             words = f"{size}: rank {rank} moves {other - one} more"
             right = f"{least}" if least == most else f"{least} to {most}"
-            raise few.run.broken(Wasteful, f"{words}, where it must be {right}.")
+            kind = Wasteful if other - one > most else SilentlyWrong  # what is not sent is added up nowhere
+            raise few.run.broken(kind, f"{words}, where it must be {right}.")
 
 
 def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[int, int]:

@@ -41,6 +41,7 @@ def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which a step builds on one before, with what makes shards differ from the whole."""
     kinds = [(), ("adam",), ("set hyperparameters",)]
     kinds += [("unused", "zero grad")] if claims.unused else []
+    kinds += [("units", "unused") if claims.unused else ("units",)] if claims.stage == 3 else []
     kinds += [("replicas",)] if claims.replicas else []
     kinds += [("16 bits", "masters")] if claims.masters and claims.sixteen_bits else []
     return st.one_of(*(exact_scenarios(claims, has=("several steps", *kind)) for kind in kinds))

@@ -40,7 +40,7 @@ class LawBroken(AssertionError):
 
 
 class SilentlyWrong(LawBroken):
-    """Wrong values, or less held than they take, and nobody is told."""
+    """Wrong values, or less held or sent than they take, and nobody is told."""
 
     verdict = "silently wrong"
 

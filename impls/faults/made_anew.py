@@ -48,6 +48,7 @@ class MakesThemToTrain(MakesThemInItsFirstForward):
 
     known_fault = "an optimizer that was made before the first training step holds parameters that nobody trains"
     source = "recipe: parameters sharded at the first step, https://github.com/intelligent-machine-learning/dlrover/issues/585"
+    killed_by = (OPTIMIZER_FIRST,)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         if torch.is_grad_enabled():

@@ -295,7 +295,7 @@ class CountsCallsOnce(Zero3):
         **dict.fromkeys(("survives_errors", "drops_losses", "several_forwards", "freezing", "replicas"), False),
         "backwards": None,
     }
-    killed_by = ("test_hyper_parameters_changed_between_steps_take_effect",)
+    killed_by = (STEPS,)
 
     def __init__(self, module: nn.Module) -> None:
         self._counted: dict[Flat, int] | None = None
