@@ -8,6 +8,7 @@ import torch.distributed as dist
 from worlds.contract import Asynchrony, Collective, Outcome, World
 from worlds.gloo import GlooWorld
 from worlds.sim.agreement import disagreeing
+from worlds.sim.ranks import Ended
 from worlds.tests import outcomes
 from worlds.tests.outcomes import call, kinds, messages, plain, results, run_calls
 
@@ -127,6 +128,12 @@ def deadlock(outcome: Outcome) -> str:
     (message,) = {report.error.message for report in outcome if report.error}
     assert set(kinds(outcome)) <= {"deadlock", None}
     return message
+
+
+def test_how_a_rank_has_ended_is_told_by_the_last_group_that_it_called() -> None:
+    world, pair = (Collective("all_reduce", "sum", "float32", 2, -1, group) for group in ("default", "ranks 0,1"))
+    assert str(Ended([world, pair, pair])) == f"has ended after {pair}, call 2 in the ranks 0,1 group"
+    assert str(Ended([])) == "has ended without any collective"
 
 
 def test_two_ranks_that_both_send_first_wait_for_each_other(sim: World) -> None:
