@@ -134,6 +134,27 @@ class Weighed(Rank):
         self.moments.append((kind, which, self.scales.bytes(of_all=False), whole))
 
 
+class _OfTheExample:
+    """While it is entered, by any of the ranks of this process, Python's collector goes through what there is since:
+    what was there before takes long to go through, and is no step's.
+    """
+
+    inside = 0
+
+    def __enter__(self) -> None:
+        if not self.inside:
+            gc.freeze()
+        self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+        if not self.inside:
+            gc.unfreeze()
+
+
+_of_the_example = _OfTheExample()
+
+
 def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
     """`properties.ranks.program.run_program`, and ``bytes`` held after each event, and at first, at -1.
 
@@ -142,8 +163,5 @@ def weigh_program(payload: str, rank: int, world_size: int) -> Seen:
     """
     _, _, conditions = read(payload)
     scales = Scales()
-    with scales, contextlib.ExitStack() as end:
-        if conditions.collects:
-            gc.freeze()  # what there is now takes long to go through, and is no step's
-            end.callback(gc.unfreeze)
+    with scales, _of_the_example if conditions.collects else contextlib.nullcontext():
         return run_program(payload, rank, world_size, partial(Weighed, scales))
