@@ -88,10 +88,8 @@ class MasterOptimizer:
 class StaticBucketsTrainer(StaticBuckets):
     """See the module. Parameters go by their dotted names in the wrapped module, a tied one by its first."""
 
-    claims = {
-        **StaticBuckets.claims,
-        "replaced_parameters": False,
-    }  # its optimizer keeps the tensors that it was made of
+    # Its optimizer keeps the tensors that it was made of.
+    claims = {**StaticBuckets.claims, "replaced_parameters": False}
 
     optimizer_class: type[MasterOptimizer] = MasterOptimizer
 

@@ -94,8 +94,9 @@ def add(terms: Sequence[Lattice] | Lattice, form: Formats) -> Lattice:
 
 def multiply(integers: npt.NDArray[np.int64], values: Lattice, form: Formats) -> Lattice:
     """Product of plain integers with lattice values."""
-    if not (np.abs(integers).astype(np.float64) * np.abs(values) < _ROOM).all():
-        raise Inexact(f"a product of {len(np.ravel(values))} elements leaves the range of the lattice")
+    sizes = np.abs(integers).astype(np.float64) * np.abs(values)
+    if not (sizes < _ROOM).all():
+        raise Inexact(f"a product of {sizes.max() / 2**FRACTION_BITS:g} leaves the range of the lattice")
     return representable(integers * values, form)
 
 

@@ -304,7 +304,7 @@ class Scenario(Short):
     @classmethod
     def from_json(cls, text: str) -> "Scenario":
         """The scenario that `to_json` wrote."""
-        data = _tuples(json.loads(text))
+        data = tuples(json.loads(text))
         if not isinstance(data, dict) or not {"world_size", "parameters", "program"} <= data.keys():
             raise ValueError(f"a scenario has world_size, parameters and program, not {str(data)[:80]}")
         data["parameters"] = tuple(Parameter(**parameter) for parameter in data["parameters"])
@@ -331,10 +331,10 @@ def _event(event: str, **values: Any) -> Event:
     return EVENTS[event](**values)
 
 
-def _tuples(data: Any) -> Any:
-    """JSON has lists only; a scenario has tuples only."""
+def tuples(data: Any) -> Any:
+    """What JSON holds with tuples in the place of its lists; anything else stays as it is."""
     if isinstance(data, list):
-        return tuple(_tuples(item) for item in data)
+        return tuple(tuples(item) for item in data)
     if isinstance(data, dict):
-        return {key: _tuples(value) for key, value in data.items()}
+        return {key: tuples(value) for key, value in data.items()}
     return data

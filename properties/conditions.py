@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from oracle.program import tuples
 from properties.claims import EQUAL_FROM
 from properties.part import WHOLE, Part
 
@@ -46,19 +47,15 @@ class Conditions:
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Conditions":
         """Those that are told by name, as `unusual` gives them or as they come out of JSON; the others are as usual."""
-        values = _tuples(told)
+        values = tuples(dict(told))
         if isinstance(part := values.get("part"), Mapping):
-            values["part"] = Part(**_tuples(part))
+            values["part"] = Part(**part)
         return cls(**values)
 
     def unusual(self) -> dict[str, Any]:
         """Those that are not as usual, by name, as JSON has them."""
         usual = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if getattr(self, name) != usual[name]}
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 AS_USUAL = Conditions()

@@ -209,7 +209,8 @@ def dropping(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...
     """A scenario with any two features, and events before which a loss is dropped."""
     stays = replace(claims, joins=(), buffers=None)
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_drop(scenario))))
+    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_drop(scenario))))
+    return pairs.filter(lambda pair: bool(pair[1]))
 
 
 def where_to_drop(scenario: Scenario) -> list[tuple[int, ...]]:

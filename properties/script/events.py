@@ -60,6 +60,8 @@ class Writer:
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
         self.conditions, self.looks = conditions, conditions.part.looks
+        # Whether the caller's optimizer is made before ranks are equal.
+        self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
         self.calls = "wrapped"  # by what name a forward is called
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.optimizes = scenario.has(*_STEPS)
@@ -77,7 +79,7 @@ class Writer:
         lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         lines += self.construct()
-        lines += self.optimizer_of_the_caller() if self.made_first() else []
+        lines += self.optimizer_of_the_caller() if self.made_first else []
         lines += self.equal() if at_once else []
         parts = [lines + (self.loss_scale() if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
@@ -97,15 +99,11 @@ class Writer:
         lines = []
         if self.expected is not None and not self.looks:
             lines = compare("the value", self.values, by_name(self.expected.initial))
-        return lines + ([] if self.made_first() else self.optimizer_of_the_caller())
+        return lines + ([] if self.made_first else self.optimizer_of_the_caller())
 
     def optimizer_of_the_caller(self) -> list[str]:
         """If there is one, and it is the caller who makes it."""
         return self.optimizer() if self.optimizes and not self.in_pieces else []
-
-    def made_first(self) -> bool:
-        """Whether it has been made before ranks are equal."""
-        return self.conditions.optimizer_first and self.implementation.claims.equal_from != EQUAL_FROM[0]
 
     def dropped(self, number: int, event: Event) -> list[str]:
         """A forward whose loss goes nowhere."""
@@ -266,9 +264,7 @@ class Writer:
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
 
     def go_back(self, event: Backward, loss: str, zero: list[str]) -> list[str]:
-        """The backwards of a micro-batch. ``loss``: of its last forward; those of earlier ones are `losses`. ``zero``:
-        what comes in between.
-        """
+        """The backwards, with ``loss`` of the last forward, `losses` of the others, and ``zero`` right before them."""
         scale = " * scale" if self.scaled else ""
         if event.passes > 1:
             again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)

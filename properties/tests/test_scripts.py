@@ -178,6 +178,21 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 
+def test_an_optimizer_comes_before_the_first_forward_where_the_run_has_made_it_there(sim: World) -> None:
+    scenario = Scenario(2, (Parameter((2,)),), (Backward(((0,), (0,))), Finish(), Step()))
+    (implementation,) = look_up(["impls.twins.starts:StartsAtTheFirstForward"], sim)
+    usual, first = (
+        script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_first=first))
+        for first in (False, True)
+    )
+    made, forward = "optimizer = torch.optim", ".backward()"
+    assert usual.index(forward) < usual.index(made)
+    assert first.index(made) < first.index(forward)
+    assert first.count(made) == 1
+    printed = lines(sim, implementation.name, scenario, optimizer_first=True)
+    assert {line.rpartition(": ")[2] for line in printed} == {"right"}
+
+
 @pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])
 def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World, then: tuple[Clip, ...]) -> None:
     both = Scenario(2, (Parameter((0, 3)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), *then))

@@ -26,13 +26,13 @@ CHOICES = [Asynchrony(reads, writes, DRAWS) for reads, writes in itertools.produ
 
 
 def run(world: World, function: str, payload: str, world_size: int, asynchrony: Asynchrony | None) -> Outcome:
-    """The outcome of a function of `worlds.tests.flights`."""
-    return world.run(Job(f"worlds.tests.flights:{function}", payload, world_size, asynchrony=asynchrony))
+    """The outcome of a function of a module of these tests."""
+    return world.run(Job(f"worlds.tests.{function}", payload, world_size, asynchrony=asynchrony))
 
 
 @pytest.mark.parametrize("reads", MOMENTS_TO_READ)
 @pytest.mark.parametrize(("writes", "first_seen"), [("completion", (1, 0)), ("drawn", (2, 1)), ("wait", (4, 4))])
-@pytest.mark.parametrize("of", ["looking_all_the_time", "looking_at_messages"])
+@pytest.mark.parametrize("of", ["moments:looking_all_the_time", "moments:looking_at_messages"])
 def test_collectives_and_messages_read_and_write_when_the_job_says(
     sim: World, of: str, reads: str, writes: str, first_seen: tuple[int, int]
 ) -> None:
@@ -40,7 +40,7 @@ def test_collectives_and_messages_read_and_write_when_the_job_says(
     draws = (1, 3) if reads == writes == "drawn" else (1,) if reads == "drawn" else (3,)
     outcome = run(sim, of, "", 2, Asynchrony(reads, writes, draws))
     zero, one = [1, 2] if reads == "launch" else [101, 102], [11, 12]
-    arriving = [one, zero] if of == "looking_at_messages" else [zero + one] * 2
+    arriving = [one, zero] if of == "moments:looking_at_messages" else [zero + one] * 2
     for result, first, arrived in zip(results(outcome), first_seen, arriving, strict=True):
         before, after = result["seen"][:first], result["seen"][first:]
         assert all(np.isnan(values).all() for values in before)
@@ -50,17 +50,17 @@ def test_collectives_and_messages_read_and_write_when_the_job_says(
 def test_what_is_drawn_comes_from_the_draws_over_and_over(sim: World) -> None:
     def seen(*draws: int) -> object:
         asynchrony = Asynchrony("drawn", "drawn", draws)
-        return plain(results(run(sim, "looking_all_the_time", "", 2, asynchrony)))
+        return plain(results(run(sim, "moments:looking_all_the_time", "", 2, asynchrony)))
 
-    assert seen(0) == plain(results(run(sim, "looking_all_the_time", "", 2, Asynchrony("launch", "wait"))))
-    assert seen(1) == plain(results(run(sim, "looking_all_the_time", "", 2, Asynchrony("completion", "completion"))))
+    for draw, always in ((0, Asynchrony("launch", "wait")), (1, Asynchrony("completion", "completion"))):
+        assert seen(draw) == plain(results(run(sim, "moments:looking_all_the_time", "", 2, always)))
     assert seen(0) == seen(0, 0, 0) != seen(1) != seen(1, 0) == seen(1, 0, 1, 0)
 
 
 def test_a_poll_is_a_moment_at_which_what_else_is_there_may_be_written(sim: World) -> None:
     def seen(draw: int) -> list[int]:
         asynchrony = Asynchrony("launch", "drawn", (draw,))
-        return [sum(result["seen"]) for result in results(run(sim, "looking_while_polling", "", 2, asynchrony))]
+        return [sum(result["seen"]) for result in results(run(sim, "moments:looking_while_polling", "", 2, asynchrony))]
 
     assert seen(4) == [2, 4]  # rank 1 completes it, and has had a moment more by then
     assert seen(5) == [1, 3]
@@ -68,7 +68,7 @@ def test_a_poll_is_a_moment_at_which_what_else_is_there_may_be_written(sim: Worl
 
 
 def test_outputs_are_poisoned_but_for_the_part_that_is_input(sim: World) -> None:
-    for rank, result in enumerate(results(run(sim, "poisoned", "", 2, Asynchrony()))):
+    for rank, result in enumerate(results(run(sim, "moments:poisoned", "", 2, Asynchrony()))):
         assert [math.isnan(value) for value in result["floats"]] == [rank == 1, rank == 0]
         for before, size in zip(result["before"], (4, 2, 8, 1, 1), strict=True):
             own, other = before[rank * size : (rank + 1) * size], before[(1 - rank) * size : (2 - rank) * size]
@@ -80,9 +80,9 @@ def test_outputs_are_poisoned_but_for_the_part_that_is_input(sim: World) -> None
 @pytest.mark.parametrize("name", flights.RIGHT)
 def test_right_programs_are_never_flagged_and_have_one_result(sim: World, name: str) -> None:
     for size in (1, 2, 3):
-        usual = plain(results(run(sim, "right", name, size, None)))
+        usual = plain(results(run(sim, "flights:right", name, size, None)))
         for choice in CHOICES:
-            outcome = run(sim, "right", name, size, choice)
+            outcome = run(sim, "flights:right", name, size, choice)
             assert [str(hazard) for report in outcome for hazard in report.hazards] == []
             assert plain(results(outcome)) == usual
 
@@ -119,7 +119,7 @@ def line_of(name: str, mark: str) -> str:
 @pytest.mark.parametrize("name", flights.WRONG)
 def test_each_misuse_is_named_with_operation_rank_and_lines(sim: World, name: str) -> None:
     for choice in CHOICES:
-        outcome = run(sim, "wrong", name, 2, choice)
+        outcome = run(sim, "flights:wrong", name, 2, choice)
         for rank, report in enumerate(outcome):
             (hazard,) = report.hazards
             assert (hazard.kind, hazard.rank, hazard.place) == (name.partition("_")[0], rank, 1)
@@ -133,7 +133,7 @@ def test_each_misuse_is_named_with_operation_rank_and_lines(sim: World, name: st
 
 def test_without_asynchrony_nobody_watches(sim: World) -> None:
     for name in flights.WRONG:
-        assert [report.hazards for report in run(sim, "wrong", name, 2, None)] == [(), ()]
+        assert [report.hazards for report in run(sim, "flights:wrong", name, 2, None)] == [(), ()]
 
 
 @pytest.mark.parametrize(
