@@ -5,6 +5,7 @@ dispatches.
 import contextlib
 import gc
 import sys
+from _thread import get_ident
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -93,7 +94,7 @@ class Watch(TorchDispatchMode):
 
     def drop(self, flight: "Flight") -> None:
         """The last reference to a handle has gone. What the collector of cycles frees says nothing about when."""
-        line = "" if self.over or _collecting else self.line()
+        line = "" if self.over or _collector == get_ident() else self.line()
         if line:  # else the rank's function has returned, and somebody might have waited in a later call
             self._dropped.append((flight, line))
 
@@ -136,12 +137,12 @@ def _is_passed_over(file: str) -> bool:
     return file.startswith("<") or ours or path.is_relative_to(_TORCH) or wrapper
 
 
-_collecting = False
+_collector = 0  # the thread in which the collector of cycles runs; others may run meanwhile, in its finalizers
 
 
 def _on_collection(phase: str, _: Any) -> None:
-    global _collecting
-    _collecting = phase == "start"
+    global _collector
+    _collector = get_ident() if phase == "start" else 0
 
 
 gc.callbacks.append(_on_collection)

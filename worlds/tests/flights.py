@@ -1,5 +1,7 @@
 """What ranks run in the tests of asynchrony: right and wrong ways to handle what is in flight, by name."""
 
+import gc
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -140,6 +142,17 @@ def dropping_what_nobody_can_see(rank: int, size: int) -> torch.Tensor:
     return data(rank, 1)
 
 
+def leaving_a_handle_to_the_collector_of_cycles(rank: int, size: int) -> torch.Tensor:
+    """When it comes, nobody can say."""
+    values = data(rank, 2)
+    cycle: list[Any] = [dist.all_reduce(values, async_op=True)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    dist.barrier()
+    return data(rank, 1)
+
+
 def _ring(rank: int, size: int) -> tuple[int, int]:
     return (rank + 1) % size, (rank - 1) % size
 
@@ -228,7 +241,8 @@ RIGHT = {
         *(waiting_at_once, waiting_much_later_in_any_order, in_slices_of_one_buffer, in_columns_of_one_matrix),
         *(polling_until_it_is_done, reading_what_is_only_read, making_more_of_the_same_shape),
         *(through_futures, from_backward, futures_from_backward, never_waiting_for_the_last),
-        *(dropping_what_nobody_can_see, around_a_ring, sending_one_tensor_to_all, coalescing_messages),
+        *(dropping_what_nobody_can_see, leaving_a_handle_to_the_collector_of_cycles),
+        *(around_a_ring, sending_one_tensor_to_all, coalescing_messages),
         *(in_batches_that_are_polled, sending_what_was_received_from_any, sending_objects),
     )
 }
@@ -302,6 +316,31 @@ def dropped(rank: int, size: int) -> torch.Tensor:
     return values
 
 
+def dropped_while_another_thread_collects_cycles(rank: int, size: int) -> torch.Tensor:
+    """Finalizers, and the collector's callbacks, let other threads run meanwhile."""
+    begun, end, values = threading.Event(), threading.Event(), data(rank, 2)
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            begun.set()
+            end.wait()
+
+    def collect() -> None:
+        Cycle()
+        gc.collect()
+
+    collecting = threading.Thread(target=collect)
+    collecting.start()
+    begun.wait()
+    dist.all_reduce(values, async_op=True)  # launched, here
+    end.set()
+    collecting.join()
+    return values
+
+
 def dropped_when_it_is_replaced(rank: int, size: int) -> torch.Tensor:
     both = data(rank, 2)
     work = dist.all_reduce(both[:1], async_op=True)  # launched
@@ -362,6 +401,7 @@ WRONG = {
         *(changed_by_an_operation, changed_past_torch, changed_where_it_is_only_read),
         *(used_where_it_was_reduced, used_in_a_list, used_in_backward),
         *(shared_with_another_collective, dropped, dropped_when_it_is_replaced),
+        dropped_while_another_thread_collects_cycles,
         *(changed_while_it_is_sent, changed_past_torch_while_it_is_received, used_before_it_was_received),
         *(shared_by_two_messages, dropped_while_it_is_sent, dropped_with_its_tensor),
     )

@@ -18,7 +18,7 @@ from worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchro
 from worlds.sim.watch import Watch
 from worlds.tests import flights
 from worlds.tests.meaning import CASES
-from worlds.tests.outcomes import plain, program, results, run_calls
+from worlds.tests.outcomes import kinds, messages, plain, program, results, run_calls
 from worlds.tests.versions import TORCH
 
 DRAWS = (0, 1, 3, 2, 0, 5, 1, 1)
@@ -120,6 +120,7 @@ def line_of(name: str, mark: str) -> str:
 def test_each_misuse_is_named_with_operation_rank_and_lines(sim: World, name: str) -> None:
     for choice in CHOICES:
         outcome = run(sim, "flights:wrong", name, 2, choice)
+        assert kinds(outcome) == [None, None], messages(outcome)
         for rank, report in enumerate(outcome):
             (hazard,) = report.hazards
             assert (hazard.kind, hazard.rank, hazard.place) == (name.partition("_")[0], rank, 1)
