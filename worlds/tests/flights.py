@@ -148,7 +148,7 @@ def leaving_a_handle_to_the_collector_of_cycles(rank: int, size: int) -> torch.T
     cycle: list[Any] = [dist.all_reduce(values, async_op=True)]
     cycle.append(cycle)
     del cycle
-    gc.collect()
+    gc.collect(1)  # it is young
     dist.barrier()
     return data(rank, 1)
 
@@ -330,7 +330,7 @@ def dropped_while_another_thread_collects_cycles(rank: int, size: int) -> torch.
 
     def collect() -> None:
         Cycle()
-        gc.collect()
+        gc.collect(1)  # it is young
 
     collecting = threading.Thread(target=collect)
     collecting.start()
