@@ -85,6 +85,7 @@ class StaticBuckets(DataParallel):
 
     claims = {
         **ROBUST,
+        "callers_collectives": False,
         "accumulation": True,
         "unused": "untouched",
         "reentrant_checkpointing": "each once",

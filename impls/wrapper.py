@@ -18,6 +18,7 @@ ROBUST = {
     "sixteen_bits": True,
     "survives_errors": True,
     "drops_losses": True,
+    "callers_collectives": True,
     "freezing": True,
     "tied_parameters": True,
     "outside_reads": True,

@@ -1,7 +1,9 @@
 """ZeRO-2: gradients are sharded too. Each is freed once its slice is reduced, while backward goes on.
 
 A bucket is sent when all its members are final *and every earlier bucket was sent*, so all ranks send the same buckets
-in the same order. One is on its way at a time: what it needs is all that is held beside the slices.
+in the same order; those with members that took no part, when backward is over, by the method that finishes the
+synchronization: the caller's own collectives in the same group come before backward or after that. One is on its way
+at a time: what it needs is all that is held beside the slices.
 """
 
 from typing import Any
@@ -19,6 +21,7 @@ class Zero2(ShardedDataParallel):
 
     claims = {
         **ROBUST,
+        "callers_collectives": False,
         "replaced_parameters": False,
         "accumulation": True,
         "cap_from": "first step",

@@ -68,6 +68,9 @@ class Claims:
     direct_forwards: bool = False
     drops_losses: bool = False  # a forward in training mode that no backward follows, as of a loss that is NaN
     zeroes_late: bool = True  # gradients are zeroed after a forward and before its backward
+    # The caller has collectives of its own in the same group, also between a backward and the method that ends its
+    # synchronization; claimed also for code that has no such method.
+    callers_collectives: bool = False
     keyword_inputs: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
     reentrant_checkpointing: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     # How gradients accumulate, and what becomes of them.
@@ -195,6 +198,7 @@ def read_claims(
     takes_group: bool = False,
     takes_replicas: bool = False,
     takes_keywords: bool = False,
+    finishes: bool | None = True,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
 
@@ -211,7 +215,7 @@ def read_claims(
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
-    shape["reloads"] = makes_optimizer is False
+    shape |= {"reloads": makes_optimizer is False, "callers_collectives": finishes is False}
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")

@@ -23,9 +23,10 @@ class Conditions:
     move. ``dropped``: those before which there is a forward, with autograd and in training mode, whose loss is dropped;
     inside ``no_sync`` if the event is a Backward inside it. ``zeroed_late``: the ZeroGrads, each right before a
     Backward, that come between its forwards and its backwards. ``optimizer_first``: whether the caller makes the
-    optimizer right after wrapping, and not at the first step. ``beside``: whether a `properties.companion` takes its
-    turns right "before" or "after" this model. ``joint``: whether a partner, with which it has one loss, has its
-    forwards right "before" or "after" this model's. ``collects``: whether Python's garbage is collected after a
+    optimizer right after wrapping, and not at the first step. ``metrics``: the events right after which the caller adds
+    a number of its own up over the ranks, as it does to print its loss. ``beside``: whether a `properties.companion`
+    takes its turns right "before" or "after" this model. ``joint``: whether a partner, with which it has one loss, has
+    its forwards right "before" or "after" this model's. ``collects``: whether Python's garbage is collected after a
     ZeroGrad, where bytes are counted.
     """
 
@@ -40,6 +41,7 @@ class Conditions:
     dropped: tuple[int, ...] = ()
     zeroed_late: tuple[int, ...] = ()
     optimizer_first: bool = False
+    metrics: tuple[int, ...] = ()
     beside: str = ""
     joint: str = ""
     collects: bool = False

@@ -29,8 +29,9 @@ from oracle.program import (
     ZeroGrad,
 )
 
-# What is said of a forward that no event is, see `properties.conditions.Conditions`.
+# What is said of a forward, and of a collective, that no event is, see `properties.conditions.Conditions`.
 DROPS = "a forward, of NaN, whose loss is dropped"
+METRIC = "and then the caller adds a number of its own up over the ranks"
 
 
 def parameter_name(index: int) -> str:

@@ -22,9 +22,11 @@ class Seen(TypedDict, total=False):
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step
     buffers: dict[int, Values]  # after each Backward
+    metrics: dict[int, Array | None]  # what the caller has added up over the ranks, right after an event
     hooks: list[list[int]]  # of each micro-batch the parameters in the order in which their gradients became final
     built: list[tuple[int, int]]  # the collectives, from and up to, that served construction or made ranks equal
     looks: list[tuple[int, int]]  # those that only served to look at what is held in shards
+    callers: list[tuple[int, int]]  # those of the caller's own, for its metrics
     local: list[tuple[int, int]]  # not counting these, those that were issued in a micro-batch inside `no_sync`
     saved: npt.NDArray[np.uint8]  # the file that the part has left
 

@@ -10,6 +10,7 @@ from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
+from properties.strategies.combined import with_any
 from properties.trial import SENT, Trial
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
@@ -62,6 +63,49 @@ def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scena
     the source of huggingface/picotron. No report of it is known.
     """
     alike(trial, scenario, "After an error of the caller's, ranks issue different collectives.")
+
+
+def with_metrics(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """Scenarios with any features, most where ranks use different parameters, and micro-batches after which the caller
+    adds a number up over the ranks: one of them, or all.
+    """
+    stays = replace(claims, joins=())
+    differing = ("unused",) if claims.unused is not None else ()
+    drawn = with_any(stays, 1, has=differing) | with_any(stays, 2)
+    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(after_backwards(scenario))))
+    return pairs.filter(lambda pair: bool(pair[1]))
+
+
+def after_backwards(scenario: Scenario) -> list[tuple[int, ...]]:
+    """One micro-batch, or all of them, in which the backward of every rank reaches a parameter."""
+    everybody, batches = range(scenario.world_size), range(len(scenario.microbatches))
+    reached = [all(scenario.order(batch, rank) for rank in everybody) for batch in batches]
+    places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+    places = [place for place, some in zip(places, reached, strict=True) if some]
+    return [*((place,) for place in places), tuple(places)]
+
+
+@law(
+    "P5",
+    with_metrics,
+    needs=lambda claims: claims.callers_collectives,
+    witnesses={SENT: (TWO_RANKS, (0,))},
+)
+def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """Where the caller adds a number up over the ranks after a backward, the sum is right and so is all else.
+
+    Why: so does a loop print its loss. The caller cannot know what is still to be sent; what one rank sends before that
+    collective, and another after it, meets what it does not belong to. Broken by sending in backward what is complete,
+    and the rest when the synchronization is finished. No report of it is known.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, metrics=places)
+    headline = "A collective of the caller's own, right after a backward, does not go by itself."
+    judge.metrics_equal(run, headline)
+    judge.same_collectives(run, headline)
+    judge.values_equal(run, trial.expected(scenario), headline)
 
 
 def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:

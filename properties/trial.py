@@ -190,7 +190,7 @@ class Trial:
             raise
         self.ended(outcome)
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
-        trained = [without(report, "looks", "built").collectives for report in outcome]
+        trained = [without(report, "looks", "built", "callers").collectives for report in outcome]
         looks = [tuple(looked_at(report)) for report in outcome]
         outcome = tuple(without(report, "looks") for report in outcome)
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
@@ -215,8 +215,10 @@ def of_the_ranks(choices: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def trains(report: RankReport, scenario: Scenario) -> Iterator[bool]:
-    """Of each collective that serves neither construction nor the suite, whether it is more than one of buffers."""
-    for call in without(report, "looks", "built").collectives:
+    """Of each collective that serves neither construction nor the suite, nor the caller's own ends, whether it is more
+    than one of buffers.
+    """
+    for call in without(report, "looks", "built", "callers").collectives:
         yield call.operation != "broadcast" or not scenario.buffers
 
 
@@ -227,8 +229,9 @@ def looked_at(report: RankReport) -> Iterator[Collective]:
 
 
 def without(report: RankReport, *kinds: str) -> RankReport:
-    """The report without the collectives that served construction ("built"), or only the suite, to look at what is held
-    in shards ("looks"). All of them, where it is not known: of a rank that did not come to its end.
+    """The report without the collectives that served construction ("built"), or the caller's own ends ("callers"), or
+    only the suite, to look at what is held in shards ("looks"). All of them, where it is not known: of a rank that did
+    not come to its end.
     """
     if report.result is None:
         return report

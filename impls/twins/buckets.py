@@ -22,10 +22,35 @@ class NothingSentBeforeTheEnd(StaticBuckets):
     """Sends no bucket during backward: all of them in `finish_gradient_synchronization`."""
 
     odd = "no bucket goes out before backward is over"
-    claims = {**StaticBuckets.claims, "overlaps": False}
+    claims = {**StaticBuckets.claims, "overlaps": False, "callers_collectives": True}
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         """Nothing is said to be ready."""
+
+
+class NothingLeftToSend(StaticBuckets):
+    """Sends what still waits for members that took no part when backward is over, and not at the end."""
+
+    odd = "a callback at the end of backward sends the buckets that still wait"
+    claims = {**StaticBuckets.claims, "callers_collectives": True}
+
+    _queued = False
+
+    def prepare(self) -> None:
+        """Of a backward that was cut short no callback has run."""
+        super().prepare()
+        self._queued = False
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        super()._on_gradient(parameter)
+        if self.synchronize and not self._queued:
+            self._queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+
+    def _on_end(self) -> None:
+        self._queued = False
+        if torch._C._current_autograd_node() is None:  # else of a backward inside another, as checkpointing has them
+            self._send_the_rest()
 
 
 class CopiesNotViews(StaticBuckets):

@@ -89,6 +89,16 @@ def _as_wide(seen: Any, wanted: Any) -> Any:
     return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
 
 
+def metrics_equal(run: Run, headline: str) -> None:
+    """Every rank has the sum, over the ranks, of what they gave the caller's own collectives: 1 on rank 0, 2 on rank 1,
+    and so on.
+    """
+    total = np.float32(sum(range(1, run.scenario.world_size + 1)))
+    for rank, seen in enumerate(run.observations):
+        for place in run.choices["metrics"]:
+            compare(run, headline, "metric", place, rank, [seen["metrics"][place]], [np.asarray(total)])
+
+
 def replicas_equal(run: Run, headline: str) -> None:
     """Every rank holds, bit for bit, the parameters that rank 0 holds, at the start and after each Step, and then also
     rank 0's optimizer state.

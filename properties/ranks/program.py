@@ -147,6 +147,8 @@ class Rank(Wrapped):
         match event:
             case Backward():
                 self.backward(place)
+                if place in self.conditions.metrics:
+                    self.add_up_a_metric()
             case Finish():
                 adapter.finish(self.wrapped)
             case Unscale():

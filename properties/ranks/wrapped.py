@@ -34,7 +34,7 @@ class Wrapped:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
-        self.seen |= Seen(hooks=[], built=[], looks=[], local=[])
+        self.seen |= Seen(metrics={}, hooks=[], built=[], looks=[], callers=[], local=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.saved: tuple[Any, Any] = (None, None)  # for a Load
@@ -126,6 +126,13 @@ class Wrapped:
         found = full()
         self.seen["looks"].append((before, _recorded()))
         return found
+
+    def add_up_a_metric(self) -> None:
+        """A collective of the caller's own, of one element, among the ranks that train."""
+        metric, before = torch.tensor(self.rank + 1.0, device=self.device), _recorded()
+        dist.all_reduce(metric, group=self.group)
+        self.seen["callers"].append((before, _recorded()))
+        self.seen["metrics"][self.place] = to_numpy(metric)
 
     def issued(self) -> int:
         """How many collectives there were, but for those that only serve to look."""

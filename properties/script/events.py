@@ -33,7 +33,7 @@ from oracle.program import (
 from properties.claims import EQUAL_FROM, MASTERS
 from properties.conditions import Conditions
 from properties.implementations import Implementation
-from properties.naming import DROPS, event_words, parameter_name
+from properties.naming import DROPS, METRIC, event_words, parameter_name
 from properties.ranks import adapter
 from properties.script import checkpoints
 from properties.script.head import beside, initial_values, may_hold_pieces, place
@@ -89,7 +89,8 @@ class Writer:
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.conditions.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
-            done = [*self.event(number, event), *after]
+            metric = self.metric() if number in self.conditions.metrics else []
+            done = [*self.event(number, event), *metric, *after]
             lines += self.unless_gone(number, event, done)
             parts.append(lines + (self.equal() if number == 0 and not at_once else []))
         return parts
@@ -111,6 +112,13 @@ class Writer:
         local = isinstance(event, Backward) and not event.synchronize and not self.scenario.stays_in_no_sync(number - 1)
         lines = ["", f"# {DROPS}", "trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
         return [*lines, *(["with wrapped.no_sync():", f"    {forward}"] if local else [forward])]
+
+    def metric(self) -> list[str]:
+        """A collective of the caller's own."""
+        group = ", group=process_group" * bool(self.scenario.outsiders)
+        lines = [f"# {METRIC}", "metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
+        total = np.asarray(sum(range(1, self.scenario.world_size + 1)), dtype=np.float32)
+        return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
