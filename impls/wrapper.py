@@ -19,6 +19,7 @@ ROBUST = {
     "survives_errors": True,
     "drops_losses": True,
     "callers_collectives": True,
+    "replaced_gradients": True,
     "freezing": True,
     "tied_parameters": True,
     "outside_reads": True,

@@ -28,9 +28,12 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
+from properties.seen import OTHER_WEIGHTS
 
-# What is said of a forward, and of a collective, that no event is, see `properties.conditions.Conditions`.
+# What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
+SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 DROPS = "a forward, of NaN, whose loss is dropped"
+COPIES = "and then the caller puts copies in the place of the gradients"
 METRIC = "and then the caller adds a number of its own up over the ranks"
 
 

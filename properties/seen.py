@@ -8,6 +8,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Values = list[Array | None]  # by parameter, or buffer; None: there is no gradient, or it was not seen
 
+OTHER_WEIGHTS = -1.0  # what every weight is that a caller swaps in
+
 
 class Seen(TypedDict, total=False):
     """Of events by their place in the program; of none at which the rank had run out of micro-batches, or which the
@@ -18,6 +20,7 @@ class Seen(TypedDict, total=False):
     gradients: dict[int, Values]  # after each Finish, Unscale and Clip, but for a Clip after an overflow
     parameters: dict[int, Values]  # after each Step, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
+    swapped: dict[int, Values]  # what was read by an evaluation with other weights, right before an event
     norms: dict[int, Array | None]  # of each Clip
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step

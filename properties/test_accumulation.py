@@ -205,6 +205,37 @@ def test_gradients_may_be_zeroed_between_forward_and_backward(
     judge.values_equal(run, trial.expected(scenario), "Gradients cannot be zeroed between forward and backward.")
 
 
+def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario with any features, often of accumulation, and events after which gradients are copied: one, or all."""
+    stays = replace(claims, joins=())
+    accumulated = ("accumulation",) if claims.accumulation else ()
+    drawn = with_any(stays, 1, has=accumulated) | with_any(stays, 2)
+    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_copy(scenario))))
+    return pairs.filter(lambda pair: bool(pair[1]))
+
+
+def where_to_copy(scenario: Scenario) -> list[tuple[int, ...]]:
+    """After one event that leaves gradients to the caller, but the last, or after all of them."""
+    events = list(enumerate(scenario.program))[:-1]
+    local = [place for place, event in events if isinstance(event, Backward) and not event.synchronize]
+    final = [place for place, event in events if isinstance(event, (Finish, Step))]
+    return [*((place,) for place in sorted(local + final)), tuple(sorted(local + final))]
+
+
+@law("P3", with_copies, needs=lambda claims: claims.replaced_gradients, witnesses={SENT: (TWICE, (1,))})
+def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """Where the caller puts a copy in the place of a gradient, all that follows is as if it had not.
+
+    Why: ``.grad`` is an attribute that may be assigned, as what projects or mixes gradients does. Broken by what goes
+    on with the tensor that it knows, such as a part of a bucket. No report of it is known.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, copied=places)
+    judge.values_equal(run, trial.expected(scenario), "A gradient that the caller has replaced does not count.")
+
+
 def dropping(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
     """A scenario with any two features, and events before which a loss is dropped."""
     stays = replace(claims, joins=(), buffers=None)

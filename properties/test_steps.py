@@ -17,10 +17,11 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
+from properties.strategies.combined import with_any
 from properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
@@ -170,3 +171,45 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
         read is not None for each in evaluated for read in each
     )
     judge.evaluations_equal(run, "An evaluation reads other parameters than the last step has left.")
+
+
+def with_swaps(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """Scenarios of several steps with any feature, and events before which weights are swapped for an evaluation: the
+    first, one right after a step, or all of these.
+    """
+    stays = replace(claims, joins=(), buffers=claims.buffers and "initial")
+    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2, has=("several steps",))
+    pairs = drawn.map(lambda scenario: (scenario, around_steps(scenario, claims)))
+    return pairs.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1])))
+
+
+def around_steps(scenario: Scenario, claims: Claims) -> list[tuple[int, ...]]:
+    """The places: the first is none where it is the first forward after it that makes ranks equal."""
+    after = [place for place, event in enumerate(scenario.program[:-1], 1) if isinstance(event, Step)]
+    first = [0] * (claims.equal_from == EQUAL_FROM[0])
+    return [*((place,) for place in (*first, *after)), (*first, *after)]
+
+
+@law(
+    "P12",
+    with_swaps,
+    needs=lambda claims: claims.swaps_weights and claims.evaluates,
+    witnesses={"an evaluation with other weights was seen to read them": (TWO_STEPS, (4,))},
+)
+def test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trace(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """An evaluation reads the weights that the caller has written in the place of the model's, and when these are back
+    training goes on as if it had not been.
+
+    Why: so are averages of the weights evaluated while a model trains, and the parameters are the caller's to write.
+    Broken by what keeps a copy, or a cast, and asks the wrong one whether it is still good, and by what puts into the
+    parameters later what a step has made of them. No report of it is known.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, swapped=places)
+    read = [values for seen in run.observations for each in seen["swapped"].values() for values in each]
+    trial.witnessed["an evaluation with other weights was seen to read them"] += any(each is not None for each in read)
+    judge.swapped_are_read(run, "An evaluation does not read the weights that the caller has swapped in.")
+    headline = "After an evaluation with other weights, which were swapped out again, training goes wrong."
+    judge.values_equal(run, trial.expected(scenario), headline)

@@ -31,6 +31,7 @@ class FSDP2(nn.Module):
         "hook_order": False,
         "accumulation": True,
         "drops_windows": False,
+        "replaced_gradients": True,
         "several_forwards": True,
         "backwards": "anywhere",
         "stage": 3,

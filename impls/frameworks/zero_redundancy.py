@@ -20,11 +20,13 @@ class ZeroRedundancy(DistributedDataParallel):
         "accumulation": True,
         "several_forwards": True,
         "backwards": "in no_sync",
+        "replaced_gradients": True,
         "outside_reads": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
+        "swaps_weights": True,
         "schedule": "all-reduce",
         "cost": True,
         "other_models": True,

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.wrapper import ROBUST, DataParallel
+from impls.zero3 import tensors_in
 
 
 class PerParameter(DataParallel):
@@ -48,7 +49,7 @@ class AfterBackward(PerParameter):
         """Several may come before the one backward."""
         outputs = super().forward(*inputs, **named)
         self._asked = False
-        for output in outputs if isinstance(outputs, tuple) else (outputs,):
+        for output in tensors_in(outputs):
             if output.requires_grad and self.synchronize:
                 output.register_hook(self._ask)
         return outputs

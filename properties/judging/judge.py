@@ -15,7 +15,7 @@ from oracle.interpreter import Expectation
 from oracle.program import Scenario
 from oracle.state import Inside
 from properties.difference import Difference, in_words
-from properties.seen import Seen
+from properties.seen import OTHER_WEIGHTS, Seen
 from properties.trial import Run, Trial
 from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import DEFAULT, MESSAGES, Collective, members_of
@@ -140,7 +140,16 @@ def evaluations_equal(run: Run, headline: str) -> None:
             last = held[max(each for each in held if each < place)]
             pairs_read = zip(values, last, strict=True)
             wanted = [None if read is None else each.astype(read.dtype) for read, each in pairs_read]
-            compare(run, headline, "parameter", place, rank, values, wanted)
+            compare(run, headline, "read", place, rank, values, wanted)
+
+
+def swapped_are_read(run: Run, headline: str) -> None:
+    """Every rank's evaluations with other weights, as far as they were seen to read any, read these."""
+    for rank, seen in enumerate(run.observations):
+        for place in run.choices["swapped"]:
+            values = seen["swapped"][place]
+            wanted = [None if read is None else np.full_like(read, OTHER_WEIGHTS) for read in values]
+            compare(run, headline, "read", place - 1, rank, values, wanted)
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:

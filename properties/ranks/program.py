@@ -44,7 +44,7 @@ from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
 from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.ranks.wrapped import Wrapped
-from properties.seen import Seen
+from properties.seen import OTHER_WEIGHTS, Seen
 
 
 @lru_cache(maxsize=8)
@@ -142,6 +142,8 @@ class Rank(Wrapped):
                 next(self.batches)
                 self.window.close()
             return
+        if place in self.conditions.swapped:
+            seen["swapped"][place] = self.evaluate_swapped()
         if place in self.conditions.dropped:
             self.drop(local=isinstance(event, Backward) and not event.synchronize)
         match event:
@@ -192,6 +194,8 @@ class Rank(Wrapped):
                 self.zero_grad(set_to_none=True)
             case Raise():
                 self.fail(event)
+        if place in self.conditions.copied:
+            self.copy_gradients()
         left_open = isinstance(event, Clip) and self.scenario.overflowed(place)
         if looks and isinstance(event, (Finish, Unscale, Clip)) and not left_open:
             seen["gradients"][place] = self.gradients()
@@ -276,6 +280,20 @@ class Rank(Wrapped):
             self.call(inputs, tuple(range(len(inputs))))
         self.switch(self.scenario.mode)
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
+
+    def evaluate_swapped(self) -> list[Any]:
+        """The same with other weights, such as an average of them, in the place of the model's.
+
+        They are written as most do it, past autograd and its version counter.
+        """
+        weights = self.probe.tensors()
+        kept = [tensor.detach().clone() for tensor in weights]
+        for tensor in weights:
+            tensor.data.fill_(OTHER_WEIGHTS)
+        read = self.evaluate(Evaluate())
+        for tensor, values in zip(weights, kept, strict=True):
+            tensor.data.copy_(values)
+        return read
 
     def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
         """Coefficients as the model takes them.

@@ -15,7 +15,7 @@ from properties.calls import Call
 from properties.conditions import Conditions
 from properties.law import Law, sentence
 from properties.members import as_a_world
-from properties.naming import DROPS, METRIC, event_words, model_words
+from properties.naming import COPIES, DROPS, METRIC, SWAPS, event_words, model_words
 from properties.noted import place_of
 from properties.reports import notes, real_models
 from properties.reports.decode import decode, explain
@@ -54,7 +54,7 @@ LATE = "between the forward and the backward of the next event"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
 RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "dropped", "zeroed_late", "optimizer_first", *OTHER}
-RUN_OTHERWISE |= {"roles", "registered", "metrics"}
+RUN_OTHERWISE |= {"roles", "registered", "swapped", "copied", "metrics"}
 AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -141,9 +141,11 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
     told = []
     for place in range(len(scenario.program)):
         before = [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
+        before += [f"      {SWAPS}"] if place in broken.choices.get("swapped", ()) else []
         if place in broken.choices.get("dropped", ()):
             before.append(f"      {DROPS}{_local(scenario.program[place])}")
         after = [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
+        after += [f"      {COPIES}"] if place in broken.choices.get("copied", ()) else []
         after += [f"{'':16}{METRIC}"] if place in broken.choices.get("metrics", ()) else []
         after += [f"      {LATE}"] if place in broken.choices.get("zeroed_late", ()) else []
         told.append((before, event_words(scenario, place, expected), after))

@@ -13,7 +13,7 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from oracle.program import Scenario
+from oracle.program import Evaluate, Scenario
 from properties.companion import companion, partner, turns
 from properties.conditions import AS_USUAL, Conditions
 from properties.expected import known
@@ -65,7 +65,8 @@ def script(
         expected = replace(expected, gradients=told)
     writer = Writer(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
-    lines = [head(implementation, scenario, headline, file)]
+    evaluates = scenario.has(Evaluate) or bool(conditions.swapped)
+    lines = [head(implementation, scenario, headline, file, evaluates)]
     if where := conditions.beside or conditions.joint:
         its = companion(scenario) if conditions.beside else partner(scenario)
         other = Writer(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))

@@ -33,11 +33,12 @@ from oracle.program import (
 from properties.claims import EQUAL_FROM, MASTERS
 from properties.conditions import Conditions
 from properties.implementations import Implementation
-from properties.naming import DROPS, METRIC, event_words, parameter_name
+from properties.naming import COPIES, DROPS, METRIC, SWAPS, event_words, parameter_name
 from properties.ranks import adapter
 from properties.script import checkpoints
 from properties.script.head import beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
+from properties.seen import OTHER_WEIGHTS
 
 # Whoever has a mode, the model or what wraps it.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
@@ -85,12 +86,14 @@ class Writer:
         for number, event in enumerate(self.scenario.program):
             moves = number in self.conditions.moved
             lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * moves
+            lines += self.swapped() if number in self.conditions.swapped else []
             lines += self.dropped(number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.conditions.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
             metric = self.metric() if number in self.conditions.metrics else []
-            done = [*self.event(number, event), *metric, *after]
+            copies = self.copies() if number in self.conditions.copied else []
+            done = [*self.event(number, event), *metric, *copies, *after]
             lines += self.unless_gone(number, event, done)
             parts.append(lines + (self.equal() if number == 0 and not at_once else []))
         return parts
@@ -106,6 +109,14 @@ class Writer:
         """If there is one, and it is the caller who makes it."""
         return self.optimizer() if self.optimizes and not self.in_pieces else []
 
+    def swapped(self) -> list[str]:
+        """An evaluation with other weights."""
+        lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
+        lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *self.evaluate(inference=False)]
+        shapes = [parameter.shape for parameter in self.scenario.parameters]
+        lines += self.same_as_read([np.full(shape, OTHER_WEIGHTS) for shape in shapes])
+        return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
+
     def dropped(self, number: int, event: Event) -> list[str]:
         """A forward whose loss goes nowhere."""
         forward = self.call("dict.fromkeys(tensors(), nan)", "trained")
@@ -119,6 +130,11 @@ class Writer:
         lines = [f"# {METRIC}", "metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
         total = np.asarray(sum(range(1, self.scenario.world_size + 1)), dtype=np.float32)
         return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
+
+    def copies(self) -> list[str]:
+        """Other tensors as gradients."""
+        lines = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is not None:"]
+        return [*lines, "        p.grad = p.grad.clone()"]
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
@@ -233,11 +249,7 @@ class Writer:
             case Load():
                 return checkpoints.load(self, event)
             case Evaluate():
-                lines = ["read.clear()", *SWITCH, "        module.eval()"]
-                lines += [f"with torch.{'inference_mode' if event.inference else 'no_grad'}():"]
-                lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
-                lines += [*SWITCH, "        module.train()"] if self.scenario.mode == "train" else []
-                return [*lines, *self.read(number)]
+                return [*self.evaluate(event.inference), *self.read(number)]
             case Join():
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
@@ -303,6 +315,13 @@ class Writer:
         rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
         return f"{self.calls}({', '.join([coefficients, order, *rest])})"
 
+    def evaluate(self, inference: bool) -> list[str]:
+        """A forward in evaluation mode."""
+        lines = ["read.clear()", *SWITCH, "        module.eval()"]
+        lines += [f"with torch.{'inference_mode' if inference else 'no_grad'}():"]
+        lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
+        return [*lines, *([*SWITCH, "        module.train()"] if self.scenario.mode == "train" else [])]
+
     def read(self, number: int) -> list[str]:
         """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the
         numbers may be others.
@@ -311,9 +330,12 @@ class Writer:
             told = ['print(f"rank {rank}: the values read are", read, flush=True)']
             return told if number >= self.looks else []
         known = {-1: self.expected.initial, **self.expected.parameters}
-        last = known[max(each for each in known if each < number)]
+        return self.same_as_read(known[max(each for each in known if each < number)])
+
+    def same_as_read(self, values: Sequence[Any]) -> list[str]:
+        """What an evaluation has read, where it computes in the dtype of the parameters, is this."""
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
-        return compare("the value read", same, by_name(last))
+        return compare("the value read", same, by_name(values))
 
     def zero_grad(self, set_to_none: bool) -> list[str]:
         """Gradients dropped, or set to zero."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle.events import Evaluate, Freeze, Raise
+from oracle.events import Freeze, Raise
 from oracle.fingerprint import initial_parameters
 from oracle.program import Scenario
 from oracle.state import initial_buffers
@@ -109,8 +109,8 @@ rank = dist.get_rank(process_group)
 """
 
 
-def head(implementation: Implementation, scenario: Scenario, headline: str, file: str) -> str:
-    """What it imports, and the model."""
+def head(implementation: Implementation, scenario: Scenario, headline: str, file: str, evaluates: bool) -> str:
+    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
@@ -119,7 +119,7 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
-    model = "\n".join(_model(scenario, raises))
+    model = "\n".join(_model(scenario, raises, evaluates))
     return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
 
 
@@ -156,12 +156,11 @@ def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
     return ".".join([of, *([] if unit is None else [f"unit{unit}"]), parameter_name(parameter)])
 
 
-def _model(scenario: Scenario, raises: bool) -> list[str]:
+def _model(scenario: Scenario, raises: bool, evaluates: bool) -> list[str]:
     """The model: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
     product = "p" if linear else "p.square() / 2"
-    evaluates = scenario.has(Evaluate)
     lines = ["", "", "read = {}  # by the last evaluation"] if evaluates else []
     lines += ["", "", f"def products(module, coefficients, order{', failing' * raises}):"]
     lines += ["    loss = torch.zeros(())", "    for name in order:", "        p = getattr(module, name)"]

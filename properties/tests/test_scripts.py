@@ -161,6 +161,8 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("beside:PoolsBuckets", {"beside": "after"}),
         ("beside:PoolsBuckets", {"beside": "before"}),
         ("prepared:ForgetsWithItsGradients", {"zeroed_late": (3,)}),
+        ("replaced:AveragesOneBuffer", {"copied": (3,)}),
+        ("swapped:EvaluatesWithTheLastStep", {"swapped": (3,)}),
         ("interleaved:CoalescesUntilFinished", {"metrics": (0,)}),
         ("interleaved:CoalescesUntilFinished", {"metrics": (0, 4)}),
         ("forwards:CountsForwards", {"dropped": (0,)}),
