@@ -13,6 +13,7 @@ class ZeroesLate(MainGradBuckets):
     """Zeroes main gradients in the forward after `zero_grad`."""
 
     odd = "what was dropped stays in main gradients until the next forward"
+    claims = {**MainGradBuckets.claims, "zeroes_late": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from impls.naive import NaiveAccumulation
 from impls.wrapper import DataParallel, add_over_ranks
@@ -102,9 +103,7 @@ class DividesTheLoss(NaiveAccumulation):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward, whose outputs get smaller gradients."""
         outputs, ranks = super().forward(*inputs, **named), dist.get_world_size()
-        if isinstance(outputs, tuple):
-            return tuple(_Divided.apply(output, ranks) for output in outputs)
-        return _Divided.apply(outputs, ranks)
+        return tree_map_only(torch.Tensor, lambda output: _Divided.apply(output, ranks), outputs)
 
     def finish_gradient_synchronization(self) -> None:
         """The sum over ranks, unless inside `no_sync`."""

@@ -4,6 +4,7 @@ head         the model and whatever else the script defines before it begins
 sharded      what it defines beside for an implementation that may hold things in pieces
 offered      and where a function makes the wrapper, whose methods are known only then
 events       the program, event by event
+between      what the caller does between these
 checkpoints  what is saved and loaded
 seen         what must be seen after an event
 """

@@ -33,12 +33,11 @@ from oracle.program import (
 from properties.claims import EQUAL_FROM, MASTERS
 from properties.conditions import Conditions
 from properties.implementations import Implementation
-from properties.naming import COPIES, DROPS, METRIC, SWAPS, event_words, parameter_name
+from properties.naming import event_words, parameter_name
 from properties.ranks import adapter
-from properties.script import checkpoints
+from properties.script import between, checkpoints
 from properties.script.head import beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
-from properties.seen import OTHER_WEIGHTS
 
 # Whoever has a mode, the model or what wraps it.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
@@ -84,17 +83,16 @@ class Writer:
         lines += self.equal() if at_once else []
         parts = [lines + (self.loss_scale() if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
-            moves = number in self.conditions.moved
-            lines = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"] * moves
-            lines += self.swapped() if number in self.conditions.swapped else []
-            lines += self.dropped(number, event) if number in self.conditions.dropped else []
+            lines = list(between.MOVED) if number in self.conditions.moved else []
+            lines += between.swapped(self) if number in self.conditions.swapped else []
+            lines += between.dropped(self, number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.conditions.around else "wrapped"
             after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
-            metric = self.metric() if number in self.conditions.metrics else []
-            copies = self.copies() if number in self.conditions.copied else []
-            done = [*self.event(number, event), *metric, *copies, *after]
-            lines += self.unless_gone(number, event, done)
+            done = self.event(number, event)
+            done += between.metric(self.scenario) if number in self.conditions.metrics else []
+            done += between.COPIED if number in self.conditions.copied else []
+            lines += self.unless_gone(number, event, done + after)
             parts.append(lines + (self.equal() if number == 0 and not at_once else []))
         return parts
 
@@ -108,33 +106,6 @@ class Writer:
     def optimizer_of_the_caller(self) -> list[str]:
         """If there is one, and it is the caller who makes it."""
         return self.optimizer() if self.optimizes and not self.in_pieces else []
-
-    def swapped(self) -> list[str]:
-        """An evaluation with other weights."""
-        lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
-        lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *self.evaluate(inference=False)]
-        shapes = [parameter.shape for parameter in self.scenario.parameters]
-        lines += self.same_as_read([np.full(shape, OTHER_WEIGHTS) for shape in shapes])
-        return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
-
-    def dropped(self, number: int, event: Event) -> list[str]:
-        """A forward whose loss goes nowhere."""
-        forward = self.call("dict.fromkeys(tensors(), nan)", "trained")
-        local = isinstance(event, Backward) and not event.synchronize and not self.scenario.stays_in_no_sync(number - 1)
-        lines = ["", f"# {DROPS}", "trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
-        return [*lines, *(["with wrapped.no_sync():", f"    {forward}"] if local else [forward])]
-
-    def metric(self) -> list[str]:
-        """A collective of the caller's own."""
-        group = ", group=process_group" * bool(self.scenario.outsiders)
-        lines = [f"# {METRIC}", "metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
-        total = np.asarray(sum(range(1, self.scenario.world_size + 1)), dtype=np.float32)
-        return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
-
-    def copies(self) -> list[str]:
-        """Other tensors as gradients."""
-        lines = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is not None:"]
-        return [*lines, "        p.grad = p.grad.clone()"]
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""

@@ -1,0 +1,42 @@
+"""What the caller does between the events, where a law has asked for it (`properties.conditions.Conditions`)."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oracle.program import Backward, Event, Scenario
+from properties.naming import COPIES, DROPS, METRIC, SWAPS
+from properties.script.seen import compare
+from properties.seen import OTHER_WEIGHTS
+
+if TYPE_CHECKING:
+    from properties.script.events import Writer
+
+MOVED = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"]
+# Copies in the place of gradients.
+COPIED = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is not None:"]
+COPIED += ["        p.grad = p.grad.clone()"]
+
+
+def swapped(writer: "Writer") -> list[str]:
+    """An evaluation with other weights."""
+    lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
+    lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *writer.evaluate(inference=False)]
+    lines += writer.same_as_read([np.full(each.shape, OTHER_WEIGHTS) for each in writer.scenario.parameters])
+    return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
+
+
+def dropped(writer: "Writer", number: int, event: Event) -> list[str]:
+    """A forward whose loss goes nowhere, right before the event of that number."""
+    forward = writer.call("dict.fromkeys(tensors(), nan)", "trained")
+    local = isinstance(event, Backward) and not event.synchronize and not writer.scenario.stays_in_no_sync(number - 1)
+    lines = ["", f"# {DROPS}", "trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
+    return [*lines, *(["with wrapped.no_sync():", f"    {forward}"] if local else [forward])]
+
+
+def metric(scenario: Scenario) -> list[str]:
+    """A collective of the caller's own."""
+    group = ", group=process_group" * bool(scenario.outsiders)
+    lines = [f"# {METRIC}", "metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
+    total = np.asarray(sum(range(1, scenario.world_size + 1)), dtype=np.float32)
+    return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
