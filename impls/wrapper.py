@@ -19,6 +19,7 @@ ROBUST = {
     "survives_errors": True,
     "drops_losses": True,
     "callers_collectives": True,
+    "callers_hooks": True,
     "replaced_gradients": True,
     "freezing": True,
     "tied_parameters": True,

@@ -80,12 +80,15 @@ class Claims:
     drops_windows: bool = True  # what has accumulated inside is gone where the caller zeroes gradients instead
     # What is synchronized adds to what the last synchronization has left, unless that was zeroed.
     adds_to_averages: bool = True
+    # A hook that the caller registers on a parameter, after wrapping, makes another gradient of each that comes; not
+    # claimed for code that shards, unless it says so.
+    callers_hooks: bool = True
     # Between micro-batches the caller puts other tensors of the same values in the place of gradients.
     replaced_gradients: bool = False
     outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
-    # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there;
-    # claimed also for code that makes no optimizer.
-    swaps_weights: bool = False
+    # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there; not
+    # claimed for code that shards or makes the optimizer, unless it says so.
+    swaps_weights: bool = True
     idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     # Which models.
@@ -220,8 +223,9 @@ def read_claims(
             meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
-    shape |= dict.fromkeys(("reloads", "swaps_weights"), makes_optimizer is False)
-    shape["callers_collectives"] = finishes is False
+    whole = (declared or {}).get("stage") in (None, 0)
+    shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
+    shape |= {"callers_collectives": finishes is False, "callers_hooks": whole}
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")

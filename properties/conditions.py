@@ -23,12 +23,13 @@ class Conditions:
     move. ``dropped``: those before which there is a forward, with autograd and in training mode, whose loss is dropped;
     inside ``no_sync`` if the event is a Backward inside it. ``zeroed_late``: the ZeroGrads, each right before a
     Backward, that come between its forwards and its backwards. ``optimizer_first``: whether the caller makes the
-    optimizer right after wrapping, and not at the first step. ``swapped``: the events before which the caller swaps
-    other weights in, evaluates the model with them, and swaps them out again. ``copied``: the events after which it
-    puts copies in the place of gradients. ``metrics``: those right after which it adds a number of its own up over the
-    ranks, as if to print its loss. ``beside``: whether a `properties.companion` takes its turns right "before" or
-    "after" this model. ``joint``: whether a partner, with which it has one loss, has its forwards right "before" or
-    "after" this model's. ``collects``: whether Python's garbage is collected after a ZeroGrad, where bytes are counted.
+    optimizer right after wrapping, and not at the first step. ``hooked``: how often a hook of the caller's doubles each
+    gradient that comes to a parameter. ``swapped``: the events before which the caller swaps other weights in,
+    evaluates the model with them, and swaps them out again. ``copied``: the events after which it puts copies in the
+    place of gradients. ``metrics``: those right after which it adds a number of its own up over the ranks, as if to
+    print its loss. ``beside``: whether a `properties.companion` takes its turns right "before" or "after" this model.
+    ``joint``: whether a partner, with which it has one loss, has its forwards right "before" or "after" this model's.
+    ``collects``: whether Python's garbage is collected after a ZeroGrad, where bytes are counted.
     """
 
     part: Part = WHOLE
@@ -42,6 +43,7 @@ class Conditions:
     dropped: tuple[int, ...] = ()
     zeroed_late: tuple[int, ...] = ()
     optimizer_first: bool = False
+    hooked: int = 0
     swapped: tuple[int, ...] = ()
     copied: tuple[int, ...] = ()
     metrics: tuple[int, ...] = ()

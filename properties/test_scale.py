@@ -83,6 +83,30 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
     judge.runs_equal(other, one, f"A loss {factor:g} times as large does not scale gradients by that.", factor)
 
 
+def with_hooks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
+    """A scenario without steps, exact with gradients so many times doubled, too. Parameters that are trained later, or
+    come later, have no hooks, so there are none.
+    """
+    stays = replace(claims, freezing=False, replaced_parameters=False)
+    given = st.tuples(exact_scenarios(stays, enclosed=False), st.integers(1, MOST_DOUBLINGS))
+    pairs = given.map(lambda drawn: (scaled(*drawn, mirrored=False), drawn[1]))
+    exact = pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair[0]))
+    return exact.map(lambda pair: (pair[0][0], pair[1]))
+
+
+@law("P2", with_hooks, needs=lambda claims: claims.callers_hooks)
+def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[Scenario, int]) -> None:
+    """Where a hook of the caller's multiplies each gradient that comes to a parameter by 2^k, so it does the mean.
+
+    Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
+    left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have
+    seen it. No report of it is known.
+    """
+    scenario, doublings = drawn
+    one, other = trial.run(scenario), trial.run(scenario, hooked=doublings)
+    judge.runs_equal(other, one, "A hook of the caller's on a parameter does not count.", 2.0**doublings)
+
+
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
     """A scenario on some number of replicas of the shards, two or more if it can be, and on one."""
 

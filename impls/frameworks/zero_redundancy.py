@@ -27,6 +27,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "same_bits": True,
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
         "swaps_weights": True,
+        "callers_hooks": True,
         "schedule": "all-reduce",
         "cost": True,
         "other_models": True,

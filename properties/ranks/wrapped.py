@@ -56,6 +56,9 @@ class Wrapped:
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
+        for parameter in self.probe.tensors() if self.conditions.hooked else ():
+            if parameter.requires_grad:
+                parameter.register_hook(self.double)
         if self.scenario.mode == "eval":
             self.switch("eval")
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
@@ -65,6 +68,10 @@ class Wrapped:
             self.training.make_optimizer()
         if self.conditions.equal_from == EQUAL_FROM[0]:
             self.begin()
+
+    def double(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What a hook of the caller's makes of a gradient."""
+        return gradient * 2.0**self.conditions.hooked
 
     def begin(self) -> None:
         """Ranks are equal from now on, with these parameters, if they are looked at."""

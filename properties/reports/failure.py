@@ -51,10 +51,11 @@ OTHER = {
 MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
+HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
 RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "dropped", "zeroed_late", "optimizer_first", *OTHER}
-RUN_OTHERWISE |= {"roles", "registered", "swapped", "copied", "metrics"}
+RUN_OTHERWISE |= {"roles", "registered", "hooked", "swapped", "copied", "metrics"}
 AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -116,6 +117,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     others = [way for way in OTHER if way in broken.choices]
     how += "".join(OTHER[way].format(broken.choices[way]) for way in others)
     how += OPTIMIZER_FIRST if "optimizer_first" in broken.choices else ""
+    hooked = broken.choices.get("hooked", 0)
+    how += HOOKED.format(2**hooked) if hooked else ""
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += notes.on_the_program(trial, broken)
@@ -125,7 +128,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     ]
     always = failure.seen[0] == failure.seen[1]
     # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
-    if broken.difference is not None and always and not others:
+    if broken.difference is not None and always and not others and not hooked:
         origin = _origin(trial, broken)
         words += ["", *origin] if origin else []
     if not always:

@@ -14,7 +14,7 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from oracle.program import Evaluate, Scenario
+from oracle.program import Evaluate, LossScale, Scenario
 from properties.companion import companion, partner, turns
 from properties.conditions import AS_USUAL, Conditions
 from properties.expected import known
@@ -60,7 +60,9 @@ def script(
 
     It begins with the first event and ends after the last, whatever part of the program the conditions name.
     """
-    expected = known(scenario, implementation.claims)
+    # What hooks of the caller's make of gradients, a loss of that size would.
+    hooked = replace(scenario, loss_scale=LossScale(2.0**conditions.hooked)) if conditions.hooked else scenario
+    expected = known(hooked, implementation.claims)
     if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
         expected = replace(expected, gradients=told)

@@ -18,6 +18,14 @@ COPIED = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is 
 COPIED += ["        p.grad = p.grad.clone()"]
 
 
+def hooked(doublings: int) -> list[str]:
+    """Hooks of the caller's own, if there are any."""
+    if not doublings:
+        return []
+    lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
+    return [*lines, f"        p.register_hook(lambda gradient: gradient * {2.0**doublings})"]
+
+
 def swapped(writer: "Writer") -> list[str]:
     """An evaluation with other weights."""
     lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]

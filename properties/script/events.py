@@ -115,7 +115,6 @@ class Writer:
 
     def construct(self) -> list[str]:
         """The model, as it is frozen now, and the implementation around it."""
-        attribute = self.implementation.short
         cap, takes = self.implementation.cap, self.implementation.takes
         given = "".join(f", {k}={v!r}" for k, v in adapter.options(cap, takes, self.scenario).items())
         given += f", {self.implementation.group}=process_group" if self.scenario.outsiders else ""
@@ -129,7 +128,8 @@ class Writer:
         if self.in_pieces:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
             lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
-        lines += [f"wrapped = {attribute}(model{given})"]
+        lines += [f"wrapped = {self.implementation.short}(model{given})"]
+        lines += between.hooked(self.conditions.hooked)
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
         return [*lines, *(self.optimizer() if self.in_pieces else [])]
 

@@ -163,6 +163,15 @@ def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
     assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops_windows=False)
     assert read_claims({"drops_windows": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
     assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(keyword_inputs=True)
+    assert read_claims(None, has_no_sync=True, takes_cap=False, finishes=False) == Claims(callers_collectives=True)
+    assert read_claims(None, has_no_sync=True, takes_cap=False, finishes=None) == Claims()
+
+
+def test_the_weights_are_the_callers_to_swap_where_nothing_else_is_the_implementations() -> None:
+    assert read_claims({"stage": 0}, True, False).swaps_weights
+    assert not read_claims({"stage": 2}, True, False).swaps_weights
+    assert read_claims({"stage": 2, "swaps_weights": True}, True, False).swaps_weights
+    assert not read_claims(None, True, False, makes_optimizer=True).swaps_weights
 
 
 def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
