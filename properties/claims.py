@@ -80,9 +80,8 @@ class Claims:
     drops_windows: bool = True  # what has accumulated inside is gone where the caller zeroes gradients instead
     # What is synchronized adds to what the last synchronization has left, unless that was zeroed.
     adds_to_averages: bool = True
-    # A hook that the caller registers on a parameter, after wrapping, makes another gradient of each that comes; not
-    # claimed for code that shards, unless it says so.
-    callers_hooks: bool = True
+    # A hook that the caller registers on a parameter, after wrapping, makes another gradient of each that comes.
+    callers_hooks: bool = False
     # Between micro-batches the caller puts other tensors of the same values in the place of gradients.
     replaced_gradients: bool = False
     outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
@@ -225,7 +224,7 @@ def read_claims(
     shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
     whole = (declared or {}).get("stage") in (None, 0)
     shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
-    shape |= {"callers_collectives": finishes is False, "callers_hooks": whole}
+    shape["callers_collectives"] = finishes is False
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:
         raise ValueError("claims: accumulation needs a method no_sync")

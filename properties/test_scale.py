@@ -96,7 +96,7 @@ def with_hooks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
 
 @law("P2", with_hooks, needs=lambda claims: claims.callers_hooks)
 def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[Scenario, int]) -> None:
-    """Where a hook of the caller's multiplies each gradient that comes to a parameter by 2^k, so is the mean multiplied.
+    """A hook of the caller's that multiplies what comes to a parameter by 2^k multiplies its mean by 2^k.
 
     Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
     left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have

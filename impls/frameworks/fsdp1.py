@@ -195,7 +195,6 @@ class FSDP1ShardsNothing(FSDP1):
     claims = {
         **FSDP1.claims,
         "stage": 0,
-        "callers_hooks": False,
         "schedule": None,
         "evaluates": True,
         "drops_losses": True,

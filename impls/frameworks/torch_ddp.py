@@ -27,6 +27,7 @@ IN_EVERY_FORM = {
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
     "sixteen_bits": True,
     "tied_parameters": True,
+    "callers_hooks": True,
     "replaced_gradients": True,
     "outside_reads": True,
     "empty_parameters": True,
