@@ -69,7 +69,7 @@ class TrainsOnCopies(NaiveAccumulation):
     """Runs the module with aliases of its parameters, of which it takes the gradients."""
 
     known_fault = "gradients come to aliases, which have no hooks of the caller's"
-    source = "recipe: parameters that are cast, or viewed, for each forward"
+    source = "recipe, as FSDP2 in https://github.com/meta-pytorch/torchrec/pull/4268"
     claims = {**_CLAIMS, "other_models": False}
     killed_by = HOOKED
 
