@@ -100,7 +100,7 @@ def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[
 
     Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
     left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have
-    seen it, and by training another tensor than the one that the caller sees, as FSDP2 does: meta-pytorch/torchrec#4268.
+    seen it, and where another tensor is trained than the caller sees, as in FSDP2: meta-pytorch/torchrec#4268.
     """
     scenario, doublings = drawn
     one, other = trial.run(scenario), trial.run(scenario, hooked=doublings)
