@@ -135,7 +135,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
-    return words + notes.on_claims(trial, scenario)
+    return words + notes.on_claims(law, trial, scenario)
 
 
 def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str]:

@@ -9,6 +9,7 @@ from oracle.lattice import Inexact
 from oracle.program import Clip, Finish, Scenario, Step
 from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
+from properties.law import Law, concerns
 from properties.ranks.adapter import FINISH_NAMES
 from properties.reports.paragraphs import entry
 from properties.strategies.within import beyond
@@ -67,13 +68,16 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
     return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
 
 
-def on_claims(trial: Trial, scenario: Scenario) -> list[str]:
-    """What is claimed for code that declares nothing, and without which this program would not be drawn."""
+def on_claims(law: Law, trial: Trial, scenario: Scenario) -> list[str]:
+    """What is claimed for code that declares nothing, and without which it would not be held to this law, or this
+    program would not be drawn.
+    """
     of, claims = trial.implementation, trial.claims
     if of.declares:
         return []
     given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
-    needed = [name for name in given if beyond(replace(claims, **{name: False}), scenario)]  # type: ignore[arg-type]
+    without = {name: replace(claims, **{name: False}) for name in given}  # type: ignore[arg-type]
+    needed = [name for name, less in without.items() if not concerns(law, less) or beyond(less, scenario)]
     if not needed:
         return []
     assumed = " and ".join(f'"{name}"' for name in needed)

@@ -130,6 +130,16 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
 
 
+def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> None:
+    """Where the program itself needs nothing that is claimed."""
+    law = LAWS["test_gradients_may_be_zeroed_between_forward_and_backward"]
+    under_test = trial_of("impls.faults.prepared:ForgetsWithItsGradients", sim)
+    under_test = replace(under_test, implementation=replace(under_test.implementation, declares=False))
+    told = " ".join(" ".join(story(law, under_test, search(law, under_test, 100, seed_value=0).failures[0])).split())
+    assert "declares no claims, so Lockstep assumes" in told
+    assert '`claims = {"zeroes_late": False}`' in told
+
+
 @pytest.mark.parametrize(
     ("name", "takes"),
     [
