@@ -25,6 +25,7 @@ class Seen(TypedDict, total=False):
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step
     buffers: dict[int, Values]  # after each Backward
+    copied: int  # how many gradients had copies put in their place
     metrics: dict[int, Array | None]  # what the caller has added up over the ranks, right after an event
     hooks: list[list[int]]  # of each micro-batch the parameters in the order in which their gradients became final
     built: list[tuple[int, int]]  # the collectives, from and up to, that served construction or made ranks equal

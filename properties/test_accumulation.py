@@ -19,6 +19,8 @@ from properties.strategies.within import beyond
 from properties.trial import SENT, Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
+COPIED = "a gradient was replaced"
+ACCUMULATED = Scenario(2, (Parameter((1,)),), (replace(_WINDOW[0], synchronize=False), *_WINDOW))
 TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
 
 
@@ -222,7 +224,12 @@ def where_to_copy(scenario: Scenario) -> list[tuple[int, ...]]:
     return [*((place,) for place in sorted(local + final)), tuple(sorted(local + final))]
 
 
-@law("P3", with_copies, needs=lambda claims: claims.replaced_gradients, witnesses={SENT: (TWICE, (1,))})
+@law(
+    "P3",
+    with_copies,
+    needs=lambda claims: claims.replaced_gradients,
+    witnesses={SENT: (TWICE, (1,)), COPIED: (ACCUMULATED, (0, 2))},  # some have gradients in one of both places alone
+)
 def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
@@ -233,6 +240,7 @@ def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(
     """
     scenario, places = drawn
     run = trial.run(scenario, copied=places)
+    trial.witnessed[COPIED] += any(seen["copied"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "A gradient that the caller has replaced does not count.")
 
 

@@ -30,7 +30,7 @@ class AveragesOneBuffer(NaiveAccumulation):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        dtypes = {parameter.dtype for parameter in self.trained}
+        dtypes = dict.fromkeys(parameter.dtype for parameter in self.trained)
         self._buffers = [Bucket([each for each in self.trained if each.dtype is dtype]) for dtype in dtypes]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

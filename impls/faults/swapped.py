@@ -20,6 +20,7 @@ class GathersInEveryForward(GathersToTrain):
     killed_by = SWAPPED
 
     def waits(self) -> bool:
+        """Every one does."""
         return True
 
 

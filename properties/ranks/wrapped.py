@@ -34,7 +34,7 @@ class Wrapped:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
-        self.seen |= Seen(swapped={}, metrics={}, hooks=[], built=[], looks=[], callers=[], local=[])
+        self.seen |= Seen(swapped={}, copied=0, metrics={}, hooks=[], built=[], looks=[], callers=[], local=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.saved: tuple[Any, Any] = (None, None)  # for a Load
@@ -161,6 +161,7 @@ class Wrapped:
         for parameter in self.probe.tensors():
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
+                self.seen["copied"] += 1
 
     def move(self) -> None:
         """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
