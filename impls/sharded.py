@@ -47,7 +47,12 @@ class ShardedDataParallel(DataParallel):
         self.flats = [self.cut(each, group) for each in members]
         self.flat_of = {member: flat for flat in self.flats for member in flat.members}
         self.means: dict[nn.Parameter, torch.Tensor] = {}
-        self.optimizer: ShardedOptimizer | None = None
+        self.stepped_by: dict[nn.Parameter, ShardedOptimizer] = {}
+
+    @property
+    def optimizer(self) -> ShardedOptimizer | None:
+        """The one that was made last: most have no other."""
+        return next(reversed(self.stepped_by.values()), None)
 
     def values(self, parameter: nn.Parameter) -> torch.Tensor:
         """This rank's elements of a parameter."""
@@ -90,13 +95,14 @@ class ShardedDataParallel(DataParallel):
         masters: bool = False,
         **defaults: Any,
     ) -> ShardedOptimizer:
-        """An optimizer of this rank's pieces."""
+        """An optimizer of this rank's pieces; others may have others."""
         told = []
         for group in groups:
             options = {key: value for key, value in group.items() if key != "names"}
             told.append({**options, "params": [self._by_name[name] for name in group["names"]]})
-        self.optimizer = ShardedOptimizer(self, kind, told, masters, self._kernels, **defaults)
-        return self.optimizer
+        optimizer = ShardedOptimizer(self, kind, told, masters, self._kernels, **defaults)
+        self.stepped_by |= {member: optimizer for group in told for member in group["params"]}
+        return optimizer
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -160,10 +166,9 @@ class ShardedDataParallel(DataParallel):
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """The state of every parameter by name."""
         found: dict[str, dict[str, torch.Tensor]] = {name: {} for name in self._names.values()}
-        if self.optimizer is None:
-            return found
         for flat in self.flats:
-            states = {member: self.optimizer.state(member) for member in flat.members}
+            stepped = ((member, self.stepped_by.get(member)) for member in flat.members)
+            states = {member: optimizer.state(member) for member, optimizer in stepped if optimizer is not None}
             for key in dict.fromkeys(key for state in states.values() for key in state):
                 held = {member: state[key] for member, state in states.items() if key in state}
                 if key == "step":
@@ -183,14 +188,14 @@ class ShardedDataParallel(DataParallel):
         """Takes up whole parameters and whole state; each rank keeps its pieces."""
         for parameter, name in self._names.items():
             self.load_parameter(parameter, parameters[name])
-            if self.optimizer is not None:
+            if (optimizer := self.stepped_by.get(parameter)) is not None:
                 flat, state = self.flat_of[parameter], None
                 if optimizer_state is not None:
                     state = {
                         key: value.clone() if key == "step" else flat.piece(parameter, value).clone()
                         for key, value in optimizer_state[name].items()
                     }
-                self.optimizer.load(parameter, state)
+                optimizer.load(parameter, state)
 
     def load_parameter(self, parameter: nn.Parameter, whole: torch.Tensor) -> None:
         """Takes up one parameter."""

@@ -31,6 +31,7 @@ class Zero1(ShardedDataParallel):
         "exact_memory": True,
         "same_bits": True,
         "reloads": True,
+        "several_optimizers": True,
         "swaps_weights": True,
         "sharded_by": "buckets",
         "schedule": "reduce-scatter",

@@ -32,6 +32,7 @@ class Zero2(ShardedDataParallel):
         "exact_memory": True,
         "same_bits": True,
         "reloads": True,
+        "several_optimizers": True,
         "swaps_weights": True,
         "sharded_by": "buckets",
     }

@@ -41,6 +41,7 @@ class Zero3(ShardedDataParallel):
         "exact_memory": True,
         "same_bits": True,
         "reloads": True,
+        "several_optimizers": True,
         "sharded_by": "units",
         "schedule": "gather twice",
         "masters": True,

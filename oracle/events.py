@@ -109,7 +109,13 @@ class Clip(Short):
 
 @dataclass(frozen=True, repr=False)
 class Step(Short):
-    """One optimizer step."""
+    """One optimizer step. ``groups``: those of which it is, by number, in this order; None: of all."""
+
+    groups: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.groups is not None and len({*self.groups}) < max(1, len(self.groups)):
+            raise ValueError(f"a step is of one group or more, each named once, not of {self.groups}")
 
 
 @dataclass(frozen=True, repr=False)

@@ -136,7 +136,7 @@ def _interpret(
             case Clip():
                 expectation.norms[place] = _clip(state, event)
             case Step():
-                _step(state, implementations)
+                _step(state, event, implementations)
                 expectation.states[place] = _told_states(state)
                 idle = (index for index in state.masters if index not in state.optimizer and not state.trained[index])
                 expectation.spared[place] = frozenset(idle)
@@ -211,12 +211,12 @@ def _told_norm(norm: Enclosure, form: str) -> ExpectedValue:
     return Inside(inside.low[0], inside.high[0], form)
 
 
-def _step(state: State, implementations: str) -> None:
+def _step(state: State, event: Step, implementations: str) -> None:
     """Unscales if that is still to be done; steps, unless a gradient overflowed; and lets the scale follow."""
     if state.scale is not None and not state.unscaled:
         loss_scaling.unscale(state)
     if not state.skip:
-        step(state, implementations)
+        step(state, event.groups, implementations)
     if state.scale is not None:
         loss_scaling.update(state)
 

@@ -16,10 +16,10 @@ from oracle.optimizers import SGD, Adam, AdamState, SGDState
 from oracle.state import OptimizerState, State, Value
 
 
-def step(state: State, implementations: str) -> None:
-    """Every parameter with a gradient takes a step; those with a master in float32."""
+def step(state: State, groups: tuple[int, ...] | None, implementations: str) -> None:
+    """Every parameter of these groups, or of all, that has a gradient takes a step; those with a master in float32."""
     for parameter in state.scenario.tensors:
-        if not state.has[0, parameter]:
+        if not state.has[0, parameter] or (groups is not None and state.groups[parameter] not in groups):
             continue
         if state.infinite[0, parameter]:
             raise Inexact(f"parameter {parameter} takes a step with an infinite gradient")

@@ -214,6 +214,11 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
             raise ValueError(f"Unscale takes a loss scale and gradients, and comes once before a Step: here is {has}")
         case Step() if scenario.loss_scale is not None and not gradients:
             raise ValueError("with a loss scale, Step takes gradients, to see whether they overflowed")
+        case Step() if event.groups is not None:
+            some = {number for number, group in enumerate(scenario.all_groups) if group.parameters}
+            if not {*event.groups} <= some or scenario.loss_scale is not None:
+                has = f"groups {sorted(some)} have some, and the loss scale is {scenario.loss_scale}"
+                raise ValueError(f"{event!r} takes groups with parameters, and no loss scale: {has}")
         case Clip() if event.norm_type == float("inf") and any(p.count == 0 for p in scenario.parameters):
             raise ValueError("a parameter without elements has no largest one: clip it by another norm than inf")
         case SetHyperparameters():

@@ -89,6 +89,9 @@ class Claims:
     # claimed for code that shards or makes the optimizer, unless it says so.
     swaps_weights: bool = True
     idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
+    # Each group of parameters may have an optimizer of its own, and a step be of some of them; not claimed for code
+    # that makes the optimizer, unless it says so.
+    several_optimizers: bool = True
     joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
     # Which models.
     several_dtypes: bool = False  # parameters of several dtypes in one module
@@ -224,6 +227,7 @@ def read_claims(
     shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
     whole = (declared or {}).get("stage") in (None, 0)
     shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
+    shape["several_optimizers"] = makes_optimizer is False
     shape["callers_collectives"] = finishes is False
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
     if claims.accumulation and has_no_sync is False:

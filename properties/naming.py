@@ -99,6 +99,7 @@ def _options(scenario: Scenario) -> list[str]:
     words += ["group 0 empty"] if scenario.groups and not scenario.all_groups[0].parameters else []
     for group in scenario.groups:
         words.append(" with ".join([f"group of {names(group.parameters)}", *_settings(group.hyperparameters)]))
+    words += ["an optimizer for each group"] if len(scenario.optimizers) > 1 else []
     words += ["float32 masters"] if scenario.masters else []
     if (scale := scenario.loss_scale) is not None:
         words.append(f"loss scale {scale.initial:g}, doubled after {scale.growth_interval} steps")
@@ -153,7 +154,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}{after}"]
         case Step():
             *_, some = gradients_there(scenario.program[: place + 1])
-            return [f"step{'' if some else ', without any gradient'}: {_step_words(scenario, place, expected)}"]
+            whose = _whose_step(scenario, event)
+            return [f"step{whose}{'' if some else ', without any gradient'}: {_step_words(scenario, place, expected)}"]
         case ZeroGrad():
             return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
         case SetHyperparameters():
@@ -188,10 +190,21 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             return [f"an error of the caller's, raised and caught on {who} in {where}{inside}"]
 
 
+def _whose_step(scenario: Scenario, event: Step) -> str:
+    """Of which of several optimizers it is, by their parameters."""
+    if len(scenario.optimizers) == 1:
+        return ""
+    of = [number for (number,) in scenario.optimizers] if event.groups is None else event.groups
+    return f" of the optimizer of {', then of that of '.join(names(scenario.all_groups[n].parameters) for n in of)}"
+
+
 def _step_words(scenario: Scenario, place: int, expected: Expectation | None) -> str:
     """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
-    settings = zip(hyperparameters.at(scenario, place), scenario.all_groups, strict=True)
-    rates = [f"{options.lr:g}" for options, group in settings if group.parameters]
+    event, settings = scenario.program[place], enumerate(hyperparameters.at(scenario, place))
+    of = event.groups if isinstance(event, Step) and event.groups is not None else range(len(scenario.all_groups))
+    rates = [
+        f"{options.lr:g}" for number, options in settings if number in of and scenario.all_groups[number].parameters
+    ]
     told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
     words = f"{scenario.optimizer} with {told}"
     if expected is None or scenario.loss_scale is None:

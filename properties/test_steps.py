@@ -9,6 +9,7 @@ from oracle.program import (
     Backward,
     Evaluate,
     Finish,
+    Group,
     Hyperparameters,
     Parameter,
     SaveAndLoad,
@@ -33,6 +34,8 @@ NEW_RATE = Scenario(
     2, _PAIR, (*_WINDOW, SetHyperparameters(Hyperparameters(learning_rate=0.25)), *_WINDOW), learning_rate=0.5
 )
 
+_GROUPED = (Group((1,)),)
+ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
 
 
@@ -137,6 +140,44 @@ def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenar
     trial.witnessed["hyper-parameters changed between steps"] += Step in kinds[: kinds.index(SetHyperparameters)]
     words = "A step does not use the hyper-parameters that were set."
     judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))
+
+
+def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Groups of parameters with an optimizer each, of which all, one or one after the other step; any feature."""
+    plain = ("several optimizers",)
+    return st.one_of(
+        exact_scenarios(claims, has=plain),
+        exact_scenarios(claims, has=(*plain, "several steps", "momentum")),
+        exact_scenarios(claims, has=(*plain, "several steps", "adam")),
+        with_any(replace(claims, joins=()), 2, has=plain),
+    )
+
+
+def sits_a_step_out(scenario: Scenario) -> bool:
+    """Whether a step is of some optimizers and not of others."""
+    of = [event.groups for event in scenario.program if isinstance(event, Step)]
+    return any(groups is not None and len(groups) < len(scenario.optimizers) for groups in of)
+
+
+@law(
+    "P12",
+    with_several_optimizers,
+    needs=lambda claims: claims.several_optimizers,
+    witnesses={"an optimizer stepped and another did not": ONE_OF_TWO},
+)
+def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scenario: Scenario) -> None:
+    """Where groups of parameters have an optimizer each, a step of one changes what is its own, and nothing of the
+    others': their parameters, gradients, state and step counters stay for their own steps.
+
+    Why: so are matrices stepped by one method and embeddings by another, and a generator and its critic in turn, and
+    each optimizer knows of the model no more than its own. Broken by one counter for steps of parts
+    (deepspeedai/DeepSpeed#1823), and by what waits for every gradient of a backward (horovod/horovod#1417). Recipes:
+    gradients freed after a step, a bucket that is published with old values of what another has stepped.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["an optimizer stepped and another did not"] += sits_a_step_out(scenario)
+    words = "Steps go wrong where groups of parameters have optimizers of their own."
+    judge.values_equal(run, trial.expected(scenario), words)
 
 
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:

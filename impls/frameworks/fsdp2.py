@@ -37,6 +37,7 @@ class FSDP2(nn.Module):
         "stage": 3,
         "same_bits": True,
         "reloads": True,
+        "several_optimizers": True,
         "replicas": True,
         "scalars": False,
         "schedule": "gather once",
@@ -58,6 +59,7 @@ class FSDP2(nn.Module):
         self.module: Any = fully_shard(module, mesh=mesh, **self.options)
         self.sharded = dict(module.named_parameters(remove_duplicate=False))
         self._synchronizes = True
+        self.optimizers: list[torch.optim.Optimizer] = []
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
@@ -82,8 +84,9 @@ class FSDP2(nn.Module):
     ) -> torch.optim.Optimizer:
         """An optimizer of shards."""
         given = [{**group, "params": [self.sharded[name] for name in group["names"]]} for group in groups]
-        self.optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
-        return self.optimizer
+        optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
+        self.optimizers.append(optimizer)
+        return optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """torch's own function understands shards, but fails for the largest element where a shard is empty."""
@@ -131,9 +134,10 @@ class FSDP2(nn.Module):
         }
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """What the optimizer holds of every parameter, gathered; a step count is whole on every rank."""
+        """What optimizers hold of every parameter, gathered; a step count is whole on every rank."""
+        held = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
         return {
-            name: {key: _whole(value) for key, value in self.optimizer.state.get(parameter, {}).items()}
+            name: {key: _whole(value) for key, value in held.get(parameter, {}).items()}
             for name, parameter in self.sharded.items()
         }
 
@@ -144,11 +148,14 @@ class FSDP2(nn.Module):
         """Cuts whole tensors anew, as many ranks as there may be."""
         for name, values in parameters.items():
             self.sharded[name].copy_(_like(self.sharded[name], values))
-        self.optimizer.state.clear()
-        for name, state in (optimizer_state or {}).items():
-            parameter = self.sharded[name]
-            cut = {key: value.clone() if key == "step" else _like(parameter, value) for key, value in state.items()}
-            self.optimizer.state.update({parameter: cut} if cut else {})
+        told = {self.sharded[name]: state for name, state in (optimizer_state or {}).items() if state}
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+            for parameter in (each for group in optimizer.param_groups for each in group["params"] if each in told):
+                optimizer.state[parameter] = {
+                    key: value.clone() if key == "step" else _like(parameter, value)
+                    for key, value in told[parameter].items()
+                }
 
 
 class FSDP2KeepsParameters(FSDP2):

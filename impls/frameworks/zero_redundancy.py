@@ -27,6 +27,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "same_bits": True,
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
         "swaps_weights": True,
+        "several_optimizers": True,
         "callers_hooks": True,
         "schedule": "all-reduce",
         "cost": True,
@@ -38,19 +39,21 @@ class ZeroRedundancy(DistributedDataParallel):
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb=bucket_cap_mb)
         self.named = dict(module.named_parameters(remove_duplicate=False))
+        self.optimizers: list[ZeroRedundancyOptimizer] = []
 
     def make_optimizer(
         self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
     ) -> ZeroRedundancyOptimizer:
         """Its groups are torch's."""
         given = [{**group, "params": [self.named[name] for name in group["names"]]} for group in groups]
-        self.optimizer = ZeroRedundancyOptimizer(
+        optimizer = ZeroRedundancyOptimizer(
             [{key: group[key] for key in group if key != "names"} for group in given],
             kind,
             **self.options,
             **defaults,
         )
-        return self.optimizer
+        self.optimizers.append(optimizer)
+        return optimizer
 
     def full_parameters(self) -> dict[str, torch.Tensor]:
         """Whole on every rank."""
@@ -62,11 +65,14 @@ class ZeroRedundancy(DistributedDataParallel):
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """Consolidated on rank 0, which hands it to all."""
-        self.optimizer.consolidate_state_dict(to=0)
-        states = [self.optimizer.state_dict()["state"] if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(states, src=0)
-        assert states[0] is not None
-        return {name: states[0].get(place, {}) for name, place in self._places().items()}
+        found: dict[str, dict[str, torch.Tensor]] = {}
+        for optimizer in self.optimizers:
+            optimizer.consolidate_state_dict(to=0)
+            states = [optimizer.state_dict()["state"] if dist.get_rank() == 0 else None]
+            dist.broadcast_object_list(states, src=0)
+            assert states[0] is not None
+            found |= {name: states[0].get(place, {}) for name, place in self._places(optimizer).items()}
+        return found
 
     def load_full(
         self, parameters: Mapping[str, torch.Tensor], optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None
@@ -75,17 +81,19 @@ class ZeroRedundancy(DistributedDataParallel):
         with torch.no_grad():
             for name, values in parameters.items():
                 self.named[name].copy_(values)
-        groups, start = [], 0
-        for group in self.optimizer.param_groups:
-            rest = {key: value for key, value in group.items() if key != "params"}
-            groups.append({**rest, "params": list(range(start, start + len(group["params"])))})
-            start += len(group["params"])
-        state = {self._places()[name]: dict(values) for name, values in (optimizer_state or {}).items() if values}
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        told = {name: dict(values) for name, values in (optimizer_state or {}).items() if values}
+        for optimizer in self.optimizers:
+            groups, start = [], 0
+            for group in optimizer.param_groups:
+                rest = {key: value for key, value in group.items() if key != "params"}
+                groups.append({**rest, "params": list(range(start, start + len(group["params"])))})
+                start += len(group["params"])
+            state = {place: told[name] for name, place in self._places(optimizer).items() if name in told}
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
 
-    def _places(self) -> dict[str, int]:
+    def _places(self, optimizer: ZeroRedundancyOptimizer) -> dict[str, int]:
         """A state dict numbers parameters through the groups."""
-        in_order = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        in_order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         numbers = {parameter: number for number, parameter in enumerate(in_order)}
         return {name: numbers[parameter] for name, parameter in self.named.items() if parameter in numbers}
 

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.sharded import HOLDS_MORE
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Reduction
 from impls.wrapper import Group
@@ -257,3 +258,14 @@ class AlwaysKeepsMasters(Zero2):
         if others or "masters" in defaults:
             raise TypeError("make_optimizer() got an unexpected keyword argument 'masters'")
         return super().make_optimizer(kind, groups, True, **defaults)
+
+
+class PublishesEverything(Zero1):
+    """Gathers all parameters after each step, stepped or not."""
+
+    odd = "after each step all buckets are gathered, also those of which nothing was stepped"
+    claims = {**Zero1.claims, **HOLDS_MORE}
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """As if all had been stepped."""
+        super().publish({parameter: stepped.get(parameter, self.values(parameter)) for parameter in self.flat_of})

@@ -5,14 +5,16 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
-from oracle.program import MODES, PROBES, SIGNS, Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import MODES, PROBES, SIGNS, Backward, Event, Finish, Group, Parameter, Scenario, Step, ZeroGrad
 
 SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
 
 @st.composite
 def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scenario:
-    """Any well-formed scenario: frozen, empty and tied parameters, several samples a rank, samples that use nothing."""
+    """Any well-formed scenario: frozen, empty and tied parameters, several samples a rank, samples that use
+    nothing, an optimizer or several.
+    """
     world_size, per_rank = draw(st.sampled_from((2, 1, 3, 4, 5, 7, 8))), draw(st.sampled_from((1, 2, 3)))
     model = draw(
         st.lists(st.builds(Parameter, st.sampled_from(SHAPES), st.sampled_from(dtypes), st.booleans()), max_size=2)
@@ -30,6 +32,10 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         )
         for least in (1, 0)
     )
+    tensors = [index for index, parameter in enumerate(model) if parameter.tied is None]
+    each = tuple(Group((index,)) for index in tensors)
+    groups = draw(st.sampled_from(((), each[1:], each)))
+    steps = st.builds(Step, st.none() | st.sampled_from(_stepped(groups, tensors)))
     program: list[Event] = []
     local = False
     for phase in [
@@ -44,12 +50,29 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
             program.append(ZeroGrad(phase == "drop"))
             local = local and phase == "zero"
         elif not local:
-            program.append(Step())
+            program.append(draw(steps))
     cap = draw(st.none() | st.integers(1, 40))
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
     only = draw(_contribution(program, model)) if probe == "linear" else None
     signs, mode = draw(st.sampled_from(SIGNS)), draw(st.sampled_from(MODES))
-    return Scenario(world_size, tuple(model), tuple(program), probe, cap, learning_rate, only, signs=signs, mode=mode)
+    return Scenario(
+        world_size,
+        tuple(model),
+        tuple(program),
+        probe,
+        cap,
+        learning_rate,
+        only,
+        groups=groups,
+        signs=signs,
+        mode=mode,
+    )
+
+
+def _stepped(groups: tuple[Group, ...], tensors: list[int]) -> list[tuple[int, ...]]:
+    """Groups that may be stepped together: each alone, and all, the last first."""
+    some = [number for number in range(len(groups) + 1) if number or len(groups) < len(tensors)]
+    return [*((number,) for number in some), tuple(some[::-1])]
 
 
 def _contribution(program: list[Event], model: list[Parameter]) -> st.SearchStrategy[tuple[int, int, int, int] | None]:

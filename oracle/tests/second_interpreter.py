@@ -45,6 +45,10 @@ class SecondInterpreter:
     def of(self, parameter: int, value: Fraction) -> Any:
         return self.number(value, self.scenario.parameters[parameter].dtype)
 
+    def group(self, parameter: int) -> int:
+        """The number of the group that it is in; 0 is that of all which no other names."""
+        return next((n for n, group in enumerate(self.scenario.groups, 1) if parameter in group.parameters), 0)
+
     def run(self) -> tuple[dict[int, list[Gradient]], dict[int, list[list[Any]]]]:
         """Gradients after each Finish and parameters after each Step."""
         gradients, parameters = {}, {}
@@ -65,7 +69,7 @@ class SecondInterpreter:
             elif isinstance(event, Step):
                 there = self.averages if self.way == "new" else self.gradients[0]
                 for parameter, gradient in enumerate(there):
-                    if gradient is not None:
+                    if gradient is not None and (event.groups is None or self.group(parameter) in event.groups):
                         rate = self.of(parameter, Fraction(self.scenario.learning_rate))
                         old = self.weights[parameter]
                         self.weights[parameter] = [p - rate * type(p)(g) for p, g in zip(old, gradient, strict=True)]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 
 from oracle.program import (
-    EVENTS,
     NAMES,
     Backward,
     Buffer,
@@ -52,6 +51,8 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "Finish first": (lambda: Scenario(2, (ONE,), (Finish(),)), "Finish follows"),
     "Finish twice": (lambda: Scenario(2, (ONE,), (*BATCH, Finish())), "Finish follows"),
     "Finish after a local Backward": (lambda: Scenario(2, (ONE,), (LOCAL, Finish(), *BATCH)), "Finish follows"),
+    "a Step of no group": (lambda: Step(()), r"not of \(\)"),
+    "a Step of a group twice": (lambda: Step((1, 0, 1)), r"not of \(1, 0, 1\)"),
     "Step before Finish": (lambda: Scenario(2, (ONE,), (BATCH[0], Step(), Finish())), "Finish follows"),
     "two Backwards, one Finish": (lambda: Scenario(2, (ONE,), (BATCH[0], *BATCH)), "Finish follows"),
     "no Finish": (lambda: Scenario(2, (ONE,), (BATCH[0],)), "finished"),
@@ -114,8 +115,7 @@ def test_what_is_malformed_is_refused_in_one_line_that_shows_it(wrong: str) -> N
 @given(scenarios())
 @settings(deadline=None)
 def test_the_repr_evaluates_back(scenario: Scenario) -> None:
-    names = {"Scenario": Scenario, "Parameter": Parameter, **EVENTS}
-    assert eval(repr(scenario), names) == scenario
+    assert eval(repr(scenario), dict(NAMES)) == scenario
 
 
 @given(scenarios())
@@ -205,6 +205,12 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
             "there is no group 1: the last is 0",
         ),
         ({"groups": (Group((0,), Hyperparameters()),) * 2}, "parameter 0 is in a group 2 times"),
+        (
+            {"program": (*BATCH, Step((1,)))},
+            "Step(groups=(1,)) takes groups with parameters, and no loss scale: groups [0]",
+        ),
+        ({"program": (*BATCH, Step((0,))), "groups": (Group((0,)),)}, "groups [1] have some"),
+        ({"program": (*BATCH, Step((0,))), "loss_scale": LossScale(2.0)}, "LossScale(2.0)"),
         (
             {"parameters": (ONE, replace(ONE, tied=0)), "groups": (Group((1,), Hyperparameters()),)},
             "a group names parameter 1, which is no tensor of the model",

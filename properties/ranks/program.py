@@ -158,7 +158,7 @@ class Rank(Wrapped):
             case Clip():
                 seen["norms"][place] = to_numpy(self.clip(event))
             case Step():
-                self.training.step()
+                self.training.step(event.groups)
                 if looks:
                     full = "full_optimizer_state" in self.offers
                     held = self.look(self.wrapped.full_optimizer_state) if full else None

@@ -1,10 +1,10 @@
-"""The caller's side of a training loop: the optimizer, fp32 masters and the loss scale, as `oracle.program` says.
+"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.program` says.
 
 What a sharded implementation does itself (`properties.sharded.Sharded`) is left to it.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +35,12 @@ class Training:
         self.scenario, self.probe, self.asks_for_masters = scenario, probe, asks_for_masters
         self.names, self.wrapped, self.offers = names, wrapped, offers
         self.masters: dict[int, nn.Parameter] = {}
-        self.optimizer: Any = None  # made at the first step, unless the implementation makes it
+        # One, or one for each group that has parameters; made at the first step, unless the implementation makes them.
+        self.optimizers: list[Any] = []
         self.held: list[nn.Parameter] = []  # what it was made of, by parameter
         self._begin()
         if "make_optimizer" in offers:
-            self.make_optimizer()
+            self.make_optimizers()
 
     def _begin(self) -> None:
         self.settings = hyperparameters.at_the_start(self.scenario)
@@ -58,14 +59,14 @@ class Training:
             gradient /= self.scale
         self.skip = not all(bool(gradient.isfinite().all()) for gradient in gradients)
 
-    def step(self) -> None:
-        """One step, or none after an overflow; then the scale follows."""
-        if self.optimizer is None:
-            self.make_optimizer()
+    def step(self, groups: tuple[int, ...] | None = None) -> None:
+        """One step, of all groups or of these, or none after an overflow; then the scale follows."""
+        if not self.optimizers:
+            self.make_optimizers()
         if self.scale is not None and not self.unscaled:
             self.unscale()
         if not self.skip:
-            self._step()
+            self._step(groups)
         if self.scale is not None and self.scenario.loss_scale is not None:
             self.steps_since_overflow = 0 if self.skip else self.steps_since_overflow + 1
             if self.skip:
@@ -74,29 +75,33 @@ class Training:
                 self.scale, self.steps_since_overflow = self.scale * 2, 0
             self.unscaled = self.skip = False
 
-    def _step(self) -> None:
+    def _step(self, groups: tuple[int, ...] | None) -> None:
         parameters = self.probe.in_order() if self.masters else []
         for index, master in self.masters.items():
             gradient = parameters[index].grad
             master.grad = None if gradient is None else gradient.float()
-        self.optimizer.step()
+        by_group = {share[0]: each for share, each in zip(self.scenario.optimizers, self.optimizers, strict=True)}
+        for optimizer in by_group.values() if groups is None else map(by_group.__getitem__, groups):
+            optimizer.step()
         with torch.no_grad():
             for index, master in self.masters.items():
                 if master.grad is not None:
                     parameters[index].copy_(master)
 
-    def make_optimizer(self) -> None:
-        """The caller's, or that of the implementation; masters too."""
+    def make_optimizers(self) -> None:
+        """The caller's, or those of the implementation; masters too."""
         kind = getattr(torch.optim, self.scenario.optimizer)
         # Without a step size of the group, torch's default would do; every group has one.
         defaults: dict[str, Any] = {"lr": self.scenario.learning_rate}
+        settings = zip(self.scenario.all_groups, self.settings, strict=True)
         if "make_optimizer" in self.offers:
             named = [
                 {"names": [self.names[index] for index in group.parameters], **options(values)}
-                for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
+                for group, values in settings
             ]
             defaults |= {"masters": True} if self.scenario.masters and self.asks_for_masters else {}
-            self.optimizer = self.wrapped.make_optimizer(kind, named, **defaults)
+            make: Callable[..., Any] = self.wrapped.make_optimizer
+            self.optimizers = [make(kind, [named[n] for n in share], **defaults) for share in self.scenario.optimizers]
             return
         parameters = self.held = self.probe.in_order()
         if self.scenario.masters:
@@ -105,29 +110,34 @@ class Training:
                     self.masters[index] = nn.Parameter(parameter.detach().float())
         groups = [
             {"params": [self.masters.get(index, parameters[index]) for index in group.parameters], **options(values)}
-            for group, values in zip(self.scenario.all_groups, self.settings, strict=True)
+            for group, values in settings
         ]
-        self.optimizer = kind(groups, **defaults)
+        self.optimizers = [kind([groups[n] for n in share], **defaults) for share in self.scenario.optimizers]
 
     def replace(self, tensor: int, parameter: nn.Parameter) -> None:
         """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
-        if self.optimizer is None:
+        if not self.optimizers:
             return
         old = self.masters.get(tensor, self.held[tensor])
         if tensor in self.masters:
             self.masters[tensor] = nn.Parameter(parameter.detach().float())
         self.held[tensor] = parameter
         new = self.masters.get(tensor, parameter)
-        self.optimizer.state.pop(old, None)
-        for group in self.optimizer.param_groups:
-            group["params"] = [new if each is old else each for each in group["params"]]
+        for optimizer in self.optimizers:
+            optimizer.state.pop(old, None)
+            for group in optimizer.param_groups:
+                group["params"] = [new if each is old else each for each in group["params"]]
 
     def set(self, event: SetHyperparameters) -> None:
         """Changes the hyper-parameters of one group, or of all."""
         self.settings = hyperparameters.after(self.settings, event)
-        if self.optimizer is not None:
-            for group, values in zip(self.optimizer.param_groups, self.settings, strict=True):
-                group.update(options(values))
+        if self.optimizers:
+            self._tell_settings()
+
+    def _tell_settings(self) -> None:
+        for share, optimizer in zip(self.scenario.optimizers, self.optimizers, strict=True):
+            for number, group in zip(share, optimizer.param_groups, strict=True):
+                group.update(options(self.settings[number]))
 
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
@@ -143,10 +153,11 @@ class Training:
         saved["steps_since_overflow"] = self.steps_since_overflow
         if "full_optimizer_state" in self.offers:
             return copy.deepcopy({**saved, "optimizer": self.wrapped.full_optimizer_state()})
-        if self.optimizer is None:
-            self.make_optimizer()
+        if not self.optimizers:
+            self.make_optimizers()
         masters = {index: master.detach() for index, master in self.masters.items()}
-        return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict(), "masters": masters})
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        return copy.deepcopy({**saved, "optimizers": states, "masters": masters})
 
     def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:
         """Takes up what `save_weights` gave, and what `save` gave; if that is None, the rest begins afresh."""
@@ -161,18 +172,18 @@ class Training:
             self.settings, self.scale = rest["settings"], rest["scale"]
             self.steps_since_overflow = rest["steps_since_overflow"]
         if "load_full" in self.offers:
-            for group, values in zip(self.optimizer.param_groups, self.settings, strict=True):
-                group.update(options(values))
+            self._tell_settings()
             return
         if rest is None:
-            self.masters, self.optimizer = {}, None
+            self.masters, self.optimizers = {}, []
             return
-        if self.optimizer is None:
-            self.make_optimizer()
+        if not self.optimizers:
+            self.make_optimizers()
         with torch.no_grad():
             for index, master in self.masters.items():
                 master.copy_(rest["masters"][index])
-        self.optimizer.load_state_dict(rest["optimizer"])
+        for optimizer, state in zip(self.optimizers, rest["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
 
     def states(self, held: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """What the optimizer holds for each parameter, and its master. ``held``: what was told of it by name."""
@@ -182,12 +193,13 @@ class Training:
                 for name, parameter in zip(self.names, self.scenario.parameters, strict=True)
             )
             return [{key: to_numpy(torch.as_tensor(value)) for key, value in state.items()} for state in told]
-        if self.optimizer is None:
+        if not self.optimizers:
             return [{} for _ in self.scenario.parameters]
+        kept = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
         found = []
         for index, parameter in enumerate(self.probe.in_order()):
             held_by = self.masters.get(index, parameter)
-            state = self.optimizer.state.get(held_by, {}) if self.scenario.parameters[index].tied is None else {}
+            state = kept.get(held_by, {}) if self.scenario.parameters[index].tied is None else {}
             seen = {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
             if index in self.masters:
                 seen["master"] = to_numpy(held_by)

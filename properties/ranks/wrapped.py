@@ -64,8 +64,8 @@ class Wrapped:
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
         self.training = Training(self.scenario, self.probe, *given)
         self.seen["built"].append((begin, _recorded()))
-        if self.conditions.optimizer_first and self.training.optimizer is None:
-            self.training.make_optimizer()
+        if self.conditions.optimizer_first and not self.training.optimizers:
+            self.training.make_optimizers()
         if self.conditions.equal_from == EQUAL_FROM[0]:
             self.begin()
 

@@ -5,6 +5,7 @@ sharded      what it defines beside for an implementation that may hold things i
 offered      and where a function makes the wrapper, whose methods are known only then
 events       the program, event by event
 between      what the caller does between these
+optimizers   the caller's optimizer, or optimizers, and their steps
 checkpoints  what is saved and loaded
 seen         what must be seen after an event
 """

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from oracle import hyperparameters
 from oracle.events import Load, SaveAndLoad
 from properties.ranks.training import options
+from properties.script import optimizers
 
 if TYPE_CHECKING:
     from properties.script.events import Writer
@@ -18,20 +19,22 @@ def save(writer: "Writer", everything: bool = True) -> list[str]:
         lines += [f"saved_state, saved_options = copy.deepcopy({state})"] * everything
     else:
         lines = ["saved = copy.deepcopy(model.state_dict())"]
-        lines += ["saved_optimizer = copy.deepcopy(optimizer.state_dict())"] * everything
+        state = "optimizer.state_dict()"
+        state = "{n: each.state_dict() for n, each in optimizers.items()}" if writer.several else state
+        lines += [f"saved_optimizer = copy.deepcopy({state})"] * everything
         lines += ["saved_masters = copy.deepcopy(masters)"] * (everything and writer.masters)
     return lines + ["saved_scale = scale, steps"] * (everything and writer.scaled)
 
 
 def load(writer: "Writer", event: Load) -> list[str]:
     """What was saved, or the weights of it, into what is there."""
-    afresh = _options(_at_the_start(writer)) if writer.in_pieces and not event.optimizer else []
+    afresh = _options(writer, _at_the_start(writer)) if writer.in_pieces and not event.optimizer else []
     return [*writer.zero_grad(set_to_none=True), *_take_up(writer, event.optimizer), *afresh]
 
 
 def save_and_load(writer: "Writer", event: SaveAndLoad) -> list[str]:
     """Everything, or the weights alone, into a new model."""
-    optimizer = writer.optimizer() if event.optimizer and not writer.in_pieces else []
+    optimizer = optimizers.make(writer) if event.optimizer and not writer.in_pieces else []
     lines = [*save(writer, event.optimizer), *writer.construct(), *optimizer]
     return [*lines, *_take_up(writer, event.optimizer)]
 
@@ -42,21 +45,27 @@ def _take_up(writer: "Writer", everything: bool) -> list[str]:
         state = "copy.deepcopy(saved_state)" if everything else "None"
         lines = [f"wrapped.load_full(copy.deepcopy(saved[0]), {state})"]
         lines += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[1][name])"]
-        lines += _options("saved_options") if everything else []
+        lines += _options(writer, "saved_options") if everything else []
     else:
         lines = ["model.load_state_dict(saved)"]
         if everything and writer.masters:
             lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
             lines += ["        master.copy_(saved_masters[name])"]
-        lines += ["optimizer.load_state_dict(copy.deepcopy(saved_optimizer))"] if everything else writer.optimizer()
+        load = ["optimizer.load_state_dict(copy.deepcopy(saved_optimizer))"]
+        if writer.several:
+            load = ["for n, each in optimizers.items():", "    each.load_state_dict(copy.deepcopy(saved_optimizer[n]))"]
+        lines += load if everything else optimizers.make(writer)
     if writer.scaled:
-        lines += ["scale, steps = saved_scale", "unscaled = skip = False"] if everything else writer.loss_scale()
+        lines += (
+            ["scale, steps = saved_scale", "unscaled = skip = False"] if everything else optimizers.loss_scale(writer)
+        )
     return lines
 
 
-def _options(told: str) -> list[str]:
-    return [f"for group, told in zip(optimizer.param_groups, {told}):", "    group.update(told)"]
+def _options(writer: "Writer", told: str) -> list[str]:
+    return [f"for group, told in zip({writer.groups}, {told}):", "    group.update(told)"]
 
 
 def _at_the_start(writer: "Writer") -> str:
-    return repr([options(settings) for settings in hyperparameters.at_the_start(writer.scenario)])
+    settings = hyperparameters.at_the_start(writer.scenario)
+    return repr([options(settings[number]) for share in writer.scenario.optimizers for number in share])

@@ -1,15 +1,13 @@
 """A program as plain torch, event by event; after each, what must be seen."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from oracle import hyperparameters
 from oracle.fingerprint import by_forward, coefficients
-from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.optimizers import SGD, Adam
 from oracle.program import (
     Backward,
     Clip,
@@ -30,14 +28,15 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM, MASTERS
+from properties.claims import EQUAL_FROM
 from properties.conditions import Conditions
 from properties.implementations import Implementation
 from properties.naming import event_words, parameter_name
 from properties.ranks import adapter
-from properties.script import between, checkpoints
+from properties.script import between, checkpoints, optimizers
 from properties.script.head import beside, initial_values, may_hold_pieces, place
 from properties.script.seen import by_name, by_rank, compare, seen
+from properties.script.sharded import GROUPS
 
 # Whoever has a mode, the model or what wraps it.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")
@@ -69,6 +68,8 @@ class Writer:
         self.masters = self.optimizes and scenario.masters
         self.scaled = scenario.loss_scale is not None
         self.in_pieces = may_hold_pieces(implementation)
+        self.several = len(scenario.optimizers) > 1  # one for each group
+        self.groups = GROUPS[self.several]
         self.values = "values()" if self.in_pieces else "tensors()"
 
     def parts(self) -> list[list[str]]:
@@ -81,14 +82,15 @@ class Writer:
         lines += self.construct()
         lines += self.optimizer_of_the_caller() if self.made_first else []
         lines += self.equal() if at_once else []
-        parts = [lines + (self.loss_scale() if self.scaled else [])]
+        parts = [lines + (optimizers.loss_scale(self) if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
             lines = list(between.MOVED) if number in self.conditions.moved else []
             lines += between.swapped(self) if number in self.conditions.swapped else []
             lines += between.dropped(self, number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
             self.calls = "model" if number in self.conditions.around else "wrapped"
-            after = seen(self.scenario, self.expected, number, self.state, self.values, number >= self.looks)
+            state, looks = partial(optimizers.state, self), number >= self.looks
+            after = seen(self.scenario, self.expected, number, state, self.values, looks)
             done = self.event(number, event)
             done += between.metric(self.scenario) if number in self.conditions.metrics else []
             done += between.COPIED if number in self.conditions.copied else []
@@ -105,7 +107,7 @@ class Writer:
 
     def optimizer_of_the_caller(self) -> list[str]:
         """If there is one, and it is the caller who makes it."""
-        return self.optimizer() if self.optimizes and not self.in_pieces else []
+        return optimizers.make(self) if self.optimizes and not self.in_pieces else []
 
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
@@ -131,50 +133,7 @@ class Writer:
         lines += [f"wrapped = {self.implementation.short}(model{given})"]
         lines += between.hooked(self.conditions.hooked)
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
-        return [*lines, *(self.optimizer() if self.in_pieces else [])]
-
-    def optimizer(self) -> list[str]:
-        """The caller's optimizer, and masters if there are any."""
-        scenario = self.scenario
-        settings = hyperparameters.at_the_start(scenario)
-        lines = []
-        if self.in_pieces:
-            for group, values in zip(scenario.all_groups, settings, strict=True):
-                within = [parameter_name(index) for index in group.parameters]
-                lines += [f"    {{'names': {within}, {_keywords(values, ': ', quoted=True)}}},"]
-            asks = scenario.masters and self.implementation.claims.masters != MASTERS
-            defaults = f"lr={scenario.learning_rate!r}{', masters=True' * asks}"
-            return [f"optimizer = make_optimizer(torch.optim.{scenario.optimizer}, [", *lines, f"], {defaults})"]
-        if self.masters:
-            sixteen = [i for i in self.scenario.tensors if FORMATS[scenario.parameters[i].dtype].bytes == 2]
-            made = (f'"{parameter_name(i)}": nn.Parameter({place(scenario, i)}.detach().float())' for i in sixteen)
-            lines += [f"masters = {{{', '.join(made)}}}"]
-        groups = []
-        for group, values in zip(scenario.all_groups, settings, strict=True):
-            members = ", ".join(self.held(index) for index in group.parameters)
-            groups.append(f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}")
-        if len(groups) == 1 and not self.masters:
-            chosen = _keywords(settings[0], "=")
-            return [*lines, f"optimizer = torch.optim.{scenario.optimizer}(model.parameters(), {chosen})"]
-        lines += [f"optimizer = torch.optim.{scenario.optimizer}([", *(f"    {group}," for group in groups), "])"]
-        return lines
-
-    def held(self, tensor: int) -> str:
-        """What the optimizer steps for a tensor."""
-        sixteen = FORMATS[self.scenario.parameters[tensor].dtype].bytes == 2
-        return f'masters["{parameter_name(tensor)}"]' if self.masters and sixteen else place(self.scenario, tensor)
-
-    def state(self, tensor: int, name: str) -> str:
-        """What it holds of it under a name."""
-        if self.in_pieces:
-            return f'state("{parameter_name(tensor)}").get("{name}")'
-        held = self.held(tensor)
-        return held if name == "master" else f'optimizer.state[{held}].get("{name}")'
-
-    def loss_scale(self) -> list[str]:
-        """The loss scale as it begins."""
-        assert self.scenario.loss_scale is not None
-        return [f"scale, steps, unscaled, skip = {self.scenario.loss_scale.initial}, 0, False, False"]
+        return [*lines, *(optimizers.make(self) if self.in_pieces else [])]
 
     def event(self, number: int, event: Event) -> list[str]:
         """What the caller does."""
@@ -187,7 +146,7 @@ class Writer:
                     return ["finish()"]
                 return [f"wrapped.{finish}()"] if finish else []
             case Unscale():
-                return self.unscale()
+                return optimizers.unscale(self)
             case Clip():
                 most = f"{event.max_norm!r}, {event.norm_type!r}"
                 if self.in_pieces:
@@ -198,21 +157,16 @@ class Writer:
                     return [f"norm = wrapped.clip_grad_norm_({most})", f"norm = {read}.reshape(())"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
             case Step():
-                return self.step()
+                return optimizers.step(self, event)
             case ZeroGrad():
                 return [] if number in self.conditions.zeroed_late else self.zero_grad(event.set_to_none)
             case SetHyperparameters():
-                among = "" if event.group is None else f"[{event.group} : {event.group + 1}]"
-                values = {
-                    "lr" if k == "learning_rate" else k: v for k, v in vars(event.values).items() if v is not None
-                }
-                given = ", ".join(f"{k}={v!r}" for k, v in values.items())
-                return [f"for group in optimizer.param_groups{among}:", f"    group.update({given})"]
+                return optimizers.change(self, event)
             case Freeze():
                 self.frozen = event.after(self.frozen)
                 return [f"{place(self.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
             case Replace():
-                return [line for tensor in event.parameters for line in self.replace(tensor)]
+                return [line for tensor in event.parameters for line in optimizers.replace(self, tensor)]
             case SaveAndLoad():
                 return checkpoints.save_and_load(self, event)
             case Save():
@@ -318,45 +272,6 @@ class Writer:
             return ["for p in model.parameters():", "    p.grad = None"]
         return ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad.zero_()"]
 
-    def unscale(self) -> list[str]:
-        """Gradients divided by the scale; whether one is not finite."""
-        if self.in_pieces:
-            return ["unscaled, skip = True, not unscale(scale)"]
-        if "unscale_" in self.implementation.offers:
-            return ["unscaled, skip = True, not wrapped.unscale_(scale)"]
-        lines = ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
-        finite = "p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters()"
-        return [*lines, f"unscaled, skip = True, not all({finite})"]
-
-    def step(self) -> list[str]:
-        """A step of the optimizer, and what goes with masters and a loss scale."""
-        step, masters = [], self.masters and not self.in_pieces
-        if masters:
-            step += ["for name, master in masters.items():", "    p = tensors()[name]"]
-            step += ["    master.grad = None if p.grad is None else p.grad.float()"]
-        step += ["optimizer.step()"]
-        if masters:
-            step += ["with torch.no_grad():", "    for name, master in masters.items():"]
-            step += ["        if master.grad is not None:", "            tensors()[name].copy_(master)"]
-        if not self.scaled:
-            return step
-        assert self.scenario.loss_scale is not None
-        lines = ["if not unscaled:", *(f"    {line}" for line in self.unscale())]
-        lines += ["if not skip:", *(f"    {line}" for line in step), "steps = 0 if skip else steps + 1"]
-        lines += ["if skip:", "    scale /= 2", f"elif steps == {self.scenario.loss_scale.growth_interval}:"]
-        return [*lines, "    scale, steps = scale * 2, 0", "unscaled = skip = False"]
-
-    def replace(self, tensor: int) -> list[str]:
-        """A new tensor for a parameter."""
-        mine = place(self.scenario, tensor)
-        lines = [f"old, held = {mine}, {self.held(tensor)}"]
-        lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]
-        lines += [f"{place(self.scenario, index)} = new" for index in self.scenario.names(tensor)]
-        if self.held(tensor) != mine:
-            lines += [f"new = {self.held(tensor)} = nn.Parameter(new.detach().float())"]
-        lines += ["optimizer.state.pop(held, None)", "for group in optimizer.param_groups:"]
-        return [*lines, '    group["params"] = [new if each is held else each for each in group["params"]]']
-
     def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
         body = ["buffers = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
@@ -386,15 +301,3 @@ def _named(values: Sequence[Any]) -> dict[str, Any]:
     return {
         parameter_name(index): np.asarray(value, dtype=np.float64).tolist() or 0.0 for index, value in enumerate(values)
     }
-
-
-def _keywords(settings: SGD | Adam, between: str, quoted: bool = False) -> str:
-    """The settings of an optimizer as torch takes them; those that are torch's defaults anyway are left out."""
-    defaults = vars(type(settings)(settings.lr))
-    decoupled = isinstance(settings, Adam) and settings.decoupled  # torch's AdamW decays unless told not to
-    given = {
-        name: value
-        for name, value in vars(settings).items()
-        if name == "lr" or (name == "weight_decay" and decoupled) or (name != "decoupled" and value != defaults[name])
-    }
-    return ", ".join(f"{k!r}{between}{v!r}" if quoted else f"{k}{between}{v!r}" for k, v in given.items())

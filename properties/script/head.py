@@ -13,7 +13,7 @@ from oracle.state import initial_buffers
 from properties.implementations import Implementation
 from properties.naming import parameter_name
 from properties.script.offered import FINISH, ZERO_GRAD
-from properties.script.sharded import DEFINITIONS
+from properties.script.sharded import definitions_of_pieces
 
 _BEGIN = '''"""{headline}
 
@@ -128,7 +128,7 @@ def definitions(implementation: Implementation, scenario: Scenario) -> str:
     names = ", ".join(f'"{parameter_name(i)}": {place(scenario, i)}' for i in range(len(scenario.parameters)))
     own = _OWN.replace("{names}", "{" + names + "}")
     if may_hold_pieces(implementation):
-        own += DEFINITIONS
+        own += definitions_of_pieces(len(scenario.optimizers) > 1)
     else:
         own += _GRADIENTS + (ZERO_GRAD if implementation.made else "")
     return own + (FINISH if implementation.made else "")

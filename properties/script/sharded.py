@@ -5,7 +5,7 @@ As in `properties.ranks.training`, what the implementation does not offer the ca
 
 from properties.script.offered import ZERO_GRAD
 
-DEFINITIONS = (
+_DEFINITIONS = (
     ZERO_GRAD
     + '''
 def values():
@@ -25,7 +25,7 @@ def gradients():
 def state(name):
     """What the optimizer holds of a parameter."""
     if not hasattr(wrapped, "full_optimizer_state"):
-        return optimizer.state[tensors()[name]]
+        return {state}
     return {key: torch.as_tensor(value) for key, value in wrapped.full_optimizer_state().get(names[name], {}).items()}
 
 
@@ -56,6 +56,18 @@ def unscale(scale):
 
 
 def options():
-    return [{key: group[key] for key in group if key not in ("params", "names")} for group in optimizer.param_groups]
+    return [{key: group[key] for key in group if key not in ("params", "names")} for group in {groups}]
 '''
 )
+
+# By whether each group has an optimizer of its own: all groups, and the state of a parameter.
+GROUPS = ("optimizer.param_groups", "[group for each in optimizers.values() for group in each.param_groups]")
+_STATE = (
+    "optimizer.state[tensors()[name]]",
+    "next(each.state[p] for p in [tensors()[name]] for each in optimizers.values() if p in each.state)",
+)
+
+
+def definitions_of_pieces(several: bool) -> str:
+    """``several``: whether each group has an optimizer of its own."""
+    return _DEFINITIONS.replace("{state}", _STATE[several]).replace("{groups}", GROUPS[several])

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario
+from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step
 from properties.judging import judge
 from properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
 from properties.strategies.scenarios import adds_up_rounded_means
@@ -149,6 +149,8 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
         if isinstance(event, Backward):
             for plain_one in (Backward(event.orders), Backward(event.orders, event.synchronize)):
                 yield {"program": (*program[:index], plain_one, *program[index + 1 :])}
+        elif isinstance(event, Step) and event.groups is not None:
+            yield {"program": (*program[:index], Step(), *program[index + 1 :])}
 
 
 def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable[Iterable[int]]]) -> tuple[Event, ...]:

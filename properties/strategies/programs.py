@@ -171,9 +171,9 @@ class Loop:
             case "overflow":
                 if self.caller.loss_scale is not None:
                     self.backward(phase, overflow=True)
-            case "step":
+            case "step" | "steps of some":
                 self.averaged(phase)
-                self.events.append(Step())
+                self.events += [Step()] if phase.kind == "step" else self.steps_of_some(phase)
                 self.unscaled = False
                 if self.caller.hyperparameters.nesterov or not self.claims.outlive_steps:
                     self.zero()  # torch's foreach step, the usual one on a GPU, adds to them for Nesterov's momentum
@@ -235,6 +235,20 @@ class Loop:
                 pass  # what comes before it has ended the window
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
+
+    def steps_of_some(self, phase: Phase) -> list[Event]:
+        """Each of the caller's optimizers steps, the last first; the last alone; the last, and then the others; or the
+        first alone.
+        """
+        tensors = {index for index, parameter in enumerate(self.model) if parameter.tied is None}
+        first = tensors.difference(*(group.parameters for group in self.caller.groups))
+        numbers = [number for number in range(len(self.caller.groups) + 1) if number or first]
+        if self.caller.loss_scale is not None:
+            return [Step()]
+        form = phase.twist % 4
+        if form == 2 and len(numbers) > 1:
+            return [Step((numbers[-1],)), Step((*numbers[:-1],))]
+        return [Step(((*numbers[::-1],), (numbers[-1],), (numbers[-1],), (numbers[0],))[form])]
 
     def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **inside: bool) -> None:
         """One micro-batch. ``inside``: how it is inside `no_sync`."""

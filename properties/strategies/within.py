@@ -144,17 +144,21 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
 
 
 def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
-    """Whether gradients count on after some step, of those of which one asks by their place."""
-    stepped = False
+    """Whether gradients count on after some step of theirs, of those of which one asks by their place."""
+    everything = {*range(len(scenario.groups) + 1)}
+    stepped: set[int] = set()  # groups
     there = gradients_there(scenario.program)
     for place, (event, some) in enumerate(zip(scenario.program, there, strict=True)):
         match event:
+            case Step():
+                of = everything if event.groups is None else {*event.groups}
+                if stepped & of:
+                    return True
+                stepped |= of if some and which(place) else set()
             case _ if stepped and isinstance(event, READS):
                 return True
-            case Step():
-                stepped = some and which(place)
             case _ if ends_gradients(event):
-                stepped = False
+                stepped = set()
     return False
 
 

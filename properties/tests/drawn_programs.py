@@ -94,7 +94,9 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             if clips:
                 norm_type = draw(st.sampled_from((1.0, 2.0, 3.0, INF)))
                 events.append(Clip(draw(st.sampled_from((0.5, 1.0, 3.0, 1000.0))), norm_type))
-            events.append(Step())
+            numbers = [number for number, left in enumerate((set(tensors) - set(grouped), *groups)) if left]
+            alone = [(number,) for number in numbers] if scale is None else []
+            events.append(Step(draw(st.sampled_from((None, None, None, *alone)))))
             events += [ZeroGrad(draw(st.booleans()))] if clips and overflows else []
             gradients = True
         elif phase in ("zero", "drop") or overflows_left(events):

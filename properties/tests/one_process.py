@@ -48,7 +48,7 @@ class OneProcess:
         self.begin()
 
     def begin(self) -> None:
-        """Optimizer, masters and scaler, from the values now."""
+        """Optimizers, masters and scaler, from the values now."""
         scenario = self.scenario
         self.held = [
             torch.nn.Parameter(t.detach().float()) if scenario.masters and t.dtype.itemsize == 2 else t
@@ -62,7 +62,10 @@ class OneProcess:
         groups += [
             {"params": [self.held[i] for i in g.parameters], **named(g.hyperparameters)} for g in scenario.groups
         ]
-        self.optimizer = getattr(torch.optim, scenario.optimizer)(groups, **base)
+        kind = getattr(torch.optim, scenario.optimizer)
+        apart = any(event.groups is not None for event in scenario.program if isinstance(event, Step))
+        self.by_group = {n: kind([group], **base) for n, group in enumerate(groups) if apart and group["params"]}
+        self.optimizers = [*self.by_group.values()] or [kind(groups, **base)]
         scale = scenario.loss_scale
         self.scaler = torch.amp.GradScaler(
             "cpu", init_scale=scale.initial if scale else 1.0, growth_interval=scale.growth_interval if scale else 1
@@ -85,19 +88,21 @@ class OneProcess:
                 case Finish():
                     self.finish()
                 case Unscale():
-                    self.scaler.unscale_(self.optimizer)
+                    self.scaler.unscale_(*self.optimizers)
                 case Clip():
                     norm = torch.nn.utils.clip_grad_norm_(self.unique(), event.max_norm, event.norm_type)
                     self.seen["norms"][place] = to_numpy(norm)
                 case Step():
-                    self.step()
+                    self.step(event)
                     self.seen["states"][place] = [self.state(index) for index in range(len(self.tensors))]
                     if self.scenario.loss_scale:
                         self.seen["loss_scales"][place] = self.scaler.get_scale()
                 case ZeroGrad():
                     self.zero(event.set_to_none)
                 case SetHyperparameters():
-                    for number, group in enumerate(self.optimizer.param_groups):
+                    numbers = [*self.by_group] or range(len(self.scenario.groups) + 1)
+                    groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+                    for number, group in zip(numbers, groups, strict=True):
                         if event.group in (None, number):
                             group.update(named(event.values))
                 case SaveAndLoad():
@@ -167,15 +172,16 @@ class OneProcess:
                     total += term
                 tensor.grad = total / ranks if self.averaging == "sum then divide" else total
 
-    def step(self) -> None:
+    def step(self, event: Step) -> None:
         for tensor, master in zip(self.tensors, self.held, strict=True):
             if master is not tensor:
                 master.grad = None if tensor.grad is None else tensor.grad.float()
         if self.scenario.loss_scale:
-            self.scaler.step(self.optimizer)
+            self.scaler.step(*self.optimizers)
             self.scaler.update()
         else:
-            self.optimizer.step()
+            for optimizer in self.optimizers if event.groups is None else [self.by_group[n] for n in event.groups]:
+                optimizer.step()
         with torch.no_grad():
             for tensor, master in zip(self.tensors, self.held, strict=True):
                 if master is not tensor:
@@ -185,16 +191,18 @@ class OneProcess:
 
     def save(self) -> None:
         held = {index: tensor.detach().clone() for index, tensor in enumerate((*self.tensors, *self.held))}
-        self.saved = copy.deepcopy((held, self.optimizer.state_dict(), self.scaler.state_dict()))
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        self.saved = copy.deepcopy((held, states, self.scaler.state_dict()))
 
     def load(self, event: Load) -> None:
         """Masters by their values, the rest by torch's own state dicts."""
-        held, optimizer, scaler = copy.deepcopy(self.saved)
+        held, states, scaler = copy.deepcopy(self.saved)
         with torch.no_grad():
             for index, tensor in enumerate((*self.tensors, *self.held)):
                 tensor.copy_(held[index])
         if event.optimizer:
-            self.optimizer.load_state_dict(optimizer)
+            for optimizer, state in zip(self.optimizers, states, strict=True):
+                optimizer.load_state_dict(state)
             self.scaler.load_state_dict(scaler)
         else:
             self.begin()
@@ -210,7 +218,8 @@ class OneProcess:
     def state(self, index: int) -> dict[str, Any]:
         if self.scenario.parameters[index].tied is not None:
             return {}
-        state = self.optimizer.state.get(self.held[index], {})
+        states = (optimizer.state.get(self.held[index], {}) for optimizer in self.optimizers)
+        state: dict[str, Any] = next(filter(None, states), {})
         found = {name: to_numpy(torch.as_tensor(value)) for name, value in state.items() if value is not None}
         if self.held[index] is not self.tensors[index]:
             found["master"] = to_numpy(self.held[index])

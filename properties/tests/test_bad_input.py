@@ -174,6 +174,12 @@ def test_the_weights_are_the_callers_to_swap_where_nothing_else_is_the_implement
     assert not read_claims(None, True, False, makes_optimizer=True).swaps_weights
 
 
+def test_several_optimizers_are_claimed_of_what_makes_none_unless_it_says_otherwise() -> None:
+    assert read_claims({"stage": 2}, True, False).several_optimizers
+    assert not read_claims(None, True, False, makes_optimizer=True).several_optimizers
+    assert read_claims({"several_optimizers": True}, True, False, makes_optimizer=True).several_optimizers
+
+
 def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
     """Of what declares other things, too: they say nothing of it."""
     assert read_claims(None, has_no_sync=True, takes_cap=False, takes_group=True) == Claims(subgroups=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from oracle.interpreter import interpret
 from oracle.program import (
@@ -218,10 +219,11 @@ def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World, th
 
 def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: World) -> None:
     """On one rank, where the module alone is right: nothing that ships claims to survive it."""
+    several = ("replace", "several steps")
     claims = Claims(accumulation=False, replaced_parameters=True, sixteen_bits=True, tied_parameters=True, most_ranks=1)
 
     @settings(max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(exact_scenarios(claims, has=("replace", "several steps")))
+    @given(st.one_of(exact_scenarios(claims, has=has) for has in (several, ("several optimizers", *several))))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, "properties.tests.user_code:bare", scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
@@ -311,6 +313,21 @@ EVERYTHING = Scenario(
 )
 
 
+_BATCH = (Backward(((0, 1, 2), (2, 1, 0))), Finish())
+APART = Scenario(
+    2,
+    (Parameter((2,)), Parameter((3,)), Parameter((1,))),
+    (
+        *(*_BATCH, Step((2,)), ZeroGrad()),
+        *(SetHyperparameters(Hyperparameters(learning_rate=0.25)), Save(), *_BATCH, Step((1, 0)), Load(), *_BATCH),
+        *(SetHyperparameters(Hyperparameters(momentum=0.25), 1), SetHyperparameters(Hyperparameters(0.5), 0), Step()),
+        *(SaveAndLoad(), *_BATCH, Step((0,)), Step((2, 1))),
+    ),
+    groups=(Group((1,)), Group((2,), Hyperparameters(weight_decay=0.5))),
+    hyperparameters=Hyperparameters(momentum=0.5),
+)
+
+
 _GONE = (Backward(((0,), (), (0,)), False, gone=(1,)), Backward(((0,), (), ()), gone=(1, 2)), Finish(), Step())
 RUNS_OUT = Scenario(
     3,
@@ -335,10 +352,20 @@ def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
     ("name", "scenario", "right"),
     [
         ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
+        ("impls.frameworks.torch_ddp:TorchDDPFindUnused", APART, True),
+        ("impls.frameworks.fsdp2:FSDP2", APART, True),
+        ("impls.faults.several_optimizers:KnowsTheLast", APART, False),
         ("impls.frameworks.torch_ddp:TorchDDP", RUNS_OUT, True),
         ("impls.faults.joined:DividesByAll", RUNS_OUT, False),
     ],
-    ids=["everything, right", "ranks that run out, right", "ranks that run out, wrong"],
+    ids=[
+        "everything, right",
+        "several optimizers, right",
+        "several optimizers of shards, right",
+        "several optimizers, wrong",
+        "ranks that run out, right",
+        "ranks that run out, wrong",
+    ],
 )
 def test_scripts_say_on_real_processes_whether_all_is_right(
     gloo: World, name: str, scenario: Scenario, right: bool

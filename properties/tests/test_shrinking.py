@@ -99,6 +99,9 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
+    "several optimizers": Scenario(
+        2, (ONE,), (*SYNCHRONIZED, Step((1,))), groups=(Group((0,), Hyperparameters(0.25)),)
+    ),
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
     "zero grad": Scenario(2, (ONE,), (*SYNCHRONIZED, ZeroGrad(), *SYNCHRONIZED)),
     "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),

@@ -388,6 +388,19 @@ test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
     lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
 )
 test_can_produce_an_error_and_a_step_after_it = can_produce(in_order(Raise, Backward, Step))
+test_can_produce_a_step_of_one_optimizer_of_several = can_produce(
+    lambda s: any(e.groups is not None and len(e.groups) < len(s.optimizers) for e in s.program if isinstance(e, Step)),
+    has=("several optimizers",),
+)
+test_can_produce_steps_of_one_optimizer_after_the_other = can_produce(
+    lambda s: any(
+        isinstance(one, Step) and isinstance(two, Step) and len(s.optimizers) > 1 for one, two in pairwise(s.program)
+    ),
+    has=("several optimizers",),
+)
+test_can_produce_several_optimizers_that_are_saved_and_loaded = can_produce(
+    lambda s: s.has(SaveAndLoad) and len(s.optimizers) > 1, has=("several optimizers", "go on")
+)
 test_can_produce_four_steps = can_produce(lambda s: s.program.count(Step()) == 4)
 
 test_can_produce_a_rank_without_any_micro_batch = can_produce_where_ranks_run_out(

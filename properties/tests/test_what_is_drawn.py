@@ -18,6 +18,7 @@ from oracle.program import (
     Evaluate,
     Finish,
     Freeze,
+    Group,
     Hyperparameters,
     Join,
     Parameter,
@@ -113,6 +114,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "windows that are dropped": (unclaimed("drops_windows"), FEATURES["drop window"].occurs),
     "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
+    "several optimizers": (unclaimed("several_optimizers"), lambda s: len(s.optimizers) > 1),
     "stepped gradients": (unclaimed("outlive_steps"), lambda s: reads_after_steps(s, lambda _: True)),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
@@ -194,6 +196,10 @@ def test_no_gradients_count_on_after_a_step_that_may_have_changed_them() -> None
     assert reads_stepped_gradients(twice)
     assert not reads_stepped_gradients(replace(twice, program=(*window, ZeroGrad(), *window)))
     assert not reads_stepped_gradients(replace(twice, hyperparameters=Hyperparameters(momentum=0.5)))
+    both = replace(twice, parameters=twice.parameters * 2, groups=(Group((1,)),))
+    one_by_one = (Backward(((0, 1), (0, 1))), Finish(), Step((1,)), Step((0,)), ZeroGrad(), *window)
+    assert not reads_stepped_gradients(replace(both, program=one_by_one))
+    assert reads_stepped_gradients(replace(both, program=(*one_by_one[:4], Step((1,)))))
 
 
 def test_the_table_of_what_is_drawn_has_a_row_for_everything_and_counts_each_thing_once(
