@@ -200,11 +200,9 @@ def _whose_step(scenario: Scenario, event: Step) -> str:
 
 def _step_words(scenario: Scenario, place: int, expected: Expectation | None) -> str:
     """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
-    event, settings = scenario.program[place], enumerate(hyperparameters.at(scenario, place))
+    event, settings = scenario.program[place], hyperparameters.at(scenario, place)
     of = event.groups if isinstance(event, Step) and event.groups is not None else range(len(scenario.all_groups))
-    rates = [
-        f"{options.lr:g}" for number, options in settings if number in of and scenario.all_groups[number].parameters
-    ]
+    rates = [f"{settings[number].lr:g}" for number in of if scenario.all_groups[number].parameters]
     told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"
     words = f"{scenario.optimizer} with {told}"
     if expected is None or scenario.loss_scale is None:

@@ -147,8 +147,9 @@ def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
     plain = ("several optimizers",)
     return st.one_of(
         exact_scenarios(claims, has=plain),
-        exact_scenarios(claims, has=(*plain, "several steps", "momentum")),
-        exact_scenarios(claims, has=(*plain, "several steps", "adam")),
+        exact_scenarios(claims, has=(*plain, "adam")),
+        exact_scenarios(claims, has=(*plain, "momentum")),
+        exact_scenarios(claims, has=(*plain, "several steps")),
         with_any(replace(claims, joins=()), 2, has=plain),
     )
 

@@ -264,10 +264,11 @@ def test_a_step_is_told_with_the_learning_rates_that_it_has() -> None:
         ["step: SGD with learning rate 0.5"],
         ["step, without any gradient: SGD with learning rate 0.5"],
     ]
-    apart = Scenario(2, PAIR, (*WINDOW[:2], Step((1,)), *WINDOW), groups=(group,))
-    assert [event_words(apart, place) for place in (2, 5)] == [
+    apart = Scenario(2, PAIR, (*WINDOW[:2], Step((1,)), *WINDOW, *WINDOW[:2], Step((1, 0))), groups=(group,))
+    assert [event_words(apart, place) for place in (2, 5, 9)] == [
         ["step of the optimizer of b: SGD with learning rate 0.25"],
         ["step of the optimizer of a, then of that of b: SGD with learning rates 0.5, 0.25"],
+        ["step of the optimizer of b, then of that of a: SGD with learning rates 0.25, 0.5"],
     ]
     assert model_words(apart).endswith("; group of b with learning rate 0.25; an optimizer for each group")
     everything_in_a_group = Scenario(2, PAIR, WINDOW, groups=(replace(group, parameters=(0, 1)),))
