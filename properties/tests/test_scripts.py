@@ -223,7 +223,7 @@ def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: Wo
     claims = Claims(accumulation=False, replaced_parameters=True, sixteen_bits=True, tied_parameters=True, most_ranks=1)
 
     @settings(max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of(exact_scenarios(claims, has=has) for has in (several, ("several optimizers", *several))))
+    @given(st.one_of([exact_scenarios(claims, has=has) for has in (several, ("several optimizers", *several))]))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, "properties.tests.user_code:bare", scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
