@@ -32,6 +32,7 @@ class Zero1(ShardedDataParallel):
         "same_bits": True,
         "reloads": True,
         "several_optimizers": True,
+        "writes_weights": True,
         "swaps_weights": True,
         "sharded_by": "buckets",
         "schedule": "reduce-scatter",

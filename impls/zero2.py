@@ -33,6 +33,7 @@ class Zero2(ShardedDataParallel):
         "same_bits": True,
         "reloads": True,
         "several_optimizers": True,
+        "writes_weights": True,
         "swaps_weights": True,
         "sharded_by": "buckets",
     }

@@ -153,6 +153,13 @@ class Replace(Short):
 
 
 @dataclass(frozen=True, repr=False)
+class Write(Short):
+    """The caller writes into tensors of the model: each of their elements becomes its negative."""
+
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True, repr=False)
 class SaveAndLoad(Short):
     """Saved, built anew and loaded; without ``optimizer`` the weights alone."""
 
@@ -235,6 +242,7 @@ Event = (
     | SetHyperparameters
     | Freeze
     | Replace
+    | Write
     | SaveAndLoad
     | Save
     | Load

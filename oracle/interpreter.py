@@ -39,6 +39,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from oracle.state import (
@@ -65,10 +66,10 @@ class Expectation:
     None: there is no gradient.
 
     All by the event's place in the program: ``gradients`` after each Finish, Unscale and Clip; ``norms`` of each Clip;
-    neither for a Clip after an overflow; ``parameters`` after each Step, SaveAndLoad, Load and EndJoin; after each Step
-    also ``states``, the optimizer's, a mapping per parameter with torch's names (none: no state) and "master" for one
-    that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state; and
-    ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
+    neither for a Clip after an overflow; ``parameters`` after each Step, Write, SaveAndLoad, Load and EndJoin; after
+    each Step also ``states``, the optimizer's, a mapping per parameter with torch's names (none: no state) and "master"
+    for one that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state;
+    and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
     """
 
     initial: Values
@@ -150,6 +151,9 @@ def _interpret(
                 state.trained[scenario.names(*event.parameters)] = not event.frozen
             case Replace():
                 forget(state, event.parameters)
+            case Write():
+                for parameter in event.parameters:
+                    state.weights.put(parameter, -state.weights.get(parameter))
             case SaveAndLoad():
                 _save_and_load(state, event)
             case Save():
@@ -165,7 +169,7 @@ def _interpret(
                     drop_gradients(state)
         if isinstance(event, (Finish, Unscale, Clip)) and not state.spoiled:
             expectation.gradients[place] = told(state, state.gradients, gradients=True)
-        elif isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
+        elif isinstance(event, (Step, Write, SaveAndLoad, Load, EndJoin)):
             expectation.parameters[place] = told(state, state.weights)
     return expectation
 

@@ -59,6 +59,9 @@ The events:
     Replace    The caller assigns new tensors in place of those of parameters, under all their names and in its
                optimizer, at a moment when there are no gradients. They have the same values and are trained if those
                were. Optimizer state and step counts of theirs begin afresh, and so do masters, from the new tensors.
+    Write      The caller writes 0 - p in the place of p, for some parameters and on every rank, in place and past
+               autograd, as weights are clipped, averaged in or loaded by hand. There are no masters, which would have
+               to hear of it. Everything else goes on.
     SaveAndLoad          Each rank saves the state of model, optimizer and loss scale; all are built anew, with other
                initial values, wrapped, and loaded. Nothing changes, but that there are no gradients. From weights alone
                the optimizer, its hyper-parameters, masters (from the weights loaded) and loss scale begin afresh.
@@ -117,6 +120,7 @@ from oracle.events import (
     Short,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
     ends_gradients,
 )
@@ -156,6 +160,7 @@ __all__ = [
     "SetHyperparameters",
     "Step",
     "Unscale",
+    "Write",
     "ZeroGrad",
 ]
 

@@ -25,6 +25,7 @@ from oracle.events import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
     is_whole,
 )
@@ -225,7 +226,9 @@ def _check_event(scenario: "Scenario", event: Event, trained: set[int], gradient
             _check_options(scenario, event.values)
             if event.group is not None and not 0 <= event.group <= len(scenario.groups):
                 raise ValueError(f"there is no group {event.group}: the last is {len(scenario.groups)}")
-        case Freeze() | Replace():
+        case Freeze() | Replace() | Write():
+            if isinstance(event, Write) and scenario.masters:
+                raise ValueError(f"{event!r} comes where there are masters, which do not hear of it: have none")
             if gradients and isinstance(event, Replace):
                 raise ValueError(f"{event!r} comes while there are gradients: drop them first")
             if not set(event.parameters) <= {*scenario.tensors}:

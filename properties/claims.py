@@ -88,6 +88,9 @@ class Claims:
     # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there; not
     # claimed for code that shards or makes the optimizer, unless it says so.
     swaps_weights: bool = True
+    # Between steps the caller writes into the parameters, and that is what training goes on from; as above, and where
+    # there are no masters.
+    writes_weights: bool = True
     idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
     # Each group of parameters may have an optimizer of its own, and a step be of some of them; not claimed for code
     # that makes the optimizer, unless it says so.
@@ -227,6 +230,7 @@ def read_claims(
     shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
     whole = (declared or {}).get("stage") in (None, 0)
     shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
+    shape["writes_weights"] = shape["swaps_weights"]
     shape["several_optimizers"] = makes_optimizer is False
     shape["callers_collectives"] = finishes is False
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})

@@ -26,6 +26,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.seen import OTHER_WEIGHTS
@@ -165,6 +166,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             return [f"{'freeze' if event.frozen else 'train again'}: {names(event.parameters)}"]
         case Replace():
             return [f"replace: the caller assigns new tensors for {names(event.parameters)}, with the same values"]
+        case Write():
+            return [f"write: the caller writes into {names(event.parameters)} the negative of what is there"]
         case SaveAndLoad():
             kept = "everything" if event.optimizer else "the weights alone"
             return [f"save {kept}, build model and implementation anew, load"]

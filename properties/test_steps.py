@@ -16,9 +16,10 @@ from oracle.program import (
     Scenario,
     SetHyperparameters,
     Step,
+    Write,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM, Claims
+from properties.claims import EQUAL_FROM, MASTERS, Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
@@ -36,6 +37,7 @@ NEW_RATE = Scenario(
 
 _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
+WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), "quadratic")
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
 
 
@@ -179,6 +181,41 @@ def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scena
     trial.witnessed["an optimizer stepped and another did not"] += sits_a_step_out(scenario)
     words = "Steps go wrong where groups of parameters have optimizers of their own."
     judge.values_equal(run, trial.expected(scenario), words)
+
+
+def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """What the caller writes into parameters, at the start or between steps; any feature."""
+    return st.one_of(
+        exact_scenarios(claims, has=("write", "step")),
+        exact_scenarios(claims, has=("write", "several steps")),
+        exact_scenarios(claims, has=("write", "adam")),
+        with_any(replace(claims, joins=()), 2, has=("write",)),
+    )
+
+
+def writes_between_steps(scenario: Scenario) -> bool:
+    """Whether a step comes before what is written, and one after it."""
+    kinds = [type(event) for event in scenario.program]
+    return any(Step in kinds[:place] and Step in kinds[place:] for place, kind in enumerate(kinds) if kind is Write)
+
+
+@law(
+    "P12",
+    with_writes,
+    needs=lambda claims: claims.writes_weights and claims.masters != MASTERS,
+    witnesses={"the caller wrote between two steps": WRITTEN},
+)
+def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial: Trial, scenario: Scenario) -> None:
+    """What the caller writes into parameters, in place and past autograd, is there on every rank, and is what the next
+    forward reads and the next step changes.
+
+    Why: so are weights clipped, averaged in, or loaded by hand after wrapping, and whoever steps a copy of them puts
+    the copy back. Broken by masters and shards of the optimizer's that do not hear of it: NVIDIA/Megatron-LM#174,
+    NVIDIA/Megatron-LM#5071, NovaSky-AI/SkyRL#2149, radixark/miles#2572.
+    """
+    run = trial.run(scenario)
+    trial.witnessed["the caller wrote between two steps"] += writes_between_steps(scenario)
+    judge.values_equal(run, trial.expected(scenario), "What the caller has written into parameters does not stay.")
 
 
 def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:

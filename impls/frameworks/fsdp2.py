@@ -38,6 +38,7 @@ class FSDP2(nn.Module):
         "same_bits": True,
         "reloads": True,
         "several_optimizers": True,
+        "writes_weights": True,
         "replicas": True,
         "scalars": False,
         "schedule": "gather once",

@@ -28,6 +28,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "reloads": False,  # torch 2.13: state that a file has not stays (properties/FINDINGS.md)
         "swaps_weights": True,
         "several_optimizers": True,
+        "writes_weights": True,
         "callers_hooks": True,
         "schedule": "all-reduce",
         "cost": True,

@@ -269,3 +269,21 @@ class PublishesEverything(Zero1):
     def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
         """As if all had been stepped."""
         super().publish({parameter: stepped.get(parameter, self.values(parameter)) for parameter in self.flat_of})
+
+
+class LooksForWrites(Zero1):
+    """Steps pieces in memory of its own, and looks before each use whether somebody has written into the parameters."""
+
+    odd = "pieces of the parameters are kept apart, and taken anew where a parameter holds something else"
+    claims = {**Zero1.claims, **HOLDS_MORE}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        self._own: dict[nn.Parameter, torch.Tensor] = {}
+        super().__init__(module, bucket_cap_mb)
+
+    def values(self, parameter: nn.Parameter) -> torch.Tensor:
+        """Those kept, if they are still what the parameter holds."""
+        there = super().values(parameter)
+        if parameter not in self._own or not torch.equal(self._own[parameter], there):
+            self._own[parameter] = there.clone()
+        return self._own[parameter]

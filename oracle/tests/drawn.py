@@ -5,7 +5,20 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
-from oracle.program import MODES, PROBES, SIGNS, Backward, Event, Finish, Group, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import (
+    MODES,
+    PROBES,
+    SIGNS,
+    Backward,
+    Event,
+    Finish,
+    Group,
+    Parameter,
+    Scenario,
+    Step,
+    Write,
+    ZeroGrad,
+)
 
 SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
@@ -39,7 +52,7 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     program: list[Event] = []
     local = False
     for phase in [
-        *draw(st.lists(st.sampled_from(("local", "synchronize", "step", "drop", "zero")), max_size=6)),
+        *draw(st.lists(st.sampled_from(("local", "synchronize", "step", "drop", "zero", "write")), max_size=6)),
         "synchronize",
     ]:
         if phase in ("local", "synchronize"):
@@ -49,6 +62,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         elif phase in ("drop", "zero"):
             program.append(ZeroGrad(phase == "drop"))
             local = local and phase == "zero"
+        elif phase == "write" and not local:
+            program.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), unique=True)))))
         elif not local:
             program.append(draw(steps))
     cap = draw(st.none() | st.integers(1, 40))

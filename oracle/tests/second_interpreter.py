@@ -9,7 +9,7 @@ import numpy as np
 from oracle.fingerprint import contributions
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Scenario, Step, Write, ZeroGrad
 from oracle.rounding import round_to_nearest
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
@@ -50,7 +50,7 @@ class SecondInterpreter:
         return next((n for n, group in enumerate(self.scenario.groups, 1) if parameter in group.parameters), 0)
 
     def run(self) -> tuple[dict[int, list[Gradient]], dict[int, list[list[Any]]]]:
-        """Gradients after each Finish and parameters after each Step."""
+        """Gradients after each Finish and parameters after each Step and Write."""
         gradients, parameters = {}, {}
         batch = 0
         for place, event in enumerate(self.scenario.program):
@@ -73,6 +73,10 @@ class SecondInterpreter:
                         rate = self.of(parameter, Fraction(self.scenario.learning_rate))
                         old = self.weights[parameter]
                         self.weights[parameter] = [p - rate * type(p)(g) for p, g in zip(old, gradient, strict=True)]
+                parameters[place] = self.by_name(self.weights)
+            elif isinstance(event, Write):
+                for parameter in event.parameters:
+                    self.weights[parameter] = [self.of(parameter, Fraction(0)) - p for p in self.weights[parameter]]
                 parameters[place] = self.by_name(self.weights)
             elif isinstance(event, ZeroGrad):
                 for mine in (*self.gradients, self.averages):

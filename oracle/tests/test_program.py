@@ -30,6 +30,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from oracle.tests.drawn import scenarios
@@ -220,6 +221,9 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (*BATCH, Freeze((0,)), ZeroGrad(False))}, "drop them first"),
         ({"program": (*BATCH, Freeze((0,)), Step(), ZeroGrad())}, "drop them first"),
         ({"program": (*BATCH, Replace((0,)))}, "drop them first"),
+        ({"program": (Write((0,)), *BATCH), "masters": True}, "Write((0,)) comes where there are masters"),
+        ({"program": (Write((1,)), *BATCH)}, "Write((1,)) names what is no tensor of the model"),
+        ({"program": (LOCAL, Write((0,)), *BATCH)}, "Write((0,)) follows a Backward that did not synchronize"),
         (
             {
                 "program": (LOCAL, replace(BATCH[0], forwards=2), Finish()),

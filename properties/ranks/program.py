@@ -34,6 +34,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties import members
@@ -174,6 +175,10 @@ class Rank(Wrapped):
                 self.freeze()
             case Replace():
                 self.replace(event)
+            case Write():
+                tensors = self.probe.in_order()
+                for tensor in (tensors[index] for index in event.parameters):
+                    tensor.data.copy_(0 - tensor.data)
             case SaveAndLoad():
                 weights, rest = self.file or self.save()
                 self.file = None
@@ -199,7 +204,7 @@ class Rank(Wrapped):
         left_open = isinstance(event, Clip) and self.scenario.overflowed(place)
         if looks and isinstance(event, (Finish, Unscale, Clip)) and not left_open:
             seen["gradients"][place] = self.gradients()
-        elif looks and isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
+        elif looks and isinstance(event, (Step, Write, SaveAndLoad, Load, EndJoin)):
             seen["parameters"][place] = self.parameters()
 
     def take_up(self, part: Part) -> None:

@@ -26,6 +26,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.claims import EQUAL_FROM
@@ -167,6 +168,9 @@ class Writer:
                 return [f"{place(self.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
             case Replace():
                 return [line for tensor in event.parameters for line in optimizers.replace(self, tensor)]
+            case Write():
+                written = ", ".join(place(self.scenario, index) for index in event.parameters)
+                return [f"for p in [{written}]:", "    p.data.copy_(0 - p.data)"]
             case SaveAndLoad():
                 return checkpoints.save_and_load(self, event)
             case Save():

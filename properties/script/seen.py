@@ -7,7 +7,7 @@ import numpy as np
 
 from oracle.interpreter import Expectation
 from oracle.intervals import Interval
-from oracle.program import Clip, EndJoin, Finish, Load, SaveAndLoad, Scenario, Step, Unscale
+from oracle.program import Clip, EndJoin, Finish, Load, SaveAndLoad, Scenario, Step, Unscale, Write
 from oracle.state import ExpectedValue
 from properties.naming import parameter_name
 
@@ -28,7 +28,7 @@ def seen(
         kind, values = (
             ("gradient", "gradients()") if isinstance(event, (Finish, Unscale, Clip)) else ("value", parameters)
         )
-        looked_at = isinstance(event, (Finish, Unscale, Clip, Step, SaveAndLoad, Load, EndJoin))
+        looked_at = isinstance(event, (Finish, Unscale, Clip, Step, Write, SaveAndLoad, Load, EndJoin))
         return [f'print(f"rank {{rank}}: the {kind}s are", {values}, flush=True)'] if looks and looked_at else []
     lines: list[str] = []
     if number in expected.norms:

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step
+from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step, Write
 from properties.judging import judge
 from properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
 from properties.strategies.scenarios import adds_up_rounded_means
@@ -173,7 +173,7 @@ def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
         if index != gone
     )
     program = (
-        replace(event, parameters=left(event.parameters)) if isinstance(event, (Freeze, Replace)) else event
+        replace(event, parameters=left(event.parameters)) if isinstance(event, (Freeze, Replace, Write)) else event
         for event in _with_orders(scenario.program, lambda orders: map(left, orders))
     )
     return {

@@ -23,9 +23,10 @@ from oracle.program import (
     Scenario,
     SetHyperparameters,
     Step,
+    Write,
     ZeroGrad,
 )
-from properties.claims import Claims
+from properties.claims import MASTERS, Claims
 
 Claimed = Callable[[Claims], bool]
 
@@ -254,6 +255,7 @@ FEATURES: dict[str, Feature] = {
         lambda s: _windows_left(s) > 1, lambda claims: bool(claims.joins), ("join", "end join", "join")
     ),
     "replace": Feature(_has(Replace), lambda claims: claims.replaced_parameters, ("replace",)),
+    "write": Feature(_has(Write), lambda claims: claims.writes_weights and claims.masters != MASTERS, ("write",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
 }
 

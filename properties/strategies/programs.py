@@ -24,6 +24,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.claims import EQUAL_FROM, Claims
@@ -47,6 +48,7 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "survives_errors",
     "replace": "replaced_parameters",
+    "write": "writes_weights",
     **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
@@ -142,7 +144,7 @@ class Loop:
         # What has been done is to be seen: a backward follows it, and a step where hyper-parameters have changed.
         last = {type(event): place for place, event in enumerate(self.events)}
         if last.get(Finish, -1) <= max(
-            last.get(kind, -1) for kind in (Backward, Freeze, Replace, SaveAndLoad, Load, Evaluate, Raise)
+            last.get(kind, -1) for kind in (Backward, Freeze, Replace, Write, SaveAndLoad, Load, Evaluate, Raise)
         ):
             self.backward(Phase("synchronize"))
         if last.get(Step, -1) < last.get(SetHyperparameters, -1):
@@ -210,6 +212,12 @@ class Loop:
                     self.zero()
                 tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
                 self.events.append(Replace((tensors[-1 - phase.shift % len(tensors)],)))
+            case "write":
+                if not self.caller.masters:
+                    self.settled(phase)
+                    tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
+                    alone = tensors[-1 - phase.shift % len(tensors)]
+                    self.events.append(Write((alone,) if phase.twist % 2 == 0 else tuple(tensors)))
             case "save":
                 self.settled(phase)
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))

@@ -128,7 +128,10 @@ def scenarios(
         phases = _with(phases, feature.phases, draw)
     phases, options = _together(phases, options, claims)
     joined = any(phase.kind == "join" for phase in phases)
-    caller = training(options, model, not enclosed, claims.stage is None or claims.masters, joined)
+    keeps = claims.stage is None or claims.masters
+    if any(phase.kind == "write" for phase in phases):  # of which no master would hear
+        keeps = False
+    caller = training(options, model, not enclosed, keeps, joined)
     buffers = models.buffers(options)
     broadcasts = bool(buffers) and claims.buffers == "each"
     loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)

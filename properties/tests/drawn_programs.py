@@ -26,11 +26,12 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 
 INF = float("inf")
-PHASES = ("window", "window", "window", "set", "freeze", "save", "keep", "go back", "raise", "zero", "drop")
+PHASES = ("window", "window", "window", "set", "freeze", "save", "keep", "go back", "raise", "zero", "drop", "write")
 
 
 @st.composite
@@ -113,6 +114,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             freeze, dropped = Freeze((chosen,), frozen), [ZeroGrad()] if gradients else []
             events += draw(st.sampled_from(([*dropped, freeze], [freeze, *dropped])))
             gradients = False
+        elif phase == "write":
+            events.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, unique=True)))))
         elif phase == "save":
             events.append(SaveAndLoad(draw(st.booleans())))
             gradients = False
@@ -134,7 +137,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         optimizer=optimizer,
         hyperparameters=draw(hyperparameters(optimizer)),
         groups=groups,
-        masters=draw(st.booleans()),
+        masters=draw(st.booleans()) and not any(isinstance(event, Write) for event in events),
         loss_scale=scale,
         buffers=draw(st.sampled_from(((), (Buffer((2,)), Buffer(()))))),
         signs=draw(st.sampled_from(SIGNS)),

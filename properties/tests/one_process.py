@@ -22,6 +22,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.ranks.probes import to_numpy
@@ -105,6 +106,9 @@ class OneProcess:
                     for number, group in zip(numbers, groups, strict=True):
                         if event.group in (None, number):
                             group.update(named(event.values))
+                case Write():
+                    for index in event.parameters:
+                        self.tensors[index].data.neg_().add_(0)  # and no zero is negative
                 case SaveAndLoad():
                     self.zero(True)
                     if not event.optimizer:
@@ -125,7 +129,7 @@ class OneProcess:
                 self.seen["gradients"][place] = [to_numpy(tensor.grad) for tensor in self.tensors]
                 for mine in self.local:
                     mine.update({i: t.grad.clone() for i, t in enumerate(self.tensors) if t.grad is not None})
-            elif isinstance(event, (Step, SaveAndLoad, Load, EndJoin)):
+            elif isinstance(event, (Step, Write, SaveAndLoad, Load, EndJoin)):
                 self.seen["parameters"][place] = [to_numpy(tensor) for tensor in self.tensors]
         return self.seen
 

@@ -172,6 +172,7 @@ def test_the_weights_are_the_callers_to_swap_where_nothing_else_is_the_implement
     assert not read_claims({"stage": 2}, True, False).swaps_weights
     assert read_claims({"stage": 2, "swaps_weights": True}, True, False).swaps_weights
     assert not read_claims(None, True, False, makes_optimizer=True).swaps_weights
+    assert not read_claims({"stage": 2, "swaps_weights": True}, True, False).writes_weights
 
 
 def test_several_optimizers_are_claimed_of_what_makes_none_unless_it_says_otherwise() -> None:

@@ -34,6 +34,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.catalogue import every_fault, every_law
@@ -318,7 +319,7 @@ APART = Scenario(
     2,
     (Parameter((2,)), Parameter((3,)), Parameter((1,))),
     (
-        *(*_BATCH, Step((2,)), ZeroGrad()),
+        *(*_BATCH, Step((2,)), Write((0, 2)), ZeroGrad()),
         *(SetHyperparameters(Hyperparameters(learning_rate=0.25)), Save(), *_BATCH, Step((1, 0)), Load(), *_BATCH),
         *(SetHyperparameters(Hyperparameters(momentum=0.25), 1), SetHyperparameters(Hyperparameters(0.5), 0), Step()),
         *(SaveAndLoad(), *_BATCH, Step((0,)), Step((2, 1))),

@@ -28,6 +28,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties.claims import Claims
@@ -99,6 +100,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "unused": Scenario(2, TWO, (Backward(((0, 1), (1,))), Finish())),
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
+    "write": Scenario(2, (ONE,), (Write((0,)), *SYNCHRONIZED)),
     "several optimizers": Scenario(
         2, (ONE,), (*SYNCHRONIZED, Step((1,))), groups=(Group((0,), Hyperparameters(0.25)),)
     ),

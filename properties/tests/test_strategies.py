@@ -25,6 +25,7 @@ from oracle.program import (
     Scenario,
     SetHyperparameters,
     Step,
+    Write,
     ZeroGrad,
 )
 from oracle.state import Inside
@@ -388,6 +389,13 @@ test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
     lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
 )
 test_can_produce_an_error_and_a_step_after_it = can_produce(in_order(Raise, Backward, Step))
+test_can_produce_a_parameter_written_between_two_steps = can_produce(
+    in_order(Step, Write, Backward, Step), has=("write",)
+)
+test_can_produce_all_parameters_written = can_produce(
+    lambda s: any(isinstance(e, Write) and len(e.parameters) == len(s.tensors) > 1 for e in s.program), has=("write",)
+)
+test_can_produce_what_is_written_beside_sixteen_bits = can_produce(has(Write), has=("write", "16 bits"))
 test_can_produce_a_step_of_one_optimizer_of_several = can_produce(
     lambda s: any(e.groups is not None and len(e.groups) < len(s.optimizers) for e in s.program if isinstance(e, Step)),
     has=("several optimizers",),

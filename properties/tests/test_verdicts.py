@@ -26,6 +26,7 @@ from oracle.program import (
     SetHyperparameters,
     Step,
     Unscale,
+    Write,
     ZeroGrad,
 )
 from properties import test_mean
@@ -271,6 +272,9 @@ def test_a_step_is_told_with_the_learning_rates_that_it_has() -> None:
         ["step of the optimizer of b, then of that of a: SGD with learning rates 0.25, 0.5"],
     ]
     assert model_words(apart).endswith("; group of b with learning rate 0.25; an optimizer for each group")
+    assert event_words(replace(apart, program=(Write((0, 1)), *WINDOW)), 0) == [
+        "write: the caller writes into a, b the negative of what is there"
+    ]
     everything_in_a_group = Scenario(2, PAIR, WINDOW, groups=(replace(group, parameters=(0, 1)),))
     assert event_words(everything_in_a_group, 2) == ["step: SGD with learning rate 0.25"]
 

@@ -27,6 +27,7 @@ from oracle.program import (
     SaveAndLoad,
     Scenario,
     Step,
+    Write,
     ZeroGrad,
 )
 from properties.claims import BACKWARDS, COLLECTIVES, Claims
@@ -115,6 +116,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
     "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
     "several optimizers": (unclaimed("several_optimizers"), lambda s: len(s.optimizers) > 1),
+    "what the caller writes into parameters": (unclaimed("writes_weights"), has(Write)),
     "stepped gradients": (unclaimed("outlive_steps"), lambda s: reads_after_steps(s, lambda _: True)),
     "float64": (unclaimed("float64"), lambda s: any(p.dtype == "float64" for p in s.parameters)),
     "a cap": (unclaimed("bucket_cap"), lambda s: s.bucket_cap is not None),
