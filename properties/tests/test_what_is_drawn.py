@@ -68,12 +68,18 @@ def test_world_sizes_that_find_more_are_drawn_more() -> None:
     assert min(sizes[size] for size in (1, 3, 5, 6, 7)) > max(sizes[size] for size in (4, 8)) > 0
 
 
-# What no program has both of: one optimizer, one way to part the world, and what ranks that are gone would keep.
+# What no program has both of: one optimizer, one way to part the world, a loss scale for every step, masters that hear
+# of every change, and what ranks that are gone would keep.
 GONE_IN_A_JOIN = ("momentum", "adam", "masters", "buffers", "loss scale", "overflow", "clipped overflow")
 NEVER_MEET = {
     frozenset(("momentum", "adam")),
     frozenset(("replicas", "outsiders")),
-    *(frozenset(("idle step", kind)) for kind in ("loss scale", "overflow", "clipped overflow")),
+    *(
+        frozenset((steps, kind))
+        for steps in ("idle step", "several optimizers")
+        for kind in ("loss scale", "overflow", "clipped overflow")
+    ),
+    frozenset(("write", "masters")),
     *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
     *(frozenset((kept, join)) for kept in GONE_IN_A_JOIN for join in ("joins", "joins twice")),
 }
