@@ -34,6 +34,9 @@ class Sharded(Protocol):
 
         ``masters=True`` among the defaults asks for float32 masters of 16-bit parameters: where they are claimed, and
         not as "always", or no stage is.
+
+        Where `several_optimizers` is claimed it may be called several times, each time with groups of other parameters:
+        each optimizer steps its own, and the methods below tell and take up the state of all.
         """
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> "torch.Tensor":
