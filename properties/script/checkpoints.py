@@ -67,5 +67,8 @@ def _options(writer: "Writer", told: str) -> list[str]:
 
 
 def _at_the_start(writer: "Writer") -> str:
+    """Of all groups, or, where each has an optimizer, of those that have parameters."""
     settings = hyperparameters.at_the_start(writer.scenario)
-    return repr([options(settings[number]) for share in writer.scenario.optimizers for number in share])
+    if writer.several:
+        settings = [settings[number] for (number,) in writer.scenario.optimizers]
+    return repr([options(each) for each in settings])

@@ -329,6 +329,16 @@ APART = Scenario(
 )
 
 
+# Of the two groups one is empty, so that there is one optimizer.
+_ALONE = (Backward(((0,), (0,))), Finish(), Step((1,)))
+ONE_OF_ONE = Scenario(
+    2,
+    (Parameter((2,)),),
+    (Save(), SetHyperparameters(Hyperparameters(learning_rate=1.0)), *_ALONE, Load(False), *_ALONE),
+    groups=(Group((0,), Hyperparameters(learning_rate=0.25)),),
+)
+
+
 _GONE = (Backward(((0,), (), (0,)), False, gone=(1,)), Backward(((0,), (), ()), gone=(1, 2)), Finish(), Step())
 RUNS_OUT = Scenario(
     3,
@@ -355,6 +365,7 @@ def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
         ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
         ("impls.frameworks.torch_ddp:TorchDDPFindUnused", APART, True),
         ("impls.frameworks.fsdp2:FSDP2", APART, True),
+        ("impls.zero1:Zero1", ONE_OF_ONE, True),
         ("impls.faults.several_optimizers:KnowsTheLast", APART, False),
         ("impls.frameworks.torch_ddp:TorchDDP", RUNS_OUT, True),
         ("impls.faults.joined:DividesByAll", RUNS_OUT, False),
@@ -363,6 +374,7 @@ def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
         "everything, right",
         "several optimizers, right",
         "several optimizers of shards, right",
+        "one optimizer of one group, right",
         "several optimizers, wrong",
         "ranks that run out, right",
         "ranks that run out, wrong",
