@@ -24,6 +24,7 @@ from properties.judging import judge
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.features import FEATURES
 from properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
@@ -184,19 +185,13 @@ def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scena
 
 
 def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """What the caller writes into parameters, at the start or between steps; any feature."""
+    """What the caller writes into parameters, between two steps or anywhere; any feature."""
     return st.one_of(
-        exact_scenarios(claims, has=("write", "step")),
-        exact_scenarios(claims, has=("write", "several steps")),
-        exact_scenarios(claims, has=("write", "adam")),
+        exact_scenarios(claims, has=("write between steps",)),
+        exact_scenarios(claims, has=("write between steps", "momentum")),
+        exact_scenarios(claims, has=("write between steps", "adam")),
         with_any(replace(claims, joins=()), 2, has=("write",)),
     )
-
-
-def writes_between_steps(scenario: Scenario) -> bool:
-    """Whether a step comes before what is written, and one after it."""
-    kinds = [type(event) for event in scenario.program]
-    return any(Step in kinds[:place] and Step in kinds[place:] for place, kind in enumerate(kinds) if kind is Write)
 
 
 @law(
@@ -214,7 +209,7 @@ def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial
     NVIDIA/Megatron-LM#5071, NovaSky-AI/SkyRL#2149, radixark/miles#2572.
     """
     run = trial.run(scenario)
-    trial.witnessed["the caller wrote between two steps"] += writes_between_steps(scenario)
+    trial.witnessed["the caller wrote between two steps"] += FEATURES["write between steps"].occurs(scenario)
     judge.values_equal(run, trial.expected(scenario), "What the caller has written into parameters does not stay.")
 
 

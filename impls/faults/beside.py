@@ -72,13 +72,13 @@ class PoolsBuckets(StaticBuckets):
 
 
 class OptimizerOfTheLast(Zero1):
-    """The optimizer is that of the model for which one was made last."""
+    """Which optimizer steps what is known of the model for which one was made last."""
 
     known_fault = "what is saved, told and loaded is the state of the model that was wrapped last"
     source = "recipe: one engine to a process"
     killed_by = BESIDE
 
-    optimizer = _OneForAllModels()
+    stepped_by = _OneForAllModels()
 
 
 class OneFlagForAll(StaticBuckets):

@@ -256,6 +256,11 @@ FEATURES: dict[str, Feature] = {
     ),
     "replace": Feature(_has(Replace), lambda claims: claims.replaced_parameters, ("replace",)),
     "write": Feature(_has(Write), lambda claims: claims.writes_weights and claims.masters != MASTERS, ("write",)),
+    "write between steps": Feature(
+        lambda s: _in_turn(s, Step, Write, Backward, Step),
+        lambda claims: claims.writes_weights and claims.masters != MASTERS,
+        ("step", "write", "synchronize", "step"),
+    ),
     "cap": Feature(lambda s: s.bucket_cap is not None, lambda claims: claims.bucket_cap, options=("cap",)),
 }
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, Write, ZeroGrad
 from properties.claims import Claims
 from properties.expected import known
 from properties.implementations import look_up
@@ -37,7 +37,8 @@ def run_one_by_one(scenario: Scenario) -> bool:
 @given(scenario=programs(3, ("float32", "float64", *SIXTEEN)))
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_stage_does_what_the_interpreter_says(sim: World, implementation: str, scenario: Scenario) -> None:
-    assume(not (implementation == ZERO[2] and run_one_by_one(scenario)))
+    # ZeRO-3 has no parameters between events that a caller could write into.
+    assume(not (implementation == ZERO[2] and (run_one_by_one(scenario) or scenario.has(Write))))
     try:
         expected = interpret(scenario, "sum then divide", "zero")
     except Inexact:

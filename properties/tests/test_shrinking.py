@@ -101,6 +101,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "step": Scenario(2, (ONE,), (*SYNCHRONIZED, Step())),
     "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
     "write": Scenario(2, (ONE,), (Write((0,)), *SYNCHRONIZED)),
+    "write between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Write((0,)), *SYNCHRONIZED, Step())),
     "several optimizers": Scenario(
         2, (ONE,), (*SYNCHRONIZED, Step((1,))), groups=(Group((0,), Hyperparameters(0.25)),)
     ),

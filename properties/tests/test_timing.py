@@ -61,7 +61,7 @@ def test_what_fails_in_some_orders_alone_is_found_where_any_are_drawn_and_says_s
     (failure,) = search(MEAN, trial, 100, seed_value=0).failures
     confirmed = confirm(MEAN, trial, failure)
     assert confirmed is not None
-    assert failure.broken.scenario.world_size == 3
+    assert failure.broken.scenario.world_size >= 3  # two ranks add in one way
     assert "depends on the order of reduction" in " ".join(report(MEAN, trial, confirmed).split())
 
 

@@ -79,7 +79,7 @@ NEVER_MEET = {
         for steps in ("idle step", "several optimizers")
         for kind in ("loss scale", "overflow", "clipped overflow")
     ),
-    frozenset(("write", "masters")),
+    *(frozenset((written, "masters")) for written in ("write", "write between steps")),
     *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
     *(frozenset((kept, join)) for kept in GONE_IN_A_JOIN for join in ("joins", "joins twice")),
 }
