@@ -41,15 +41,15 @@ The events:
                is not finite, norm and gradients are left open (0 * inf is NaN): the Step is skipped as ever, and
                before anything else reads gradients or adds to them they are dropped or set to zero.
     Step       A step of the optimizer (`oracle.optimizers`), with the hyper-parameters of the parameter's group; a
-               parameter without a gradient stays as it is, and so do its state and step count. SGD by default: p <- p -
-               learning_rate * gradient. Gradients stay; with Nesterov's momentum torch's foreach form adds to them, so
-               a program that is compared drops them next. With a loss scale, Unscale comes first if it has not come
-               since the last Step; and the scale is then halved after a skipped step, doubled after ``growth_interval``
-               others in a row. Where any Step names the ``groups`` that it is of, the caller has an optimizer for each
-               group that has parameters: it steps those of these groups, or, where a Step names none, all, and whatever
-               else is said of the optimizer goes for each. With masters, a 16-bit parameter has an fp32 copy, made from
-               it at the start; the gradient is cast to fp32, the copy is stepped, and the parameter becomes the copy
-               rounded to nearest even.
+               parameter without a gradient stays as it is, and so do its state and step count. SGD by default:
+               p <- p - learning_rate * gradient. Gradients stay; with Nesterov's momentum torch's foreach form adds to
+               them, so a program that is compared drops them next. With a loss scale, Unscale comes first if it has not
+               come since the last Step; and the scale is then halved after a skipped step, doubled after
+               ``growth_interval`` others in a row. Where any Step names the ``groups`` that it is of, the caller has an
+               optimizer for each group that has parameters: it steps those of these groups, or, where a Step names
+               none, all, and whatever else is said of the optimizer goes for each. With masters, a 16-bit parameter has
+               an fp32 copy, made from it at the start; the gradient is cast to fp32, the copy is stepped, and the
+               parameter becomes the copy rounded to nearest even.
     ZeroGrad   Gradients are dropped (None), or set to zero where there are some. Of what has accumulated inside
                ``no_sync`` until then nothing is in any mean; zeros of it, which some ranks may have and others not, are
                synchronized before anything reads gradients.

@@ -25,8 +25,8 @@ SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
 @st.composite
 def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scenario:
-    """Any well-formed scenario: frozen, empty and tied parameters, several samples a rank, samples that use
-    nothing, an optimizer or several.
+    """Any well-formed scenario: frozen, empty and tied parameters, several samples a rank, samples that use nothing,
+    an optimizer or several, what a caller writes.
     """
     world_size, per_rank = draw(st.sampled_from((2, 1, 3, 4, 5, 7, 8))), draw(st.sampled_from((1, 2, 3)))
     model = draw(

@@ -64,7 +64,7 @@ def options():
 GROUPS = ("optimizer.param_groups", "[group for each in optimizers.values() for group in each.param_groups]")
 _STATE = (
     "optimizer.state[tensors()[name]]",
-    "next(each.state[p] for p in [tensors()[name]] for each in optimizers.values() if p in each.state)",
+    "next((each.state[p] for p in [tensors()[name]] for each in optimizers.values() if p in each.state), {})",
 )
 
 

@@ -48,7 +48,6 @@ NEEDS_CLAIM = {
     "freeze": "freezing",
     "raise": "survives_errors",
     "replace": "replaced_parameters",
-    "write": "writes_weights",
     **dict.fromkeys(JOINS, "joins"),
 }
 # What goes on while ranks run out of micro-batches; anything else ends that.
