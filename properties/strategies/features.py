@@ -161,10 +161,11 @@ FEATURES: dict[str, Feature] = {
     "unused": Feature(_leaves_some_unused, lambda claims: claims.unused is not None, parameters=2),
     "step": Feature(_has(Step), phases=("step",)),
     "several optimizers": Feature(
-        lambda s: any(isinstance(event, Step) and event.groups is not None for event in s.program),
+        lambda s: len(s.optimizers) > 1,
         lambda claims: claims.several_optimizers,
         phases=("steps of some",),
         options=("groups",),
+        parameters=2,
     ),
     "idle step": Feature(_steps_idly, lambda claims: claims.idle_steps, ("idle step",)),
     "several steps": Feature(_steps_apart, phases=("step", "synchronize", "step")),

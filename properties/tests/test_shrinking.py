@@ -102,9 +102,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "idle step": Scenario(2, (ONE,), (Step(), *SYNCHRONIZED)),
     "write": Scenario(2, (ONE,), (Write((0,)), *SYNCHRONIZED)),
     "write between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Write((0,)), *SYNCHRONIZED, Step())),
-    "several optimizers": Scenario(
-        2, (ONE,), (*SYNCHRONIZED, Step((1,))), groups=(Group((0,), Hyperparameters(0.25)),)
-    ),
+    "several optimizers": Scenario(2, TWO, (*BOTH, Step((1, 0))), groups=(Group((1,), Hyperparameters(0.25)),)),
     "several steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), *SYNCHRONIZED, Step())),
     "zero grad": Scenario(2, (ONE,), (*SYNCHRONIZED, ZeroGrad(), *SYNCHRONIZED)),
     "clip": Scenario(2, (ONE,), (*SYNCHRONIZED, Clip(1.0))),
