@@ -146,7 +146,7 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
     judge.values_equal(run, trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
 
 
-@law("P11", between_worlds)
+@law("P11", between_worlds, needs=lambda claims: claims.most_ranks > 1)
 def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     trial: Trial, move: tuple[Scenario, int, Scenario]
 ) -> None:

@@ -85,7 +85,7 @@ def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:
     )
 
 
-@law("P6", used_by_some, needs=claimed)
+@law("P6", used_by_some, needs=lambda claims: claimed(claims) and claims.most_ranks > 1)
 def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, scenario: Scenario) -> None:
     """Ranks that did not use a parameter contribute zeros, and receive the mean like the others.
 

@@ -128,6 +128,7 @@ class Loop:
         self.claims, self.ranks, self.model, self.caller = claims, ranks, model, caller
         self.exact, self.broadcasts = exact, broadcasts
         self.trained = tuple(index for index, parameter in enumerate(model) if parameter.trainable)
+        self.tensors = tuple(index for index, parameter in enumerate(model) if parameter.tied is None)
         self.when_wrapped = set(self.trained)
         self.events: list[Event] = []
         self.clips_at: list[int] = []
@@ -209,14 +210,11 @@ class Loop:
                 self.settled(phase)
                 if self.gradients:
                     self.zero()
-                tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
-                self.events.append(Replace((tensors[-1 - phase.shift % len(tensors)],)))
+                self.events.append(Replace((self.tensor(phase),)))
             case "write":
                 if not self.caller.masters:
                     self.settled(phase)
-                    tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
-                    alone = tensors[-1 - phase.shift % len(tensors)]
-                    self.events.append(Write((alone,) if phase.twist % 2 == 0 else tuple(tensors)))
+                    self.events.append(Write((self.tensor(phase),) if phase.twist % 2 == 0 else self.tensors))
             case "save":
                 self.settled(phase)
                 self.events.append(SaveAndLoad(phase.shift % 3 != 2))
@@ -243,12 +241,15 @@ class Loop:
             case unknown:
                 raise ValueError(f"there is no phase {unknown!r}")
 
+    def tensor(self, phase: Phase) -> int:
+        """The tensor that an event is about: the last, unless a number is drawn."""
+        return self.tensors[-1 - phase.shift % len(self.tensors)]
+
     def steps_of_some(self, phase: Phase) -> list[Event]:
         """Each of the caller's optimizers steps, the last first; the last alone; the last, and then the others; or the
         first alone.
         """
-        tensors = {index for index, parameter in enumerate(self.model) if parameter.tied is None}
-        first = tensors.difference(*(group.parameters for group in self.caller.groups))
+        first = set(self.tensors).difference(*(group.parameters for group in self.caller.groups))
         numbers = [number for number in range(len(self.caller.groups) + 1) if number or first]
         if self.caller.loss_scale is not None:
             return [Step()]
@@ -324,8 +325,7 @@ class Loop:
 
         Gradients are dropped right before, or right after, so that only what is trained then counts.
         """
-        tensors = [index for index, parameter in enumerate(self.model) if parameter.tied is None]
-        tensor = tensors[-1 - phase.shift % len(tensors)]
+        tensor = self.tensor(phase)
         names = {index for index, parameter in enumerate(self.model) if tensor in (index, parameter.tied)}
         left = tuple(index for index in self.trained if index not in names)
         thaws = tensor not in self.trained

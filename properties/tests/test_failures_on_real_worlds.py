@@ -16,7 +16,7 @@ from properties.reports.failure import report
 from properties.running.budget import Budget
 from properties.running.hold import TIMES, confirm, hold, owes_to_the_past, paused
 from properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
-from properties.tests.unsteady import SLOW
+from properties.tests.unsteady import LATE, SLOW
 from properties.trial import Trial
 from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import Job, Outcome, World
@@ -219,9 +219,10 @@ def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
     [("WithStateOfTheClass", MEAN), ("WithStateOfTheClassAndSlow", MEAN), ("WithStateOfTheClass", ANY_ORDER)],
 )
 def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(
-    sim: World, gloo: World, name: str, law: Law
+    sim: World, gloo: World, name: str, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one of gloo either, where that takes long; nor of a law about what only sim lets one choose."""
+    monkeypatch.setattr("properties.running.hold.CONFIRM_LIMIT", LATE - 0.5)
     under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):

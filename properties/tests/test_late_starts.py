@@ -12,7 +12,7 @@ from properties.models.scenario import ModelScenario
 from properties.reports.failure import story
 from properties.searching.search import search
 from properties.test_checkpoints import between_worlds
-from properties.tests.test_scripts import lines
+from properties.tests.scripts import lines
 from properties.trial import ENDED, Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import World

@@ -14,7 +14,7 @@ from oracle.program import Scenario
 from oracle.state import Inside
 from properties.strategies import exact_scenarios
 from properties.strategies.independent import sample
-from properties.tests.test_strategies import ALL
+from properties.tests.of_scenarios import ALL
 
 
 def enclosed(scenario: Scenario) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from properties.catalogue import every_law
 from properties.implementations import CORRECT, look_up
 from properties.law import concerns
@@ -22,8 +24,11 @@ def filing(filed: dict[str, Any], name: str) -> Callable[[str, Any], None]:
     return file
 
 
-def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failing(sim: World) -> None:
+def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failing(
+    sim: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user's class leaves a parameter that one rank did not use to the others' all-reduces."""
+    monkeypatch.setattr("properties.running.probing.EXAMPLES", 6)
     (undeclared,) = look_up([USER], sim)
     probed = {name: law for name, law in every_law().items() if alternatives(law, undeclared)}
     filed: dict[str, Any] = {}

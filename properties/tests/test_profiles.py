@@ -32,17 +32,10 @@ def test_the_header_tells_how_many_and_the_summary_that_they_are_few() -> None:
 @pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["in one process", "with a worker"])
 def test_a_run_that_is_stopped_says_that_laws_are_missing(workers: tuple[str, ...], tmp_path: Path) -> None:
     run = [sys.executable, "-m", "pytest", f"{ROOT}/properties/test_mean.py", "-qx", "-k", "equal_the_mean", *workers]
-    asked = [
-        *run,
-        "--world",
-        "sim",
-        "-p",
-        "no:cacheprovider",
-        "--impl",
-        f"{ROOT}/impls/hook_order_buckets.py:HookOrderBuckets",
-    ]
+    asked = [*run, "--world", "sim", "--hypothesis-profile", "dev", "-p", "no:cacheprovider"]
+    asked += ["--impl", f"{ROOT}/properties/tests/user_code.py:RefusesToBeBuilt"]
     done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     last = done.stdout[done.stdout.index("= verdicts =") :]
-    assert "silently wrong" in last, done.stdout + done.stderr
+    assert "refuses on sim" in last, done.stdout + done.stderr
     assert "The run was stopped: laws that are not listed here had not come to their end." in last
     assert "FAILED" not in last

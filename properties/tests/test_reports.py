@@ -35,7 +35,7 @@ def test_every_law_that_a_sum_breaks_is_reported(
     trial, broken = trial_of(name, sim), 0
     for law in every_law().values():
         if concerns(law, trial.claims):
-            for failure in search(law, trial, 15, seed_value=0, shrink=False).failures:
+            for failure in search(law, trial, 5, seed_value=0, shrink=False).failures:
                 text = report(law, trial, failure)
                 assert trial.implementation.short in text
                 assert sentence(law) in " ".join(text.split())
@@ -198,7 +198,7 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
     monkeypatch.setattr("properties.reports.failure.FOLDER", folder)
     trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
-    failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
+    failure = search(law, trial, 5, seed_value=0, shrink=False).failures[0]
     path = filed_failure(law, trial, failure)["script"]
     assert [path] == list(map(str, folder.glob("*.py")))
     monkeypatch.setattr("properties.reports.failure.FOLDER", Path(path) / "in a file")

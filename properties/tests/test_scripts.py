@@ -1,10 +1,6 @@
 """The script that comes with a counterexample shows what Lockstep has seen, with nothing but torch and the class."""
 
-import ast
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,53 +9,29 @@ from hypothesis import strategies as st
 
 from oracle.interpreter import interpret
 from oracle.program import (
-    DIVISORS,
     Backward,
-    Buffer,
     Clip,
-    EndJoin,
-    Evaluate,
     Finish,
-    Freeze,
-    Group,
     Hyperparameters,
-    Join,
-    Load,
     LossScale,
     Parameter,
-    Raise,
-    Save,
-    SaveAndLoad,
     Scenario,
-    SetHyperparameters,
     Step,
     Unscale,
-    Write,
     ZeroGrad,
 )
 from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
 from properties.conditions import Conditions
 from properties.implementations import look_up
-from properties.part import Part
-from properties.script import script, write_script
+from properties.script import script
 from properties.searching.search import search
 from properties.strategies import exact_scenarios
+from properties.tests.scripts import HOOK_ORDER, LINES, lines
 from properties.trial import Trial
 from worlds.contract import Job, World
 
-HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))
 HALF = Parameter((1,), "bfloat16")
-LINES = "properties.tests.scripts:run_script"
-
-
-def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: Any) -> list[str]:
-    """What the script for an implementation prints, on all ranks."""
-    (implementation,) = look_up([name], world)
-    text = script(implementation, scenario, "A headline.", "script.py", Conditions(Part(looks=looks), **how))
-    outcome = world.run(Job(LINES, text, scenario.outsiders + scenario.world_size))
-    assert [report.error for report in outcome] == [None] * len(outcome)
-    return [line for report in outcome if report.result is not None for line in report.result["lines"]]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +48,7 @@ def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: An
 def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
 
-    @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, name, scenario)
@@ -263,181 +235,13 @@ def test_a_script_of_what_the_oracle_does_not_know_shows_values_and_judges_none(
     assert not any("right" in line or "WRONG" in line for line in printed)
 
 
-EVERYTHING = Scenario(
-    2,
-    (Parameter((2,)), Parameter((2, 3), layout="transposed"), Parameter((1,), "bfloat16"), Parameter((2,), tied=0)),
-    (
-        Raise("hook", 1, nested=True),
-        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, nested=True, forwards=2, together=True),
-        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, forwards=2, backwards=2),
-        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), False, backwards=2),
-        Backward(((0, 1, 2, 3), (3, 2, 0, 1)), forwards=2),
-        Finish(),
-        Unscale(),
-        Clip(1.0),
-        Step(),
-        Evaluate(),
-        ZeroGrad(False),
-        Raise("forward"),
-        Backward(((1, 0, 2), (1, 2)), overflow=(1,)),
-        Finish(),
-        Unscale(),
-        Clip(1.0),
-        Step(),
-        SetHyperparameters(Hyperparameters(learning_rate=0.25), 1),
-        SaveAndLoad(),
-        Freeze((1,)),
-        Save(),
-        Raise("forward"),
-        Backward(((0, 2), (3, 2))),
-        Finish(),
-        Step(),
-        SetHyperparameters(Hyperparameters(momentum=0.25)),
-        Load(),
-        Backward(((0, 2), (3, 2))),
-        Finish(),
-        Step(),
-        Evaluate(True),
-        Load(False),
-        Backward(((0, 2), (3, 2))),
-        Finish(),
-        Step(),
-    ),
-    groups=(Group((1,), Hyperparameters(weight_decay=0.5)),),
-    hyperparameters=Hyperparameters(momentum=0.5),
-    masters=True,
-    loss_scale=LossScale(8.0, 1),
-    buffers=(Buffer((2,)),),
-    units=((1, 2),),
-    outside=(2,),
-    sparse=(0, 2),
-)
-
-
-_BATCH = (Backward(((0, 1, 2), (2, 1, 0))), Finish())
-APART = Scenario(
-    2,
-    (Parameter((2,)), Parameter((3,)), Parameter((1,))),
-    (
-        *(*_BATCH, Step((2,)), Write((0, 2)), ZeroGrad()),
-        *(SetHyperparameters(Hyperparameters(learning_rate=0.25)), Save(), *_BATCH, Step((1, 0)), Load(), *_BATCH),
-        *(SetHyperparameters(Hyperparameters(momentum=0.25), 1), SetHyperparameters(Hyperparameters(0.5), 0), Step()),
-        *(SaveAndLoad(), *_BATCH, Step((0,)), Step((2, 1))),
-    ),
-    groups=(Group((1,)), Group((2,), Hyperparameters(weight_decay=0.5))),
-    hyperparameters=Hyperparameters(momentum=0.5),
-)
-
-
-# Of the two groups one is empty, so that there is one optimizer.
-_ALONE = (Backward(((0,), (0,))), Finish(), Step((1,)))
-ONE_OF_ONE = Scenario(
-    2,
-    (Parameter((2,)),),
-    (Save(), SetHyperparameters(Hyperparameters(learning_rate=1.0)), *_ALONE, Load(False), *_ALONE),
-    groups=(Group((0,), Hyperparameters(learning_rate=0.25)),),
-)
-
-
-_GONE = (Backward(((0,), (), (0,)), False, gone=(1,)), Backward(((0,), (), ()), gone=(1, 2)), Finish(), Step())
-RUNS_OUT = Scenario(
-    3,
-    (Parameter((2,)),),
-    (Join(DIVISORS[1]), Backward(((0,),) * 3), Finish(), Step(), ZeroGrad(), *_GONE, EndJoin()),
-)
-
-
 def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
     (implementation,) = look_up(["impls.joined:Joined"], sim)
 
-    @settings(max_examples=25, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("joins",)))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, implementation.name, scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
 
     check()
-
-
-@pytest.mark.parametrize(
-    ("name", "scenario", "right"),
-    [
-        ("impls.static_buckets:StaticBuckets", EVERYTHING, True),
-        ("impls.frameworks.torch_ddp:TorchDDPFindUnused", APART, True),
-        ("impls.frameworks.fsdp2:FSDP2", APART, True),
-        ("impls.zero1:Zero1", ONE_OF_ONE, True),
-        ("impls.faults.several_optimizers:KnowsTheLast", APART, False),
-        ("impls.frameworks.torch_ddp:TorchDDP", RUNS_OUT, True),
-        ("impls.faults.joined:DividesByAll", RUNS_OUT, False),
-    ],
-    ids=[
-        "everything, right",
-        "several optimizers, right",
-        "several optimizers of shards, right",
-        "one optimizer of one group, right",
-        "several optimizers, wrong",
-        "ranks that run out, right",
-        "ranks that run out, wrong",
-    ],
-)
-def test_scripts_say_on_real_processes_whether_all_is_right(
-    gloo: World, name: str, scenario: Scenario, right: bool
-) -> None:
-    printed = lines(gloo, name, scenario)
-    assert printed
-    assert all(line.endswith(": right") for line in printed) == right
-
-
-@pytest.mark.parametrize("stem", ["my-ddp", "2024_ddp", "copy", "torch"])
-def test_a_script_takes_a_class_from_a_file_of_any_name(sim: World, tmp_path: Path, stem: str) -> None:
-    (tmp_path / f"{stem}.py").write_text("from impls.naive import NaiveDataParallel as MyDDP\n")
-    printed = lines(sim, f"{tmp_path / stem}.py:MyDDP", HOOK_ORDER)
-    assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
-
-
-def test_a_script_takes_a_class_from_a_module_that_no_statement_can_import(
-    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "our-ddp.py").write_text("from impls.naive import NaiveDataParallel as MyDDP\n")
-    monkeypatch.chdir(tmp_path)
-    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
-    path = write_script(replace(implementation, name="our-ddp:MyDDP"), HOOK_ORDER, "A headline.", tmp_path, "script")
-    text = path.read_text().partition("\ninf, nan")[0] + "\nprint(MyDDP.__name__)\n"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "NaiveDataParallel\n", done.stderr
-
-
-@pytest.mark.parametrize(
-    "headline", ["C:\\Users\\x", '"Quoted" and """more""""', "\\", "\0 \udc80 \t.", "Two\nlines, ä."]
-)
-def test_a_script_compiles_whatever_its_headline_says(sim: World, tmp_path: Path, headline: str) -> None:
-    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
-    path = write_script(implementation, HOOK_ORDER, headline, tmp_path, "script")
-    told = ast.get_docstring(ast.parse(path.read_bytes()), clean=False)
-    assert told is not None
-    assert told.startswith(f"{headline}\n\nWritten by Lockstep")
-
-
-def test_a_script_runs_under_torchrun(sim: World, tmp_path: Path) -> None:
-    """Once: how a script starts and ends is the same for all, and each process takes seconds to import torch."""
-    (implementation,) = look_up(["impls.hook_order_buckets:HookOrderBuckets"], sim)
-    path = write_script(implementation, HOOK_ORDER, "A headline.", tmp_path, "script")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={HOOK_ORDER.world_size}"]
-    done = subprocess.run([*torchrun, str(path)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("WRONG") == 4
-
-
-def test_a_script_of_a_group_runs_under_torchrun(sim: World, tmp_path: Path) -> None:
-    """With as many processes as it says."""
-    (implementation,) = look_up(["impls.faults.subgroups:DividesByTheWorld"], sim)
-    alone = replace(HOOK_ORDER, world_size=1, program=(Backward(((0, 1),)), Finish()), outsiders=1)
-    path = write_script(implementation, alone, "A headline.", tmp_path, "script")
-    assert "torchrun --nproc-per-node=2" in path.read_text()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    done = subprocess.run([*torchrun, str(path)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(" is ")[0] for line in done.stdout.splitlines() if "WRONG" in line] == [
-        "rank 0: the gradient of a",
-        "rank 0: the gradient of b",
-    ]

@@ -37,7 +37,7 @@ from properties.strategies.combined import with_any
 from properties.strategies.features import FEATURES
 from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from properties.tests.test_strategies import (
+from properties.tests.of_scenarios import (
     ALL,
     PLAIN,
     in_order,

@@ -1,10 +1,8 @@
 """What the strategies can produce, what they shrink to, and how much of what they draw is of use."""
 
-import itertools
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from oracle.interpreter import interpret
 from oracle.program import (
@@ -13,7 +11,6 @@ from oracle.program import (
     Clip,
     EndJoin,
     Evaluate,
-    Event,
     Finish,
     Freeze,
     Join,
@@ -22,57 +19,35 @@ from oracle.program import (
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Write,
     ZeroGrad,
 )
-from oracle.state import Inside
 from properties.claims import Claims
-from properties.strategies import MOST_PARAMETERS, MOST_RANKS, exact_scenarios, permutation
-from properties.strategies.independent import sample
-from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged, sent
-
-ALL = Claims(
-    bucket_cap=True,
-    several_dtypes=True,
-    unused="untouched",
-    several_forwards=True,
-    survives_errors=True,
-    freezing=True,
-    tied_parameters=True,
-    outside_reads=True,
-    buffers="initial",
-    sixteen_bits=True,
-    strided_parameters=True,
-    empty_parameters=True,
-    replaced_parameters=True,
-    replicas=True,
-    subgroups=True,
-    joins=DIVISORS,
+from properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
+from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
+from properties.tests.of_scenarios import (
+    ALL,
+    PLAIN,
+    Holds,
+    cap_off_by,
+    drawn,
+    first_gone,
+    has,
+    in_order,
+    norm_at,
+    of_one_dtype,
+    present_differs,
+    sets_betas_after_a_step,
+    shares_a_bucket,
+    skips_a_step_in_the_middle,
+    synchronizing,
+    tied_across_units,
+    used_only_earlier,
+    used_twice,
+    windows,
 )
-PLAIN = Claims(accumulation=False)
-
-Holds = Callable[[Scenario], Any]
-
-
-def synchronizing(scenario: Scenario) -> list[Backward]:
-    return [batch for batch in scenario.microbatches if batch.synchronize]
-
-
-def cap_off_by(shift: int) -> Holds:
-    return lambda s: s.bucket_cap in {parameter.nbytes + shift for parameter in s.parameters}
-
-
-def present_differs(batch: Backward) -> bool:
-    return len({frozenset(order) for order in batch.orders}) > 1
-
-
-@cache
-def drawn(claims: Claims, count: int = 1500, has: tuple[str, ...] = ()) -> list[Scenario]:
-    """So many scenarios of those claims, always the same."""
-    return sample(exact_scenarios(claims, has=has), count)
 
 
 def can_produce(holds: Holds, claims: Claims = ALL, has: tuple[str, ...] = ()) -> Callable[[], None]:
@@ -86,107 +61,6 @@ def can_produce(holds: Holds, claims: Claims = ALL, has: tuple[str, ...] = ()) -
 
 can_produce_where_ranks_run_out = partial(can_produce, has=("joins",))
 can_produce_where_ranks_run_out_twice = partial(can_produce, has=("joins twice",))
-
-
-def windows(scenario: Scenario) -> list[list[Backward]]:
-    """The micro-batches of each window of a join."""
-    found: list[list[Backward]] = []
-    for event in scenario.program:
-        if isinstance(event, Join):
-            found.append([])
-        elif isinstance(event, Backward) and found:
-            found[-1].append(event)
-    return found
-
-
-def first_gone(window: list[Backward]) -> tuple[int, ...]:
-    return next((batch.gone for batch in window if batch.gone), ())
-
-
-def has(kind: type[Event], **values: Any) -> Holds:
-    """Whether there is such an event, with those values."""
-    return lambda s: any(
-        isinstance(event, kind) and all(getattr(event, name) == value for name, value in values.items())
-        for event in s.program
-    )
-
-
-def norm_at(relation: Callable[[float, float], bool]) -> Holds:
-    """Whether gradients are clipped to a norm that relates to theirs like that."""
-
-    def holds(scenario: Scenario) -> bool:
-        norms = interpret(scenario, unused="untouched").norms
-        clips = {place: event for place, event in enumerate(scenario.program) if isinstance(event, Clip)}
-        return any(
-            not isinstance(norm, Inside) and norm is not None and relation(clips[place].max_norm, float(norm))
-            for place, norm in norms.items()
-        )
-
-    return holds
-
-
-def used_twice(scenario: Scenario) -> bool:
-    """Whether some rank's forward calls a submodule, then another module, then the first again."""
-    calls = (
-        [unit for unit, _ in itertools.groupby(map(scenario.reader, order))]
-        for batch in scenario.microbatches
-        for order in batch.orders
-    )
-    return any(call.count(unit) > 1 for call in calls for unit in call if unit is not None)
-
-
-def of_one_dtype(scenario: Scenario) -> bool:
-    return len({parameter.dtype for parameter in scenario.parameters}) == 1
-
-
-def shares_a_bucket(scenario: Scenario) -> bool:
-    """Whether some bucket has several tensors."""
-    return len(buckets(scenario)) < len(sent(scenario))
-
-
-def used_only_earlier(scenario: Scenario) -> bool:
-    """Whether no rank uses a tensor in the last micro-batch of a window, and some rank does in an earlier one."""
-    earlier: set[int] = set()
-    for event in scenario.program:
-        if isinstance(event, Backward):
-            used = {scenario.tensor(parameter) for order in event.orders for parameter in order}
-            if event.synchronize and earlier - used:
-                return True
-            earlier = set() if event.synchronize else earlier | used
-        elif not isinstance(event, Evaluate):
-            earlier = set()
-    return False
-
-
-def tied_across_units(scenario: Scenario) -> bool:
-    pairs = ((scenario.unit(index), scenario.unit(scenario.tensor(index))) for index in range(len(scenario.parameters)))
-    return any(one != other and None not in (one, other) for one, other in pairs)
-
-
-def skips_a_step_in_the_middle(scenario: Scenario) -> bool:
-    """Whether of three steps in a row the second alone is skipped."""
-    steps = [place for place, event in enumerate(scenario.program) if isinstance(event, Step)]
-    skipped = [bool(scenario.overflowed(place)) for place in steps]
-    return any(three == (False, True, False) for three in zip(skipped, skipped[1:], skipped[2:], strict=False))
-
-
-def in_order(*kinds: type[Event]) -> Holds:
-    """Whether events of these kinds come in this order, whatever is between them."""
-
-    def holds(scenario: Scenario) -> bool:
-        left = iter(map(type, scenario.program))
-        return all(kind in left for kind in kinds)
-
-    return holds
-
-
-def sets_betas_after_a_step(scenario: Scenario) -> bool:
-    changes = (
-        place
-        for place, event in enumerate(scenario.program)
-        if isinstance(event, SetHyperparameters) and event.values.betas
-    )
-    return any(Step() in scenario.program[:place] and Step() in scenario.program[place:] for place in changes)
 
 
 test_can_produce_1_rank = can_produce(lambda s: s.world_size == 1)

@@ -45,7 +45,7 @@ from properties.strategies.within import beyond, on_averages, reads_after_steps,
 from properties.test_accumulation import split_and_whole, without_local
 from properties.test_binding import going_around, moving
 from properties.test_mean import is_alike_on_one_rank, on_one_rank
-from properties.tests.test_strategies import ALL, PLAIN, Holds, drawn, has
+from properties.tests.of_scenarios import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
 

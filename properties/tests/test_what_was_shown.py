@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 from properties.catalogue import every_law
 from properties.implementations import look_up
@@ -17,7 +18,6 @@ from worlds.contract import Job, Outcome, World
 LAWS = every_law()
 MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
 WHOLE_BATCH = LAWS["test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch"]
-ANOTHER_NUMBER = LAWS["test_a_state_saved_on_n_ranks_goes_on_on_any_other_number"]
 ONE_RANK = "properties.tests.unsteady:ForOneRank"
 
 
@@ -95,8 +95,8 @@ def test_every_other_law_ends_where_the_world_has_one_rank(sim: World) -> None:
 
 
 def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World) -> None:
-    (implementation,) = look_up(["impls.zero1:Zero1"], sim)
-    trial = Trial(replace(implementation, claims=replace(implementation.claims, most_ranks=1)), sim)
+    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
+    empty = replace(MEAN, draws=lambda claims: st.integers().filter(lambda _: False))
     with pytest.warns(UserWarning, match=NOTHING_DRAWN):
-        end = filed(ANOTHER_NUMBER, trial, examples=2)
+        end = filed(empty, Trial(implementation, sim), examples=2)
     assert (end["verdict"], end["examples"]) == ("shows nothing", 0)

@@ -1,5 +1,5 @@
 """Implementations whose results depend on chance, on whether each rank has a process of its own, or on the order in
-which a backend adds.
+which a backend adds. A process imports it for every example that has one of its own, so it imports little itself.
 """
 
 import functools
@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from impls.naive import NaiveDataParallel
-from properties.running.hold import CONFIRM_LIMIT
 
 
 def _spoil(module: torch.nn.Module) -> None:
@@ -145,7 +144,7 @@ class WithStateOfTheClassAndSlow(WithStateOfTheClass):
         super().finish_gradient_synchronization()
         if not WithStateOfTheClassAndSlow.warm and _in_processes_of_their_own():
             WithStateOfTheClassAndSlow.warm = True
-            time.sleep(1.5 * CONFIRM_LIMIT)
+            time.sleep(LATE)
 
 
 class ForOneRank(NaiveDataParallel):
@@ -177,6 +176,7 @@ class CrashesAndSlow(NaiveDataParallel):
         raise KeyError("lost")
 
 
+LATE = 1.5  # seconds, beyond the patience that the test gives to confirming a failure
 SLOW = 1.0  # seconds; half of it is enough for an example on sim, also on a busy machine
 
 

@@ -1,30 +1,15 @@
 """What ranks run in the tests of what is rare but right, or wrong as it is elsewhere."""
 
-import _thread
-import contextlib
 import datetime
-import faulthandler
-import multiprocessing
-import os
-import random
-import signal
-import sys
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._pytree import tree_map_only
-
-from worlds import progress
 
 Result = Mapping[str, Any]
 
@@ -84,88 +69,6 @@ def reducing_to_one(payload: str, rank: int, world_size: int) -> Result:
     values = (torch.arange(int(count)) % 5 + 2.0 * rank + 1).double()
     dist.reduce(values, int(root), getattr(dist.ReduceOp, reduction))
     return {"values": values.numpy()}
-
-
-def keeping_in_the_store(payload: str, rank: int, world_size: int) -> Result:
-    """Rank 0 does something first, and the others wait for it, by each way there is."""
-    store = c10d._get_default_store()
-    if rank:
-        store.wait(["begun"])
-        found = [store.get("begun"), *store.multi_get(["one", "two"])]
-        while not store.check(["polled"]):
-            pass
-    else:
-        found = [b"yes", b"1", b"2"]
-        for name, value in (("begun", "yes"), ("one", "1"), ("two", "2")):
-            store.set(name, value)
-        dist.all_reduce(torch.ones(1), group=dist.new_group([0], use_local_synchronization=True))
-        store.set("polled", "")
-    store.add("done", 1)
-    while store.add("done", 0) < world_size:
-        pass
-    swaps = [store.compare_set(f"{rank}", *each) for each in (("other", "a"), ("", "b"), ("b", "c"), ("b", "d"))]
-    store.append(f"{rank}", "!")
-    return {"found": found, "swaps": swaps, "appended": store.get(f"{rank}"), "deleted": store.delete_key(f"{rank}")}
-
-
-def keeping_from_a_thread(payload: str, rank: int, world_size: int) -> Result:
-    """Not the rank's own."""
-    store = c10d._get_default_store()
-    thread = threading.Thread(target=lambda: store.set("heart", "beats"), name="heart")
-    thread.start()
-    thread.join()
-    return {"kept": store.get("heart")}
-
-
-def keeping_in_a_file(payload: str, rank: int, world_size: int) -> Result:
-    """A store that the ranks make themselves, in a file that the payload names; each waits for the one after it."""
-    store: Any = dist.PrefixStore("mine", dist.FileStore(payload, world_size))
-    after = str((rank + 1) % world_size)
-    if rank:  # the last waits for the first
-        store.wait([after])
-    store.set(str(rank), f"of {rank}")
-    return {"after": store.get(after)}
-
-
-def keeping_at_a_port(payload: str, rank: int, world_size: int) -> Result:
-    """In a store of torch's that the rank of the payload's first number keeps, at the port of its second.
-
-    Each waits for all others: when it makes the store, and for what they set.
-    """
-    keeper, port = map(int, payload.split())
-    store, keys = dist.TCPStore("localhost", port, world_size, rank == keeper), list(map(str, range(world_size)))
-    store.set(str(rank), f"of {rank}")
-    store.wait(keys)
-    found = store.multi_get(keys)
-    dist.barrier()  # the keeper must not go before all have read
-    return {"found": found}
-
-
-def waiting_for_a_keeper(payload: str, rank: int, world_size: int) -> Result:
-    """Nobody keeps a store at the payload's port."""
-    dist.TCPStore("localhost", int(payload), world_size)
-    return {}
-
-
-def waiting_for_others_at_a_port(payload: str, rank: int, world_size: int) -> Result:
-    """The first rank keeps a store at the payload's port, and nobody comes."""
-    if not rank:
-        dist.TCPStore("localhost", int(payload), world_size, True)
-    dist.barrier()
-    return {}
-
-
-def waiting_in_vain_in_a_file(payload: str, rank: int, world_size: int) -> Result:
-    """For what nobody sets in a file that the payload names."""
-    return {"never": dist.FileStore(payload, world_size).get("never")}
-
-
-def waiting_in_vain(payload: str, rank: int, world_size: int) -> Result:
-    """For a key that nobody sets."""
-    if rank == 1:
-        c10d._get_default_store().wait(["never"])
-    dist.all_reduce(torch.ones(1))
-    return {}
 
 
 def _WORLD() -> Any:  # noqa: N802, c10d's name
@@ -368,90 +271,6 @@ def making_a_group_last(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
-def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:
-    """It would ring in the next example."""
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    return {}
-
-
-def leaving_a_dump(payload: str, rank: int, world_size: int) -> Result:
-    """It would end the process in the next example."""
-    faulthandler.dump_traceback_later(0.3, exit=True)
-    return {}
-
-
-def drawing_from_another_generator(payload: str, rank: int, world_size: int) -> Result:
-    """Rank 0 puts another one in the place of NumPy's, and every rank draws before and after the others do."""
-    if rank == 0:
-        np.random.mtrand.set_bit_generator(np.random.PCG64(1))
-    drawn = []
-    for _ in range(3):
-        drawn.append(float(np.random.randn()))
-        dist.all_reduce(torch.ones(1))
-    return {"drawn": drawn, "generator": type(np.random.mtrand.get_bit_generator()).__name__}
-
-
-def sleeping(payload: str, rank: int, world_size: int) -> Result:
-    """For as many seconds as the payload says."""
-    time.sleep(float(payload))
-    return {}
-
-
-def computing(payload: str, rank: int, world_size: int) -> Result:
-    """For as many seconds of a core's time as the payload says, on one core that it names."""
-    seconds, core = payload.split(" on ")
-    began, found = time.thread_time(), os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {int(core)})
-    while time.thread_time() - began < float(seconds):
-        pass
-    os.sched_setaffinity(0, found)
-    return {}
-
-
-def setting_a_variable(payload: str, rank: int, world_size: int) -> Result:
-    """What it was before, and what torchrun would have told."""
-    before, os.environ["LOCKSTEP_ODDITY"] = os.environ.get("LOCKSTEP_ODDITY"), "set"
-    return {"before": before, "local": os.environ["LOCAL_WORLD_SIZE"]}
-
-
-def drawing_numbers(payload: str, rank: int, world_size: int) -> Result:
-    """The first of each generator."""
-    return {"drawn": [random.random(), float(np.random.rand()), float(torch.rand(1))]}
-
-
-def forking(payload: str, rank: int, world_size: int) -> Result:
-    """A child that comes back from here, by an exception or not, and a parent that waits for it."""
-    if (child := os.fork()) == 0:
-        if payload == "exits":
-            sys.exit(3)
-        return {}
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return {"status": status}
-
-
-def having_children(payload: str, rank: int, world_size: int) -> Result:
-    """One of multiprocessing's, as a DataLoader has."""
-    child = multiprocessing.get_context("fork").Process(target=int)
-    child.start()
-    child.join()
-    return {"status": child.exitcode}
-
-
-def leaving_a_nameless_thread(payload: str, rank: int, world_size: int) -> Result:
-    """One that `threading` does not know."""
-    if rank == 0:
-        begun = _thread.allocate_lock()
-        begun.acquire()
-
-        def sleep() -> None:
-            begun.release()
-            time.sleep(60)
-
-        _thread.start_new_thread(sleep, ())
-        begun.acquire()
-    return {}
-
-
 class _CannotBeTold(Exception):
     def __str__(self) -> str:
         raise self.args[0]
@@ -464,49 +283,8 @@ def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
     raise error
 
 
-def importing(payload: str, rank: int, world_size: int) -> Result:
-    """An import that takes a second, after a collective, and then something that takes as long as the payload says."""
-    dist.barrier()
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "takes_a_second.py").write_text("import time; time.sleep(1.0)")
-        sys.path.insert(0, folder)
-        try:
-            import takes_a_second  # type: ignore[import-not-found]  # noqa: F401
-        finally:
-            sys.path.remove(folder)
-            sys.modules.pop("takes_a_second", None)
-    time.sleep(float(payload))
-    return {}
-
-
-def forking_while_importing(payload: str, rank: int, world_size: int) -> Result:
-    """What is noted of imports once a process has died that was forked, and was importing."""
-    if (pid := os.fork()) == 0:
-        with progress.off_the_clock():
-            os._exit(0)
-    os.waitpid(pid, 0)
-    assert progress._notes is not None
-    _, since = progress._OFF_THE_CLOCK.unpack_from(progress._notes, progress._PROGRESS.size)
-    return {"since": since}
-
-
 def summing_sparse(payload: str, rank: int, world_size: int) -> Result:
     """An all-reduce of a sparse tensor."""
     tensor = torch.sparse_coo_tensor([[rank]], [1.0], (world_size,))
     dist.all_reduce(tensor)
     return {"sum": tensor.to_dense().numpy()}
-
-
-def profiling(payload: str, rank: int, world_size: int) -> Result:
-    """The names of what ran: of all ranks "in turn" or "at a time"; of rank 0 "alone"."""
-    with contextlib.ExitStack() as during:
-        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-        if payload != "alone" or rank == 0:
-            during.enter_context(profile)
-        if payload != "in turn":
-            dist.barrier()
-        torch.ones(3).add(1)
-    dist.barrier()
-    if payload == "alone" and rank:
-        return {}
-    return {"added": "aten::add" in [event.key for event in profile.key_averages()]}

@@ -16,7 +16,7 @@ import torch
 import worlds
 from worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, Outcome, World
 from worlds.sim.watch import Watch
-from worlds.tests import flights
+from worlds.tests import flights, wrong_flights
 from worlds.tests.meaning import CASES
 from worlds.tests.outcomes import kinds, messages, plain, program, results, run_calls
 from worlds.tests.versions import TORCH
@@ -110,31 +110,31 @@ def test_every_collective_has_one_result_whenever_it_reads_and_writes(sim: World
 
 
 def line_of(name: str, mark: str) -> str:
-    """Where a function of `worlds.tests.flights` has the comment, as "12, in function"."""
-    lines, first = inspect.getsourcelines(flights.WRONG[name])
+    """Where a function of `worlds.tests.wrong_flights` has the comment, as "12, in function"."""
+    lines, first = inspect.getsourcelines(wrong_flights.WRONG[name])
     found = [first + number for number, line in enumerate(lines) if mark in line.partition("#")[2]]
     return f"{found[0]}, in {name}" if found else ""
 
 
-@pytest.mark.parametrize("name", flights.WRONG)
+@pytest.mark.parametrize("name", wrong_flights.WRONG)
 def test_each_misuse_is_named_with_operation_rank_and_lines(sim: World, name: str) -> None:
     for choice in CHOICES:
-        outcome = run(sim, "flights:wrong", name, 2, choice)
+        outcome = run(sim, "wrong_flights:wrong", name, 2, choice)
         assert kinds(outcome) == [None, None], messages(outcome)
         for rank, report in enumerate(outcome):
             (hazard,) = report.hazards
             assert (hazard.kind, hazard.rank, hazard.place) == (name.partition("_")[0], rank, 1)
             assert hazard.collective == report.collectives[0]
-            assert hazard.launched.endswith(f"flights.py:{line_of(name, 'launched')}")
+            assert hazard.launched.endswith(f"wrong_flights.py:{line_of(name, 'launched')}")
             where = line_of(name, "here")
-            assert hazard.line.endswith(f"flights.py:{where}") if where else not hazard.line
+            assert hazard.line.endswith(f"wrong_flights.py:{where}") if where else not hazard.line
             for said in (f"rank {rank}", hazard.collective.operation, HAZARDS[hazard.kind], hazard.launched):
                 assert said in str(hazard)
 
 
 def test_without_asynchrony_nobody_watches(sim: World) -> None:
-    for name in flights.WRONG:
-        assert [report.hazards for report in run(sim, "flights:wrong", name, 2, None)] == [(), ()]
+    for name in wrong_flights.WRONG:
+        assert [report.hazards for report in run(sim, "wrong_flights:wrong", name, 2, None)] == [(), ()]
 
 
 @pytest.mark.parametrize(

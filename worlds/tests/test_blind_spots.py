@@ -44,7 +44,7 @@ def test_a_forgotten_wait_is_seen(sim: World) -> None:
     for result in results(program(sim, "reading_early", 2)):
         assert plain(result["before"][3]) == plain(result["after"][3])  # nobody waited: never reduced
         assert plain(result["before"][0]) != plain(result["after"][0])
-    outcome = fly(sim, "flights:wrong", "dropped", 2, Asynchrony())
+    outcome = fly(sim, "wrong_flights:wrong", "dropped", 2, Asynchrony())
     assert kinds(outcome) == [None, None], messages(outcome)
     assert [[hazard.kind for hazard in report.hazards] for report in outcome] == [["dropped"]] * 2
 

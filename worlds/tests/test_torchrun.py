@@ -23,6 +23,8 @@ from worlds.tests.outcomes import gone
 from worlds.tests.users import marked
 
 ROOT = Path(__file__).parents[2]
+LAW = ["pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py"), "--world", "torchrun"]
+LAW += ["-k", "gradients_equal_the_mean", "--hypothesis-profile", "dev"]
 SLEEPS = """
     import time
     from pathlib import Path
@@ -46,11 +48,10 @@ SLOW = """
 
 
 @contextlib.contextmanager
-def torchrun(folder: Path, ranks: int, implementation: str) -> Iterator[subprocess.Popen[str]]:
-    """A job that holds the law of the mean against an implementation. Leaves no process of it behind."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py")]
-    command += ["--world", "torchrun", "--impl", implementation, "--hypothesis-profile", "dev"]
+def torchrun(folder: Path, implementation: str) -> Iterator[subprocess.Popen[str]]:
+    """A job of two ranks that holds a law against an implementation. Leaves no process of it behind."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", *LAW]
+    command += ["--impl", implementation]
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -67,8 +68,9 @@ def torchrun(folder: Path, ranks: int, implementation: str) -> Iterator[subproce
                     os.kill(pid, signal.SIGKILL)
 
 
-def test_laws_hold_on_the_ranks_of_a_job(tmp_path: Path) -> None:
-    with torchrun(tmp_path, 2, "impls.naive:NaiveDataParallel") as job:
+def test_laws_hold_on_the_ranks_of_a_job_which_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(textwrap.dedent(SLOW))
+    with torchrun(tmp_path, "slow.py:implementation") as job:
         output, _ = job.communicate(timeout=240)
         assert job.returncode == 0, output
         assert "gradients equal the mean over ranks" in output
@@ -105,8 +107,7 @@ def on_two_hosts(folder: Path, starter: str, *job: str) -> subprocess.CompletedP
 
 
 def test_laws_hold_on_two_hosts(tmp_path: Path) -> None:
-    law = ["pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py"), "--world", "torchrun"]
-    law += ["-k", "gradients_equal", "--impl", "impls.naive:NaiveDataParallel", "--hypothesis-profile", "dev"]
+    law = [*LAW, "--impl", "impls.naive:NaiveDataParallel"]
     run = on_two_hosts(tmp_path, f'exec {sys.executable} -m torch.distributed.run "$@"', *law)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "holds on torchrun" in run.stdout
@@ -118,17 +119,9 @@ def test_a_job_that_fails_on_either_host_fails(tmp_path: Path, host: int) -> Non
     assert run.returncode == 3, run.stderr
 
 
-def test_an_example_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(textwrap.dedent(SLOW))
-    with torchrun(tmp_path, 2, "slow.py:implementation") as job:
-        output, _ = job.communicate(timeout=240)
-        assert job.returncode == 0, output
-        assert "holds on torchrun" in output
-
-
 def test_a_job_that_has_lost_a_rank_ends_and_names_it(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(textwrap.dedent(SLEEPS))
-    with torchrun(tmp_path, 2, "sleeps.py:implementation") as job:
+    with torchrun(tmp_path, "sleeps.py:implementation") as job:
         deadline = time.monotonic() + 120
         while not (tmp_path / "begun").exists() and time.monotonic() < deadline and job.poll() is None:
             time.sleep(0.02)
