@@ -158,7 +158,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_what_is_not_claimed_is_not_drawn(what: str) -> None:
     claims, holds = FORBIDDEN[what]
-    assert not any(map(holds, drawn(claims, 150)))
+    assert not any(map(holds, drawn(claims, 80)))
 
 
 @pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.claimed(ALL)])
