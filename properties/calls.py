@@ -1,4 +1,4 @@
-"""One call of a wrapper of a collective: what P14 draws, what ranks put in, and what must come out."""
+"""One call of a wrapper of a collective: what ranks put in, and what must come out."""
 
 import json
 import math
@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from oracle import collectives
 from oracle.collectives import Array, on_group
 from oracle.events import Short
-from properties.claims import Claims
 
 LAYOUTS = ("contiguous", "transposed", "columns")
-MOST_RANKS = 5
 AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
 FAR = 2**25  # what numbers in float64 begin at: float32 does not hold the odd ones
 
@@ -65,29 +62,6 @@ class Call(Short):
 
 def _so_many(ranks: Sequence[int]) -> str:
     return "rank" if len(ranks) == 1 else "ranks"
-
-
-_RANKS = st.sampled_from((2, 3, 4, 5, 3, 5, 1))  # up to MOST_RANKS
-
-
-@st.composite
-def calls(draw: st.DrawFn, claims: Claims) -> Call:
-    """Calls of what is offered, in any group; more ranks, odd strides and large sizes only if it must be."""
-    operation = draw(st.sampled_from(claims.collectives))
-    size = min(draw(_RANKS), claims.most_ranks)
-    group = tuple(rank for rank in range(size) if draw(st.sampled_from((True, True, False)))) or (size - 1,)
-    return Call(
-        operation,
-        size,
-        group,
-        draw(st.integers(1, 3)),
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from(LAYOUTS)),
-        draw(st.sampled_from(("sum", "average"))) if operation in ("all_reduce", "reduce_scatter") else "sum",
-        draw(st.sampled_from(group)) if operation == "broadcast" else 0,
-        draw(st.sampled_from((2, 1, 3))),
-        draw(st.sampled_from(("float32", "float64"))) if claims.float64 else "float32",
-    )
 
 
 def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:

@@ -22,7 +22,9 @@ from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
 Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
-INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
+# How many times fewer examples run where kernels are interpreted, at tens of milliseconds a block; and again where each
+# run has the same ones.
+INTERPRETED, REPEATED = 10, 2
 LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
 
 
@@ -176,8 +178,9 @@ def hold(
     """
     known = Ends() if ends is None else ends
     profile = settings()
+    fewer = INTERPRETED * (REPEATED if profile.derandomize else 1) if device.choose() == "interpreted" else 1
     wanted = settings(
-        max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
+        max_examples=max(1, profile.max_examples // fewer),
         backend=INDEPENDENT,
         derandomize=profile.derandomize or not shrink,
         database=None,

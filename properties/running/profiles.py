@@ -24,7 +24,7 @@ from properties.running.record import Record
 # So many times as long takes an example on real processes, which confirm more than they find, or of FSDP on sim.
 TIMES_AS_LONG = 10
 # How many implementations have their full number of examples in dev and ci, and what more of them share.
-FULLY, SHARED = 3, {"dev": 30, "ci": 70}
+FULLY, SHARED = 3, {"dev": 30, "ci": 56}
 FEW = 20  # examples of a law that show little
 LONG = ("release", "nightly")
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.

@@ -11,6 +11,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     timing       when collectives read and write, on sim
     combined     features that seldom meet by chance
     several      micro-batches with several forwards, or backwards
+    calls        calls of wrappers of collectives
     independent  examples that do not hang on one another
 """
 

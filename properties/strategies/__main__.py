@@ -7,14 +7,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 from oracle.program import DIVISORS, Scenario
-from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
-from properties.calls import Call, calls
+from properties.calls import Call
 from properties.claims import COLLECTIVES, Claims
 from properties.expected import known
 from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
 from properties.models.draws import provable_scenarios
 from properties.models.scenario import MODELS, ModelScenario
 from properties.strategies import MOST_RANKS, scenarios
+from properties.strategies.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
+from properties.strategies.calls import calls
 from properties.strategies.features import FEATURES
 from properties.strategies.independent import sample
 from properties.strategies.traits import TRAITS

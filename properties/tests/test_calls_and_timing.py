@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import find
 
-from properties.calls import Call, calls
+from properties.calls import Call
 from properties.claims import COLLECTIVES, Claims
+from properties.strategies.calls import calls
 from properties.strategies.independent import sample
 from properties.strategies.timing import ASYNCHRONIES
 from properties.tests.test_shrinking import SHRINKING

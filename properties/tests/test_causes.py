@@ -260,19 +260,17 @@ def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
 
 
 def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
-    both = (part for name in ("mean:NeverDivides", "start:NoBroadcast") for part in ("--impl", f"impls.faults.{name}"))
-    asked = (f"{ROOT / 'properties' / 'test_accumulation.py'}::{WINDOWS.name}", *both, "--hypothesis-seed", "1")
+    windows = f"{ROOT / 'properties' / 'test_accumulation.py'}::{WINDOWS.name}"
+    asked = (windows, "--impl", "impls.faults.mean:NeverDivides", "--hypothesis-seed", "1")
     short, full = (
         " ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v", "--junitxml", "results.xml"))
     )
     again = "as told of P1 gradients equal the mean over ranks, on sim."
     assert f"NeverDivides breaks P3 on the sim world: silently wrong, {again}" in short
     assert again not in full
-    script, _ = re.findall(rf"{again} See it: (\S+-P3-\S+-silently-wrong.py)", short)
+    (script,) = re.findall(rf"{again} See it: (\S+-P3-\S+-silently-wrong.py)", short)
     assert (tmp_path / script).is_file()
     assert 1 <= short.count("What went over the wire:") < full.count("What went over the wire:")
     assert (tmp_path / "results.xml").read_text().count("Came from:") == full.count("Came from:") >= 1
     for text in (short, full):
-        assert re.search(
-            r"(\d+) failures come down to (?!\1)\d programs.*: 2 x silently wrong, as in P1 gradients", text
-        )
+        assert re.search(r"2 failures come down to 1 program.*: 2 x silently wrong, as in P1 gradients", text)

@@ -240,7 +240,7 @@ def test_only_long_runs_and_records_draw_a_seed_of_their_own(tmp_path: Path) -> 
 def test_many_implementations_share_the_examples_of_a_short_run() -> None:
     assert [examples(False, count, "dev") for count in (1, 3, 15, 1000)] == [100, 100, 2, 1]
     assert [examples(True, count, "dev") for count in (1, 15, 1000)] == [10, 1, 1]
-    assert [examples(real, 15, "ci") for real in (False, True)] == [4, 1]
+    assert [examples(real, 15, "ci") for real in (False, True)] == [3, 1]
     assert [examples(real, 15, "release") for real in (False, True)] == [500, 50]
     assert [examples(real, 15, "nightly") for real in (False, True)] == [5000, 500]
 

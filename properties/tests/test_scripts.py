@@ -48,7 +48,7 @@ HALF = Parameter((1,), "bfloat16")
 def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
 
-    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, name, scenario)
@@ -69,7 +69,7 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
 def test_scripts_make_the_group_and_let_the_others_go(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
 
-    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("outsiders",)))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, name, scenario)
@@ -209,7 +209,7 @@ def test_scripts_of_evaluations_print_that_everything_is_right(sim: World) -> No
     name = "impls.static_buckets:StaticBuckets"
     (implementation,) = look_up([name], sim)
 
-    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("evaluate", "buffers")))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, name, scenario)
@@ -238,7 +238,7 @@ def test_a_script_of_what_the_oracle_does_not_know_shows_values_and_judges_none(
 def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
     (implementation,) = look_up(["impls.joined:Joined"], sim)
 
-    @settings(max_examples=10, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("joins",)))
     def check(scenario: Scenario) -> None:
         printed = lines(sim, implementation.name, scenario)
