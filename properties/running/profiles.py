@@ -23,7 +23,8 @@ from properties.running.record import Record
 
 # So many times as long takes an example on real processes, which confirm more than they find, or of FSDP on sim.
 TIMES_AS_LONG = 10
-# How many implementations have their full number of examples in dev and ci, and what more of them share.
+# How many implementations have their full number of examples in dev and ci, and what more of them share: two, and four,
+# for each of those that ship.
 FULLY, SHARED = 3, {"dev": 30, "ci": 56}
 FEW = 20  # examples of a law that show little
 LONG = ("release", "nightly")
