@@ -22,9 +22,7 @@ from worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
 Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
-# How many times fewer examples run where kernels are interpreted, at tens of milliseconds a block; and again where each
-# run has the same ones.
-INTERPRETED, REPEATED = 10, 2
+INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
 LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
 
 
@@ -178,9 +176,8 @@ def hold(
     """
     known = Ends() if ends is None else ends
     profile = settings()
-    fewer = INTERPRETED * (REPEATED if profile.derandomize else 1) if device.choose() == "interpreted" else 1
     wanted = settings(
-        max_examples=max(1, profile.max_examples // fewer),
+        max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
         backend=INDEPENDENT,
         derandomize=profile.derandomize or not shrink,
         database=None,

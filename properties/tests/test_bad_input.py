@@ -220,8 +220,8 @@ def test_pytest_says_it_in_one_line_and_collects_nothing(tmp_path: Path) -> None
     assert output.strip() == "ERROR: --impl nowhere.to_be:Found: there is no module 'nowhere' on sys.path"
 
 
-def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_path: Path) -> None:
-    """By a time limit's signal, which is handled as Ctrl-C is."""
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_path: Path, end: signal.Signals) -> None:
     text = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(1000)\n"
     (tmp_path / "slow.py").write_text(text)
     setting = {"PYTHONPATH": "", "TMPDIR": str(tmp_path), "LOCKSTEP_TEST": str(tmp_path)}
@@ -246,7 +246,7 @@ def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_pa
         deadline = time.monotonic() + 90
         while not (tmp_path / "begun").exists() and time.monotonic() < deadline and run.poll() is None:
             time.sleep(0.02)
-        run.send_signal(signal.SIGTERM)
+        run.send_signal(end)
         output, _ = run.communicate(timeout=60)
     assert output.strip() == "Exit: interrupted, before any law was held against anything"
     assert run.returncode == pytest.ExitCode.INTERRUPTED

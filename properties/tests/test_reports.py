@@ -198,7 +198,7 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
     monkeypatch.setattr("properties.reports.failure.FOLDER", folder)
     trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
-    failure = search(law, trial, 5, seed_value=0, shrink=False).failures[0]
+    failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
     path = filed_failure(law, trial, failure)["script"]
     assert [path] == list(map(str, folder.glob("*.py")))
     monkeypatch.setattr("properties.reports.failure.FOLDER", Path(path) / "in a file")

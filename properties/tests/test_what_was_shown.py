@@ -86,12 +86,16 @@ def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: Worl
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_other_law_ends_where_the_world_has_one_rank(sim: World) -> None:
-    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+@pytest.mark.parametrize("name", ["impls.static_buckets:StaticBuckets", "impls.zero1:Zero1"])
+def test_every_other_law_has_programs_and_ends_where_the_world_has_one_rank(sim: World, name: str) -> None:
+    """A law that takes two says so, and does not look for programs in vain."""
+    (implementation,) = look_up([name], sim)
     trial = Trial(implementation, OneRank(sim))
     for law in LAWS.values():
         if concerns(law, trial.claims):
-            assert filed(law, trial, examples=2)["verdict"] in ("holds", "shows nothing")
+            end = filed(law, trial, examples=2)
+            assert end["verdict"] in ("holds", "shows nothing")
+            assert end["examples"] > 0, law.name
 
 
 def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World) -> None:

@@ -41,7 +41,7 @@ KINDS = [
 
 @dataclass(frozen=True)
 class Held:
-    """What the process of the world holds. ``known``: groups in torch's own tables, of the ranks of one more example;
+    """What the process of the world holds. ``known``: groups in torch's own tables, of rank 0 of one more example;
     ``groups`` and ``objects``: those of Python's that are alive, of ours and in all; bytes of ``memory``, and of what C
     and C++ have ``allocated``; those of ``a_tensor`` of one element among them."""
 

@@ -18,7 +18,12 @@ def program(
     world: World, name: str, world_size: int, payload: Any = None, module: str = "programs", **options: Any
 ) -> Outcome:
     """The outcome of a function of `worlds.tests.programs`, or of another module there."""
-    return world.run(Job(f"worlds.tests.{module}:{name}", json.dumps(payload), world_size, **options))
+    return run_of(module, world, name, world_size, json.dumps(payload), **options)
+
+
+def run_of(module: str, world: World, name: str, world_size: int, payload: str = "", **options: Any) -> Outcome:
+    """The outcome of a function of a module of `worlds.tests`, which is handed the payload as it is."""
+    return world.run(Job(f"worlds.tests.{module}:{name}", payload, world_size, **options))
 
 
 def results(outcome: Outcome) -> list[Mapping[str, Any]]:

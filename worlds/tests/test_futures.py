@@ -1,15 +1,14 @@
 """Whoever asks a future of a collective gets the same answer on sim as on gloo."""
 
+import functools
+
 import pytest
 
-from worlds.contract import Job, Outcome, World
+from worlds.contract import World
 from worlds.tests.futures import FUTURES
-from worlds.tests.outcomes import plain, results
+from worlds.tests.outcomes import plain, results, run_of
 
-
-def run(world: World, name: str, size: int, payload: str = "") -> Outcome:
-    """The outcome of a function of `worlds.tests.futures`."""
-    return world.run(Job(f"worlds.tests.futures:{name}", payload, size))
+run = functools.partial(run_of, "futures")
 
 
 @pytest.mark.parametrize("name", FUTURES)

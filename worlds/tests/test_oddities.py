@@ -1,26 +1,17 @@
 """What is rare but right runs, on both worlds alike; what is wrong is wrong on both."""
 
+import functools
 from typing import Any
 
 import pytest
 
-from worlds.contract import Job, Outcome, World
+from worlds.contract import World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
 from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
-from worlds.tests.outcomes import kinds, messages, plain, results
+from worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
-
-def run(world: World, name: str, size: int, payload: str = "", **options: Any) -> Outcome:
-    """The outcome of a function of `worlds.tests.oddities`."""
-    return world.run(Job(f"worlds.tests.oddities:{name}", payload, size, **options))
-
-
-@pytest.fixture(params=["sim", "gloo"])
-def world(request: pytest.FixtureRequest) -> World:
-    """Each of the two in turn."""
-    found: World = request.getfixturevalue(request.param)
-    return found
+run = functools.partial(run_of, "oddities")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

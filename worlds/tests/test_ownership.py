@@ -1,15 +1,14 @@
 """What processes would own is each simulated rank's own: random numbers, environment, and threads only of its own."""
 
+import functools
+
 import pytest
 
-from worlds.contract import Job, Outcome, World
+from worlds.contract import World
 from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import kinds, messages, plain, results
+from worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
-
-def run(world: World, function: str, world_size: int, payload: str = "") -> Outcome:
-    """The outcome of a function of `worlds.tests.ownership`."""
-    return world.run(Job(f"worlds.tests.ownership:{function}", payload, world_size))
+run = functools.partial(run_of, "ownership")
 
 
 def test_every_rank_draws_what_it_would_draw_alone(sim: World) -> None:

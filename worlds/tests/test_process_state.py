@@ -1,32 +1,22 @@
 """What one example does to its process is not there for the next, and is its own: clocks, forks, threads, alarms."""
 
 import copy
+import functools
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 from worlds import process
-from worlds.contract import Job, Outcome, World
+from worlds.contract import World
 from worlds.gloo import GlooWorld
 from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import kinds, messages, plain, results
+from worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
-
-def run(world: World, name: str, size: int, payload: str = "", **options: Any) -> Outcome:
-    """The outcome of a function of `worlds.tests.process_state`."""
-    return world.run(Job(f"worlds.tests.process_state:{name}", payload, size, **options))
-
-
-@pytest.fixture(params=["sim", "gloo"])
-def world(request: pytest.FixtureRequest) -> World:
-    """Each of the two in turn."""
-    found: World = request.getfixturevalue(request.param)
-    return found
+run = functools.partial(run_of, "process_state")
 
 
 def test_a_dump_of_stacks_ends_with_its_example(world: World) -> None:

@@ -1,26 +1,14 @@
 """Ranks wait for each other in stores, torch's own of the group and such as they make, on both worlds alike."""
 
+import functools
 import socket
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from worlds.contract import Job, Outcome, World
+from worlds.contract import World
 from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import kinds, messages, plain, results
+from worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
-
-def run(world: World, name: str, size: int, payload: str = "", **options: Any) -> Outcome:
-    """The outcome of a function of `worlds.tests.stores`."""
-    return world.run(Job(f"worlds.tests.stores:{name}", payload, size, **options))
-
-
-@pytest.fixture(params=["sim", "gloo"])
-def world(request: pytest.FixtureRequest) -> World:
-    """Each of the two in turn."""
-    found: World = request.getfixturevalue(request.param)
-    return found
+run = functools.partial(run_of, "stores")
 
 
 def test_ranks_wait_for_each_other_by_the_store(sim: World, gloo: World) -> None:
