@@ -39,6 +39,24 @@ def test_dot_products_with_any_use_of_fma_stay_inside(form: str, around: int | s
             )
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("flush_to_zero", [False, True])
+def test_floats_are_enclosed_as_the_fractions_that_they_are(form: str, flush_to_zero: bool) -> None:
+    rng, number = random.Random(form), FORMATS[form]
+    ends = [number.least_subnormal, number.least_normal, -number.largest, Fraction(0), Fraction(-1)]
+    others = [Fraction(1), number.largest, -number.least_normal, number.least_subnormal, Fraction(0)]
+    cases = [(ends, others), *(([x], [y]) for x, y in zip(ends, others, strict=True))]
+    cases += [([draw(rng, form, 4) for _ in range(5)], [draw(rng, form, 4) for _ in range(5)]) for _ in range(20)]
+    for x, y in cases:
+        found = dot_any_order([float(a) for a in x], [float(b) for b in y], form, flush_to_zero)
+        assert found == dot_any_order(x, y, form, flush_to_zero)
+    if form != "float64":
+        with pytest.raises(ValueError, match=f"0.1 is not a value of {form}"):
+            dot_any_order([1.0, 0.1], [1.0, 1.0], form)
+    with pytest.raises(ValueError, match="inf is not a finite number"):
+        dot_any_order([1.0, float("-inf")], [1.0, 1.0], form)
+
+
 @pytest.mark.parametrize("form", ["float32", "bfloat16"])
 def test_flushed_dot_products_stay_inside_only_with_the_flush_terms(form: str) -> None:
     """VDPBF16PS reads and writes float32 subnormals as zero: 64 products of 2**-132 give zero."""

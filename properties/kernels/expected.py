@@ -1,6 +1,7 @@
 """What kernels must give, in float32 arithmetic that rounds every operation, and one rounding to what is stored."""
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,13 @@ def norm_enclosure(numbers: Array) -> Enclosure:
     kept = round_array(np.ldexp(x, -exponent), "float32")
     if not kept.any():
         return Enclosure(Fraction(0), Fraction(0))
-    found = norm(kept.astype(np.float64).tolist(), "float32")
+    found = _norm_of(kept.tobytes())
     return Enclosure(found.low * Fraction(2) ** exponent, found.high * Fraction(2) ** exponent)
+
+
+@lru_cache(maxsize=8)  # a law asks several times of the same values
+def _norm_of(float32s: bytes) -> Enclosure:
+    return norm(np.frombuffer(float32s, np.float32).astype(np.float64).tolist(), "float32")
 
 
 def coefficient_of(norm32: float, max_norm: float) -> float:

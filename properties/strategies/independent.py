@@ -28,11 +28,11 @@ class IndependentProvider(HypothesisProvider):
 AVAILABLE_PROVIDERS[INDEPENDENT] = IndependentProvider
 
 
-def sample(strategy: SearchStrategy[T], count: int) -> list[T]:
-    """So many of what a law that has this strategy would be given; always the same."""
+def sample(strategy: SearchStrategy[T], count: int, seed_value: int = 0) -> list[T]:
+    """So many of what a law that has this strategy would be given; of one seed always the same."""
     found: list[T] = []
 
-    @seed(0)
+    @seed(seed_value)
     @settings(
         max_examples=count,
         backend=INDEPENDENT,

@@ -1,9 +1,15 @@
+"""Trials of what is named, and whether this run has time to try everything on everything."""
+
 from typing import Any
+
+from hypothesis import settings
 
 from properties.implementations import described
 from properties.ranks.description import describe
 from properties.trial import Trial
 from worlds.contract import World
+
+NIGHTLY = settings.get_current_profile_name().startswith("nightly")
 
 
 def trial_of(name: str, world: World, **options: Any) -> Trial:
