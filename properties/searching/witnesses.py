@@ -1,6 +1,7 @@
 """What must have taken place for a law to have shown something."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from oracle.program import Scenario
@@ -11,26 +12,32 @@ from properties.strategies.within import beyond
 from properties.trial import TOGETHER, Trial
 from properties.verdict import Refused
 
-MORE = 6  # examples in which two ranks may come to their end
+MORE = 6  # examples in which what the law is about may take place
 
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
-    """What must have taken place for the law to have shown something, and has not, not even in its own example.
+    """What must have taken place for the law to have shown something, and has not, not even in its own examples, nor in
+    a few more: its own may hold what is not claimed, and two ranks that come to their end, which every law needs where
+    there may be two, are in none on purpose.
 
-    Raises LawBroken where the law fails on that example. Two ranks, which every law needs where there may be two, are
-    looked for in a few examples more.
+    Raises LawBroken where the law fails on one of these.
     """
     for witness, example in law.witnesses.items():
         if not trial.witnessed[witness] and is_claimed(trial.claims, example):
             with contextlib.suppress(Refused):
                 law.check(trial, example)
     needed = [*law.witnesses, *([TOGETHER] if trial.claims.most_ranks > 1 else ())]
-    if TOGETHER in needed and not trial.witnessed[TOGETHER]:
+    if missing(trial, needed):
         for drawn in sample(law.draws(trial.claims), MORE):
             with contextlib.suppress(Refused):
                 law.check(trial, drawn)
-            if trial.witnessed[TOGETHER]:
+            if not missing(trial, needed):
                 break
+    return missing(trial, needed)
+
+
+def missing(trial: Trial, needed: Sequence[str]) -> list[str]:
+    """Which of these have never taken place."""
     return [witness for witness in needed if not trial.witnessed[witness]]
 
 
