@@ -7,6 +7,7 @@ The laws are test_*.py, one file per family. What a law is made of:
     sharded           what it offers where it holds things in pieces
     implementations   which code, looked up by name
     trial             an implementation on a world: runs scenarios
+    errors            what errors on ranks are: a refusal, or a verdict
     expected          what the oracle tells of a scenario
     verdict           how a trial can end
     difference        the first wrong value

@@ -36,7 +36,7 @@ class Call(Short):
     dimensions: int = 2
     dtype: str = "float32"
 
-    program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.trial.judge_errors` looks for it
+    program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.errors.judge_errors` looks for it
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from oracle.events import Event
 from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
 from properties.claims import Claims
 from properties.judging import judge
+from properties.judging.matching import same_collectives
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
@@ -19,7 +20,7 @@ EVALUATED = Scenario(2, (Parameter((1,)),), (Evaluate(), Backward(((0,), (0,))),
 
 def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
     """Every rank of a run issues the same collectives."""
-    judge.same_collectives(trial.run(scenario), headline)
+    same_collectives(trial.run(scenario), headline)
 
 
 @law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS})
@@ -104,7 +105,7 @@ def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(
     run = trial.run(scenario, metrics=places)
     headline = "A collective of the caller's own, right after a backward, does not go by itself."
     judge.metrics_equal(run, headline)
-    judge.same_collectives(run, headline)
+    same_collectives(run, headline)
     judge.values_equal(run, trial.expected(scenario), headline)
 
 

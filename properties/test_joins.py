@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from oracle.program import Scenario
 from properties.claims import Claims
 from properties.judging import judge
+from properties.judging.matching import same_collectives
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.trial import Trial
@@ -49,4 +50,4 @@ def test_ranks_that_have_run_out_take_part_in_every_collective_of_the_others(tri
     only they know, and must tell. Broken where ranks that were done took part in a reduction that `no_sync` had put
     off: pytorch/pytorch#44427.
     """
-    judge.same_collectives(trial.run(scenario), "Ranks that have run out of micro-batches do something else.")
+    same_collectives(trial.run(scenario), "Ranks that have run out of micro-batches do something else.")

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from properties.calls import AROUND, Call, adjoints, results, weights
+from properties.errors import judge_errors
 from properties.judging.judge import holds
 from properties.law import law
 from properties.strategies.calls import calls
-from properties.trial import Trial, judge_errors
+from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome
 

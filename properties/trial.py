@@ -1,7 +1,6 @@
 """An implementation on a world: runs scenarios, and turns what went wrong on the ranks into a verdict."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,21 +8,19 @@ from typing import Any
 
 from hypothesis import reject
 
-from oracle.events import Event
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Scenario, Step
-from properties.calls import Call
+from oracle.program import Scenario
 from properties.claims import MASTERS, Claims
 from properties.conditions import Conditions
 from properties.difference import Difference
+from properties.errors import judge_errors
 from properties.expected import expect
 from properties.implementations import Implementation
-from properties.members import as_a_world, misnames_a_rank
-from properties.noted import place_of
+from properties.members import as_a_world
 from properties.strategies.timing import order_drawn_for, order_of
 from properties.strategies.within import beyond
-from properties.verdict import Crashes, Hangs, LawBroken, NotRunnableHere, Refused
+from properties.verdict import LawBroken
 from worlds import process
 from worlds.contract import (
     MESSAGES,
@@ -32,11 +29,8 @@ from worlds.contract import (
     Job,
     OrderOf,
     Outcome,
-    RankError,
     RankReport,
     World,
-    errors_of,
-    to_blame,
 )
 
 # What every law has to witness: an example in which no rank refused or failed.
@@ -48,11 +42,6 @@ SENT = "ranks sent something after construction"
 TOGETHER = "two ranks or more ran to their end"
 FUNCTION = "properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
 process.preload("properties.ranks.program")  # by each fork server once, for every process needs it
-# After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
-# out of range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of
-# the second (the key: whether while a rank constructs).
-REFUSALS = ("ValueError", "NotImplementedError")
-OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplementedError",)}
 
 
 @dataclass(frozen=True)
@@ -242,63 +231,3 @@ def without(report: RankReport, *kinds: str) -> RankReport:
     timed = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
     passages = zip(report.timeline, timed, strict=False)
     return replace(report, collectives=kept, timeline=tuple(each for each, place in passages if place not in served))
-
-
-def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
-    """Whether nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
-    as a norm of that kind, and whoever asks for the first hears that it is not implemented.
-    """
-    if not any(isinstance(event, Step) for event in program[: place + 1]):
-        return True
-    if not message.startswith("NotImplementedError"):
-        return False
-    forms = ("norm_type", "set_to_none")
-    kinds = [(type(event), *(getattr(event, form, None) for form in forms)) for event in program[: place + 1]]
-    return kinds[-1] not in kinds[:-1]
-
-
-def alike(message: str) -> str:
-    """An error's message without its numbers and addresses, which may differ where it says the same."""
-    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", message)
-
-
-def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
-    """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
-    errors = errors_of(outcome)
-    if not errors:
-        return
-    kinds = {error.kind for error in errors.values()}
-    if "not runnable" in kinds:
-        raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
-    messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
-    if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
-        message = errors[0].message
-        places = [place_of(error.notes) for error in errors.values()]
-        constructing = all(place == -1 for place in places)
-        harmless = _harmless(scenario.program, max(-1 if place is None else place for place in places), message)
-        name, _, explanation = message.partition(":")
-        on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
-        on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
-        if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
-            raise Refused(message)
-    told = to_blame(outcome)
-    if kinds & {"mismatch"}:
-        disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
-        raise Crashes(_sentence(disagreement), scenario, outcome)
-    words = "; ".join(f"rank {rank} {_words(error)}" for rank, error in told.items())
-    if len(told) == len(outcome) > 1 and len({_words(error) for error in told.values()}) == 1:
-        words = f"every rank: {_words(told[0])}"
-    if kinds & {"deadlock"}:
-        raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
-    if kinds & {"timeout"}:
-        raise Hangs(_sentence(words), scenario, outcome)
-    raise Crashes(_sentence(words), scenario, outcome)
-
-
-def _words(error: RankError) -> str:
-    message = error.message.rstrip().removesuffix(".") if error.notes else error.message
-    return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()
-
-
-def _sentence(words: str) -> str:
-    return words if words.endswith((".", "!", "?")) else words + "."

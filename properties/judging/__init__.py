@@ -1,6 +1,7 @@
 """Compares what was seen with what the oracle tells, for the laws.
 
 judge        values
+matching     the same collectives on every rank
 memory       the bytes that ranks hold
 launches     when collectives are launched: inside `no_sync`, and beside backward
 traffic      what was sent, as `oracle.cost` counts it

@@ -3,7 +3,6 @@
 None, zero and -0.0 are told apart.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from oracle.state import Inside
 from properties.difference import Difference, in_words
 from properties.seen import OTHER_WEIGHTS, Seen
 from properties.trial import Run, Trial
-from properties.verdict import Crashes, SilentlyWrong
-from worlds.contract import DEFAULT, MESSAGES, Collective, members_of
+from properties.verdict import SilentlyWrong
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
@@ -178,63 +176,6 @@ def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor:
             if factor < 0:
                 wanted = [None if each is None else np.where(each == 0, np.zeros_like(each), each) for each in wanted]
             compare(run, headline, "gradient", place, rank, seen["gradients"][place], wanted)
-
-
-def same_collectives(run: Run, headline: str) -> None:
-    """In every group that a rank used, all members issued the same collectives in the same order, and for every message
-    that one sent another took one, and the other way round.
-    """
-    for group in dict.fromkeys([DEFAULT, *(call.group for calls in run.collectives for call in calls)]):
-        asked = {
-            rank: [call for call in run.collectives[rank] if call.group == group]
-            for rank in members_of(group, len(run.collectives))
-        }
-        of = "" if group == DEFAULT else f" of the {group} group"
-        first, *others = (
-            (f"rank {rank}", [call for call in calls if call.operation not in MESSAGES])
-            for rank, calls in asked.items()
-        )
-        for other in others:
-            _same_sequence(run, headline, of, first, other)
-        _messages_meet(run, headline, asked)
-
-
-def _same_sequence(
-    run: Run, headline: str, of: str, one: tuple[str, Sequence[Collective]], other: tuple[str, Sequence[Collective]]
-) -> None:
-    (first, theirs), (second, ours) = one, other
-    for number, (left, right) in enumerate(zip(theirs, ours, strict=False), 1):
-        if left.agreed() != right.agreed():
-            words = f"{headline} Collective {number}{of} is {left} on {first} and {right} on {second}."
-            raise run.broken(Crashes, words)
-    if len(theirs) != len(ours):
-        words = f"{headline} There are {len(theirs)} collectives{of} on {first} and {len(ours)} on {second}."
-        raise run.broken(Crashes, words)
-
-
-def _messages_meet(run: Run, headline: str, asked: Mapping[int, Sequence[Collective]]) -> None:
-    """Counted from each rank to each other; what their tags are is the backend's to heed, and NCCL does not."""
-    sent = Counter((rank, call.root) for rank, calls in asked.items() for call in calls if call.operation == "send")
-    taken = Counter((call.root, rank) for rank, calls in asked.items() for call in calls if call.operation == "recv")
-    for receiver in asked:
-        from_any = taken[-1, receiver]
-        spare = {sender: sent[sender, receiver] - taken[sender, receiver] for sender in asked}
-        words = ""
-        for sender, count in spare.items():
-            if count < 0:
-                words = f"Rank {receiver} expects {_so_many(-count)} from rank {sender} that it never sends."
-        if not words and sum(spare.values()) > from_any:
-            sender = max(spare, key=lambda rank: spare[rank])
-            count = min(spare[sender], sum(spare.values()) - from_any)
-            words = f"Rank {sender} sends {_so_many(count)} that rank {receiver} never receives."
-        if not words and sum(spare.values()) < from_any:
-            words = f"Rank {receiver} expects {_so_many(from_any - sum(spare.values()))} that nobody sends."
-        if words:
-            raise run.broken(Crashes, f"{headline} {words}")
-
-
-def _so_many(messages: int) -> str:
-    return "a message" if messages == 1 else f"{messages} messages"
 
 
 def compare(

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from properties.claims import EQUAL_FROM
+from properties.errors import judge_errors
 from properties.models.scenario import ModelScenario
-from properties.trial import Run, Trial, judge_errors
+from properties.trial import Run, Trial
 from worlds.contract import Job
 
 FUNCTION = "properties.models.rank:train"  # by name: torch is imported where the ranks are

@@ -13,6 +13,7 @@ from oracle.lattice import Inexact
 from oracle.program import Backward, Event, Scenario
 from properties.calls import Call
 from properties.conditions import Conditions
+from properties.errors import alike
 from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.naming import COPIES, DROPS, METRIC, SWAPS, event_words, model_words
@@ -28,7 +29,7 @@ from properties.reports.whereabouts import from_here
 from properties.script import file_name, write_script
 from properties.searching.core import core
 from properties.searching.search import Failure, took_the_clock
-from properties.trial import Trial, alike, job, of_the_ranks, without
+from properties.trial import Trial, job, of_the_ranks, without
 from properties.verdict import LawBroken
 from worlds.contract import Outcome, to_blame
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from oracle.program import Scenario
+from properties.errors import alike
 from properties.judging import judge
 from properties.law import Law, concerns, sentence
 from properties.reports.matrix import PROPERTY
@@ -19,7 +20,7 @@ from properties.running.unbroken import without_failure
 from properties.searching.core import explains, goes_wrong
 from properties.searching.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
 from properties.searching.witnesses import unwitnessed
-from properties.trial import ENDED, Trial, alike
+from properties.trial import ENDED, Trial
 from properties.verdict import (
     HOLDS,
     NOT_RUNNABLE,

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Unsatisfiable
 
+from properties.errors import alike
 from properties.law import Law
 from properties.searching.remembered import Remembered
 from properties.strategies.independent import INDEPENDENT
-from properties.trial import ENDED, Trial, alike
+from properties.trial import ENDED, Trial
 from properties.verdict import LawBroken, NotRunnableHere, Refused
 from worlds.contract import errors_of
 

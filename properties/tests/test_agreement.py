@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.judging.judge import same_collectives
+from properties.judging.matching import same_collectives
 from properties.trial import Run
 from properties.verdict import Crashes
 from worlds.contract import Collective, RankReport, group_label, members_of

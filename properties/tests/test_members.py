@@ -8,6 +8,7 @@ from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter,
 from properties.catalogue import every_law
 from properties.implementations import described, look_up
 from properties.judging import judge
+from properties.judging.matching import same_collectives
 from properties.members import as_a_world
 from properties.ranks import description
 from properties.reports.failure import story
@@ -35,7 +36,7 @@ def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, r
     under_test = trial_of(name, request.getfixturevalue(where))
     run = under_test.run(ON_A_GROUP)
     judge.values_equal(run, under_test.expected(ON_A_GROUP), "Wrong.")
-    judge.same_collectives(run, "Other collectives.")
+    same_collectives(run, "Other collectives.")
     assert len(run.outcome) == 2
     groups = {call.group for calls in run.collectives for call in calls}
     own = {group for group in groups if group.startswith("ranks 0,1, ")}

@@ -31,6 +31,7 @@ from oracle.program import (
 )
 from properties import test_mean
 from properties.claims import Claims
+from properties.errors import judge_errors
 from properties.implementations import Implementation
 from properties.judging.judge import holds, pairs, replicas_equal, runs_equal, values_equal
 from properties.law import law_of
@@ -39,7 +40,7 @@ from properties.noted import note, place_of
 from properties.running.hold import hold
 from properties.searching.search import UNRUNNABLE
 from properties.seen import Seen
-from properties.trial import Run, Trial, job, judge_errors
+from properties.trial import Run, Trial, job
 from properties.verdict import Crashes, Refused, SilentlyWrong
 from worlds.contract import Outcome, RankError, RankReport, World, raised
 

@@ -1,0 +1,78 @@
+"""What errors on ranks are: none, a refusal, or a verdict."""
+
+import re
+from collections.abc import Sequence
+
+from oracle.events import Event
+from oracle.program import Scenario, Step
+from properties.calls import Call
+from properties.members import misnames_a_rank
+from properties.noted import place_of
+from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
+from worlds.contract import Outcome, RankError, errors_of, to_blame
+
+# After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
+# out of range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of
+# the second (the key: whether while a rank constructs).
+REFUSALS = ("ValueError", "NotImplementedError")
+OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplementedError",)}
+
+
+def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
+    """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
+    errors = errors_of(outcome)
+    if not errors:
+        return
+    kinds = {error.kind for error in errors.values()}
+    if "not runnable" in kinds:
+        raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
+    messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
+    if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
+        message = errors[0].message
+        places = [place_of(error.notes) for error in errors.values()]
+        constructing = all(place == -1 for place in places)
+        harmless = _harmless(scenario.program, max(-1 if place is None else place for place in places), message)
+        name, _, explanation = message.partition(":")
+        on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
+        on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
+        if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
+            raise Refused(message)
+    told = to_blame(outcome)
+    if kinds & {"mismatch"}:
+        disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
+        raise Crashes(_sentence(disagreement), scenario, outcome)
+    words = "; ".join(f"rank {rank} {_words(error)}" for rank, error in told.items())
+    if len(told) == len(outcome) > 1 and len({_words(error) for error in told.values()}) == 1:
+        words = f"every rank: {_words(told[0])}"
+    if kinds & {"deadlock"}:
+        raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
+    if kinds & {"timeout"}:
+        raise Hangs(_sentence(words), scenario, outcome)
+    raise Crashes(_sentence(words), scenario, outcome)
+
+
+def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
+    """Whether nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
+    as a norm of that kind, and whoever asks for the first hears that it is not implemented.
+    """
+    if not any(isinstance(event, Step) for event in program[: place + 1]):
+        return True
+    if not message.startswith("NotImplementedError"):
+        return False
+    forms = ("norm_type", "set_to_none")
+    kinds = [(type(event), *(getattr(event, form, None) for form in forms)) for event in program[: place + 1]]
+    return kinds[-1] not in kinds[:-1]
+
+
+def alike(message: str) -> str:
+    """An error's message without its numbers and addresses, which may differ where it says the same."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", message)
+
+
+def _words(error: RankError) -> str:
+    message = error.message.rstrip().removesuffix(".") if error.notes else error.message
+    return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()
+
+
+def _sentence(words: str) -> str:
+    return words if words.endswith((".", "!", "?")) else words + "."
