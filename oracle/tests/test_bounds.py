@@ -135,6 +135,16 @@ def test_flushed_sums_and_means_stay_inside_only_with_the_flush_terms(form: str)
     assert outside_without > 0
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_what_may_be_flushed_may_also_be_kept_or_be_all_there_is(form: str) -> None:
+    rng, eta = random.Random(form), FORMATS[form].least_subnormal
+    assert sum_any_order([eta], form, flush_to_zero=True).contains(0)
+    for _ in range(20):
+        terms = [draw(rng, form, 3) for _ in range(rng.randint(1, 6))]
+        kept, flushed = (sum_any_order(terms, form, flush_to_zero=flush) for flush in (False, True))
+        assert flushed.low < kept.low <= kept.high < flushed.high
+
+
 def averaged(rng: random.Random, terms: list[Fraction], n: int, form: str, averaging: str) -> Fraction:
     if averaging == "sum then divide":
         return rn(random_sum(rng, terms, form) / n, form)

@@ -56,6 +56,11 @@ def test_tree_times_are_those_of_doubling(ranks):
     assert collective_time("gather", size, ranks, ALPHA, BANDWIDTH) == scatter
 
 
+def test_a_message_takes_its_latency_and_its_bytes_over_the_bandwidth():
+    assert alpha_beta(10_000, Fraction(1, 1000), 4000) == Fraction(2501, 1000)
+    assert collective_time("all_reduce", 10_000, 2, Fraction(1, 1000), 4000) == Fraction(2502, 1000)
+
+
 @examples(100)
 @given(st.integers(1, 9), st.integers(0, 50))
 def test_bytes_over_bandwidth_are_the_volume_of_the_collective(ranks, size):
@@ -174,9 +179,15 @@ def test_scaling_efficiency_is_throughput_over_n_times_that_of_one():
     assert scaling_efficiency(throughput, ranks, of_one) == line.efficiency == Fraction(15, 20)
 
 
+def test_layers_that_are_kept_are_gathered_once():
+    assert [gathers(3, kept) for kept in range(4)] == [6, 5, 4, 3]
+
+
 def test_bad_input_is_refused_in_words():
     with pytest.raises(ValueError, match="stage 5"):
         memory(5, 1, 1, ADAM)
+    with pytest.raises(ValueError, match="stage 4"):
+        moved(4, 10, 2)
     with pytest.raises(ValueError, match="shards 0"):
         moved(1, 10, 0)
     with pytest.raises(ValueError, match="parameters -1"):
