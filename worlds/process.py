@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
+import gc
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -129,6 +130,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     progress.begin(log)
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
+    gc.freeze()  # what torch's import has made is most of all objects, stays, and takes long to go through
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
         connection.send(os.getpid())
         serve(connection, *arguments)

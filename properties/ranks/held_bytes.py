@@ -136,20 +136,19 @@ class Weighed(Rank):
 
 class _OfTheExample:
     """While it is entered, by any of the ranks of this process, Python's collector goes through what there is since:
-    what was there before takes long to go through, and is no step's.
+    what was there before takes long to go through, and is no step's. It stays out of the collector's sight.
     """
 
     inside = 0
 
     def __enter__(self) -> None:
         if not self.inside:
+            gc.collect()
             gc.freeze()
         self.inside += 1
 
     def __exit__(self, *_: object) -> None:
         self.inside -= 1
-        if not self.inside:
-            gc.unfreeze()
 
 
 _of_the_example = _OfTheExample()
