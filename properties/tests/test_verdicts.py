@@ -118,6 +118,14 @@ def test_an_error_that_explains_nothing_or_is_no_refusal_by_its_name_is_a_crash(
             judge_errors(Scenario(2, PAIR, WINDOW), every_rank_raises(0, message))
 
 
+@pytest.mark.parametrize(("message", "end"), [("KeyError: 3", "KeyError: 3."), ("KeyError: no!", "KeyError: no!")])
+def test_what_is_told_of_an_error_is_a_sentence(message: str, end: str) -> None:
+    outcome = (RankReport(None, RankError("raised", message, "")), RankReport({}, None))
+    with pytest.raises(Crashes) as crashed:
+        judge_errors(Scenario(2, PAIR, WINDOW), outcome)
+    assert crashed.value.headline == f"rank 0 raised {end}"
+
+
 def refuses_on_purpose() -> None:
     raise ValueError("too many values to unpack (expected 2)")
 
