@@ -263,7 +263,7 @@ def _whole_terms(values: Numbers, form: str) -> tuple[list[int], int]:
     Of floats, which a norm may have a hundred thousand of, the significands are taken apart by NumPy: fractions take
     ten times as long.
     """
-    if not values or not all(isinstance(value, float) for value in values):
+    if len(values) == 0 or not all(isinstance(value, float) for value in values):
         return _whole_numbers(_terms(values, form))
     x = np.array(values)
     strange = ~np.isfinite(x) | (round_array(x, form).astype(np.float64) != x)
