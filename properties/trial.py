@@ -1,4 +1,4 @@
-"""An implementation on a world: runs scenarios, and turns what went wrong on the ranks into a verdict."""
+"""An implementation on a world: runs scenarios, and notes what has taken place."""
 
 import json
 from collections import Counter

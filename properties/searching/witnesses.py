@@ -17,8 +17,7 @@ MORE = 6  # examples in which what the law is about may take place
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
     """What must have taken place for the law to have shown something, and has not, not even in its own examples, nor in
-    a few more: its own may hold what is not claimed, and two ranks that come to their end, which every law needs where
-    there may be two, are in none on purpose.
+    a few more, as its own may hold what is not claimed. Every law needs two ranks, where there may be two.
 
     Raises LawBroken where the law fails on one of these.
     """

@@ -51,7 +51,8 @@ def drawn(claims: Claims, count: int = 1500, has: tuple[str, ...] = ()) -> Itera
     is among the first.
     """
     size = min(count, 50)
-    return itertools.chain.from_iterable(_part(claims, size, has, part) for part in range(count // size))
+    parts = (_part(claims, size, has, part) for part in range(-(-count // size)))
+    return itertools.islice(itertools.chain.from_iterable(parts), count)
 
 
 @cache

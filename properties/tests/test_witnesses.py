@@ -13,7 +13,7 @@ from properties.searching.search import search
 from properties.searching.witnesses import is_claimed, unwitnessed
 from properties.tests.idle import ONLY_BEGINS
 from properties.tests.trials import NIGHTLY, trial_of
-from properties.trial import ENDED, SENT, Trial
+from properties.trial import ENDED, SENT, TOGETHER, Trial
 from properties.verdict import LawBroken
 from worlds.contract import World
 
@@ -49,6 +49,14 @@ def test_no_laws_own_example_runs_on_more_ranks_than_there_are(law: Law) -> None
     claims = described(fault, description.describe(fault)).claims
     assert all(is_claimed(claims, example) for example in law.witnesses.values())
     assert not any(is_claimed(replace(claims, most_ranks=1), example) for example in law.witnesses.values())
+
+
+def test_what_a_law_cannot_show_by_its_own_examples_is_looked_for_in_a_few_more(sim: World) -> None:
+    """Its own example of a copy accumulates, which is not claimed; the others need not run again."""
+    law = every_law()["test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does"]
+    trial = trial_of("impls.naive:NaiveDataParallel", sim)
+    trial.witnessed.update((SENT, ENDED, TOGETHER))
+    assert unwitnessed(law, trial) == []
 
 
 @pytest.mark.parametrize("name", ["EvaluatesACopy", "KeepsItsFirstEvaluation"])
