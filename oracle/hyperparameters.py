@@ -3,7 +3,7 @@
 By group, as in `oracle.program.Scenario.all_groups`. Weight decay is 0 unless something says otherwise.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oracle.events import Hyperparameters, Load, Save, SaveAndLoad, SetHyperparameters
 from oracle.optimizers import SGD, Adam
@@ -44,6 +44,11 @@ def at(scenario: "Scenario", place: int) -> Settings:
             case Load():
                 settings = saved
     return settings
+
+
+def options(values: SGD | Adam) -> dict[str, Any]:
+    """As torch's optimizers take them; which of Adam and AdamW it is says their class."""
+    return {name: value for name, value in vars(values).items() if name != "decoupled"}
 
 
 def _changed(before: SGD | Adam, *layers: Hyperparameters) -> SGD | Adam:

@@ -1,9 +1,11 @@
 """Is the world itself right? Looked at before anything is judged on it, so that nobody is blamed for its faults.
 
-Every collective with every reduction and format, on data that nothing rounds, against `oracle.collectives`; then whole
-numbers, what only moves, asynchronous collectives and those of a group without rank 0. Then the order in which
-all-reduce adds is revealed: it must be a tree over all ranks, the predicted one where one is predicted, and evaluated
-on random floats it must give the backend's bits. `python -m properties.soundness` prints these orders.
+Every collective with every reduction and format, on data that nothing rounds, against `oracle.collectives`; on most
+numbers of ranks with the sum, the average and one other reduction, which go round: how the smallest, say, is found does
+not depend on how many take part. Then whole numbers, what only moves, asynchronous collectives and those of a group
+without rank 0. Then the order in which all-reduce adds is revealed: it must be a tree over all ranks, the predicted one
+where one is predicted, and evaluated on random floats it must give the backend's bits. `python -m
+properties.soundness` prints these orders.
 """
 
 import argparse
@@ -51,7 +53,8 @@ def check(world: World, sizes: Sequence[int] = range(1, 9)) -> None:
     """Raises Unsound where a collective is not what it means on some number of ranks."""
     looked_at_closely = {min(3, max(sizes)), max(sizes)}
     for size in sizes:
-        meanings = [*_meanings(size, world), *(_without_rank_0(size) if size in looked_at_closely else ())]
+        closely = size in looked_at_closely
+        meanings = [*_meanings(size, world, closely), *(_without_rank_0(size) if closely else ())]
         asked, wanted = zip(*meanings, strict=True)
         for call, right, got in zip(asked, wanted, run(world, size, asked), strict=True):
             _compare(world, size, call, right, got)
@@ -127,10 +130,12 @@ def _call(
     }
 
 
-def _meanings(size: int, world: World) -> Iterator[Meaning]:
-    """Calls on so many ranks, and what each rank must get."""
-    for form in FORMATS.values():
-        yield from _floats(size, form, world.name in PREDICTED)
+def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
+    """Calls on so many ranks, and what each rank must get; ``closely``: with every reduction of every format."""
+    others = [each for each in OPERATIONS if each not in ("sum", "average")]
+    for turn, form in enumerate(FORMATS.values(), size):
+        reductions = OPERATIONS if closely else ("sum", "average", others[turn % len(others)])
+        yield from _floats(size, form, reductions, world.name in PREDICTED)
     for dtype in WHOLE:
         yield from _whole_numbers(size, dtype)
     yield from _moves(size)
@@ -139,12 +144,12 @@ def _meanings(size: int, world: World) -> Iterator[Meaning]:
     yield from _asynchronous(size)
 
 
-def _floats(size: int, form: Format, predicted: bool) -> Iterator[Meaning]:
-    """Every reduction, and what is used most."""
+def _floats(size: int, form: Format, reductions: Iterable[str], predicted: bool) -> Iterator[Meaning]:
+    """What reduces, and what is used most beside it."""
     name, arrays, factors = form.name, _terms(size, form), _factors(size, form)
     # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
     safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
-    for reduction in (each for each in OPERATIONS if safe or each != "average"):
+    for reduction in (each for each in reductions if safe or each != "average"):
         mine = factors if reduction == "product" else arrays
         reduced, given = collectives.all_reduce(mine, reduction), _listed(mine)
         yield _call("all_reduce", name, given, reduction), [[array] for array in reduced]

@@ -33,5 +33,5 @@ Any process:
     family         processes and what they have started
     fresh          what an example must not inherit from the one before it
     settings       what it would leave to the next: settings and functions of Python and torch
-    filled         what fork servers import first: what they start has memory as usual
+    preloaded      what fork servers import first: memory as usual for what they start, and no collection of garbage
 """

@@ -56,7 +56,7 @@ class Died(Exception):
 
 
 # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
-_PRELOADED = ["worlds.filled", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
+_PRELOADED = ["worlds.preloaded", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
 _PRELOADED += ["worlds.serving", "worlds.backend_group", "worlds.sim.ranks"]
 # The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
 _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
@@ -131,6 +131,7 @@ def _begin(serve: Callable[..., None], connection: Connection, log: str, argumen
     stacks = os.open(log + ".stacks", os.O_WRONLY | os.O_CREAT)
     faulthandler.register(_STACK_SIGNAL, file=stacks, all_threads=True)
     gc.freeze()  # what torch's import has made is most of all objects, stays, and takes long to go through
+    gc.enable()  # which a fork server has off
     with contextlib.suppress(EOFError, BrokenPipeError):  # the supervisor has gone
         connection.send(os.getpid())
         serve(connection, *arguments)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from worlds.settings import importing
-
 
 class NotFound(ValueError):
     """What ``--impl`` names is not there. One line says what is missing and what would be right."""
@@ -19,6 +17,8 @@ class NotFound(ValueError):
 @functools.lru_cache
 def find(name: str) -> Callable[..., Any]:
     """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
+    from worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
+
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")

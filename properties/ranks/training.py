@@ -12,7 +12,6 @@ from torch import nn
 
 from oracle import hyperparameters
 from oracle.events import SetHyperparameters
-from oracle.optimizers import SGD, Adam
 from oracle.program import Scenario
 from properties.ranks.probes import Probe, to_numpy
 
@@ -96,7 +95,7 @@ class Training:
         settings = zip(self.scenario.all_groups, self.settings, strict=True)
         if "make_optimizer" in self.offers:
             named = [
-                {"names": [self.names[index] for index in group.parameters], **options(values)}
+                {"names": [self.names[index] for index in group.parameters], **hyperparameters.options(values)}
                 for group, values in settings
             ]
             defaults |= {"masters": True} if self.scenario.masters and self.asks_for_masters else {}
@@ -109,7 +108,10 @@ class Training:
                 if parameter.dtype.itemsize == 2 and self.scenario.parameters[index].tied is None:
                     self.masters[index] = nn.Parameter(parameter.detach().float())
         groups = [
-            {"params": [self.masters.get(index, parameters[index]) for index in group.parameters], **options(values)}
+            {
+                "params": [self.masters.get(index, parameters[index]) for index in group.parameters],
+                **hyperparameters.options(values),
+            }
             for group, values in settings
         ]
         self.optimizers = [kind([groups[n] for n in share], **defaults) for share in self.scenario.optimizers]
@@ -137,7 +139,7 @@ class Training:
     def _tell_settings(self) -> None:
         for share, optimizer in zip(self.scenario.optimizers, self.optimizers, strict=True):
             for number, group in zip(share, optimizer.param_groups, strict=True):
-                group.update(options(self.settings[number]))
+                group.update(hyperparameters.options(self.settings[number]))
 
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
@@ -205,8 +207,3 @@ class Training:
                 seen["master"] = to_numpy(held_by)
             found.append(seen)
         return found
-
-
-def options(values: SGD | Adam) -> dict[str, Any]:
-    """Settings of the oracle as torch's optimizers take them; which of Adam and AdamW it is says their class."""
-    return {name: value for name, value in vars(values).items() if name != "decoupled"}

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from oracle import hyperparameters
 from oracle.events import Load, SaveAndLoad
-from properties.ranks.training import options
 from properties.script import optimizers
 
 if TYPE_CHECKING:
@@ -71,4 +70,4 @@ def _at_the_start(writer: "Writer") -> str:
     settings = hyperparameters.at_the_start(writer.scenario)
     if writer.several:
         settings = [settings[number] for (number,) in writer.scenario.optimizers]
-    return repr([options(each) for each in settings])
+    return repr([hyperparameters.options(each) for each in settings])
