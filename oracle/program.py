@@ -176,8 +176,9 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW")
 class Scenario(Short):
     """One training program for ``world_size`` ranks. Plain data: its repr evaluates back, and it has JSON both ways.
 
-    ``bucket_cap`` is in bytes; None leaves it to the implementation. ``learning_rate`` is a power of two, so that steps
-    can be exact; one of any size goes into ``hyperparameters``. ``only`` silences every contribution but one, given as
+    ``bucket_cap`` is in bytes (0: no two tensors share a bucket); None leaves it to the implementation.
+    ``learning_rate`` is a power of two, so that steps can be exact; one of any size goes into ``hyperparameters``.
+    ``only`` silences every contribution but one, given as
     (micro-batch, sample, parameter, element): by linearity, runs with one contribution at a time tell the coefficient
     of each in every gradient. ``sparse`` (i, n): the i-th of n runs that share the contributions out, for formats in
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0

@@ -42,8 +42,8 @@ def check(scenario: "Scenario") -> None:
         raise ValueError(f"a world has at least one rank, not {scenario.world_size}")
     if not scenario.parameters:
         raise ValueError("a model has at least one parameter, not ()")
-    if scenario.bucket_cap is not None and scenario.bucket_cap < 1:
-        raise ValueError(f"a bucket cap is at least one byte, not {scenario.bucket_cap}")
+    if scenario.bucket_cap is not None and scenario.bucket_cap < 0:
+        raise ValueError(f"a bucket cap is a number of bytes, not {scenario.bucket_cap}")
     if not (0 < scenario.learning_rate <= 1 and _is_power_of_two(scenario.learning_rate)):
         raise ValueError(f"a learning rate is a power of two of at most 1, not {scenario.learning_rate}")
     run, runs = scenario.sparse

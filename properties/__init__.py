@@ -41,4 +41,5 @@ More:
     catalogue         every law, fault and twin
     demo              ``python -m properties.demo`` finds a bug from scratch
     gallery           ``python -m properties.gallery`` writes GALLERY.md
+    reported          ``python -m properties.reported`` writes REPORTED.md, of published defects that are found
 """

@@ -2,19 +2,13 @@
 
 ``known_fault`` says what is wrong, ``killed_by`` which laws must find it, ``source`` where it was seen:
 
-    D01 V https://...   a fault that was published at this address
+    D01 V https://...   a fault that was published at this address, or, after commas, at several
     recipe              made up here, after the way such code goes wrong; with more words, what it varies
     systems: ...        a weak spot of systems of that kind, which `properties/FINDINGS.md` tells where it says so
     anything else       in `peers`: the check of another project that the class passes
 
 D01 is the entry of the collected reports that it comes from; the collection is no part of the repository, and the
-address says what it says. The letter is the topic, the number only counts:
-
-    A  value and scale of the mean    F  buckets, padding, layout     K  wrappers of collectives
-    B  accumulation, `no_sync`        G  norms and clipping           L  hooks on the wrong tensor
-    C  parameters that take no part   H  steps of sharded optimizers  M  start and buffers
-    D  the same collectives           I  checkpoints, masters         N  kernels
-    E  asynchrony, reused buffers     J  precision, compression
+address says what it says. The letter is the topic (`TOPICS`), the number only counts.
 
 The letter behind it says how far the fault is known:
 
@@ -22,3 +16,20 @@ The letter behind it says how far the fault is known:
     D  described: the defect is reported there, its cause is partly inferred
     S  seen: read in the published source itself
 """
+
+TOPICS = {
+    "A": "Value and scale of the mean",
+    "B": "Accumulation and no_sync",
+    "C": "Parameters that take no part",
+    "D": "The same collectives on every rank",
+    "E": "Asynchrony and buffers that are used again",
+    "F": "Buckets, padding and layout",
+    "G": "Norms and clipping",
+    "H": "Steps of sharded optimizers",
+    "I": "Checkpoints and masters",
+    "J": "Precision and compression",
+    "K": "Wrappers of collectives",
+    "L": "Hooks on the wrong tensor",
+    "M": "Start and buffers",
+    "N": "Kernels",
+}

@@ -161,7 +161,7 @@ class SendsInsideNoSync(NaiveAccumulation):
     """A wrapper inside the wrapper reduces although the outer one was told not to."""
 
     known_fault = "communicates inside no_sync: right values at the full cost"
-    source = "B16 V https://github.com/pytorch/torchrec/pull/4121"
+    source = "B16 V https://github.com/meta-pytorch/torchrec/pull/4121"
     claims = {**NaiveAccumulation.claims, "replaced_parameters": False, "hook_order": False}
     killed_by = (COUNTS_ONCE, NESTED)
 

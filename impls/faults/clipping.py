@@ -151,7 +151,10 @@ class NothingLeftToScale(StaticBucketsTrainer):
     """Computes the norm from the iterator that it is given, and has none left to scale."""
 
     known_fault = "the generator of parameters is used up by the norm, and nothing is scaled"
-    source = "G11 V https://github.com/areal-project/AReaL/pull/335"
+    source = (
+        "G11 V https://github.com/areal-project/AReaL/pull/335, "
+        "G10 V https://github.com/huggingface/transformers/pull/46113"
+    )
     killed_by = SCALED
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

@@ -34,7 +34,11 @@ class DividesTwice(NaiveAccumulation):
     """The loss was normalized by the whole batch already, and then gradients are averaged as well."""
 
     known_fault = "gradients are divided by the number of ranks twice"
-    source = "A06 V https://github.com/pytorch/torchtitan/pull/2323"
+    source = (
+        "A06 V https://github.com/pytorch/torchtitan/pull/2323, "
+        "A14 V https://github.com/deepspeedai/DeepSpeed/pull/4957, "
+        "A21 V https://github.com/apache/singa/pull/65"
+    )
     killed_by = (MEAN, WHOLE_BATCH, SHARED)
 
     def finish_gradient_synchronization(self) -> None:

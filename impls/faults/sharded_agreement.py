@@ -14,7 +14,11 @@ class NormOfOwnShard(Zero2):
     """Each rank clips by the norm of what it owns."""
 
     known_fault = "the norm is not reduced over the shards"
-    source = "G14 D https://github.com/deepspeedai/DeepSpeed/pull/1021"
+    source = (
+        "G14 D https://github.com/deepspeedai/DeepSpeed/pull/1021, "
+        "G12 V https://github.com/radixark/miles_diffusion/pull/35, "
+        "G22 V https://github.com/modelscope/ms-swift/pull/8341"
+    )
     killed_by = (NORM,)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

@@ -48,7 +48,7 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "no ranks": (lambda: Scenario(0, (ONE,), ()), "not 0"),
     "a negative world": (lambda: Scenario(-2, (ONE,), ()), "not -2"),
     "an unknown probe": (lambda: Scenario(2, (ONE,), BATCH, "cubic"), "'cubic'"),
-    "a cap of no bytes": (lambda: Scenario(2, (ONE,), BATCH, bucket_cap=0), "not 0"),
+    "a cap below zero": (lambda: Scenario(2, (ONE,), BATCH, bucket_cap=-1), "not -1"),
     "Finish first": (lambda: Scenario(2, (ONE,), (Finish(),)), "Finish follows"),
     "Finish twice": (lambda: Scenario(2, (ONE,), (*BATCH, Finish())), "Finish follows"),
     "Finish after a local Backward": (lambda: Scenario(2, (ONE,), (LOCAL, Finish(), *BATCH)), "Finish follows"),

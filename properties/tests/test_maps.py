@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from properties import reported
 from properties.catalogue import every_law
 
 ROOT = Path(__file__).parents[2]
@@ -48,3 +49,7 @@ def test_the_readme_lists_every_law_with_the_file_that_it_is_in() -> None:
     assert {*listed.values(), "test_combinations", "test_joins", "test_models"} == set(files)
     for number, name in listed.items():
         assert files[name].startswith(f'"""{number}: ')
+
+
+def test_the_page_of_published_defects_is_as_it_would_be_written() -> None:
+    assert reported.PAGE.read_text() == reported.page()

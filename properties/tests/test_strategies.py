@@ -83,6 +83,7 @@ test_can_produce_a_cap_one_byte_smaller_than_a_parameter = can_produce(cap_off_b
 test_can_produce_a_cap_one_byte_larger_than_a_parameter = can_produce(cap_off_by(1))
 test_can_produce_a_cap_one_element_smaller_than_a_parameter = can_produce(cap_beyond_a_parameter(-1))
 test_can_produce_a_cap_one_element_larger_than_a_parameter = can_produce(cap_beyond_a_parameter(1))
+test_can_produce_a_cap_of_zero = can_produce(lambda s: s.bucket_cap == 0)
 test_can_produce_no_cap = can_produce(lambda s: s.bucket_cap is None)
 test_can_produce_a_frozen_parameter = can_produce(lambda s: not all(p.trainable for p in s.parameters))
 test_can_produce_a_frozen_first_parameter = can_produce(lambda s: not s.parameters[0].trainable)

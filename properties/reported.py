@@ -1,0 +1,70 @@
+"""Which published defects the laws find: those that a fault that ships was made after, and who finds it.
+
+`python -m properties.reported` writes properties/REPORTED.md anew.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from impls.faults import TOPICS
+from properties.catalogue import every_fault, every_law
+from properties.law import sentence
+
+PAGE = Path(__file__).with_name("REPORTED.md")
+HEAD = """# Published defects that the laws find
+
+Each line is a defect that somebody reported of code in use, the class that has it, a few lines over an implementation
+that ships, and the laws that find it within 300 drawn programs, by their numbers in the README, the first in words.
+`--impl` takes the class's name, as in `--impl impls.faults.mean:DividesTwice`. {count} reports; of those marked with a
+`d` the cause is partly inferred, and `s` was read in the published source. `python -m properties.reported` writes this
+page anew; a test tries every class and law.
+
+Those of kernels stand with the classes themselves, in `impls/faults/kernels_*.py`.
+"""
+
+
+def main() -> None:
+    """Writes properties/REPORTED.md anew."""
+    argparse.ArgumentParser(prog="python -m properties.reported", description=main.__doc__).parse_args()
+    PAGE.write_text(page())
+
+
+def page() -> str:
+    """The whole page, by topic."""
+    reports = sorted(_reports(), key=lambda report: report[:2])
+    parts = [HEAD.format(count=len({address for _, address, *_ in reports}))]
+    for letter, topic in TOPICS.items():
+        lines = [_line(*report[1:]) for report in reports if report[0].startswith(letter)]
+        if lines:
+            parts.append(
+                f"\n## {topic}\n\n| reported | what is wrong | class | found by |\n| --- | --- | --- | --- |\n"
+            )
+            parts += lines
+    return "".join(parts)
+
+
+def _reports() -> Iterator[tuple[str, str, str, str, Any]]:
+    """The code of each report, its address, how far it is known, the fault's name, and the fault."""
+    for name, fault in every_fault().items():
+        for code, known, address in re.findall(r"([A-N]\d\d) ([VDS]) (https://[^\s,]+)", fault.source):
+            yield code, address, known, name, fault
+
+
+def _line(address: str, known: str, name: str, fault: Any) -> str:
+    where = re.sub(r"^https://github.com/([^/]+/[^/]+)(?:/\w+/(\d+))?", _short, address)
+    mark = "" if known == "V" else f" {known.lower()}"
+    first, *others = (every_law()[law] for law in fault.killed_by)
+    more = "".join(f", {number}" for number in dict.fromkeys(law.number for law in others) if number != first.number)
+    law = f"{first.number} {sentence(first)}{more}"
+    return f"| [{where}]({address}){mark} | {fault.known_fault} | `{name.removeprefix('impls.')}` | {law} |\n"
+
+
+def _short(found: re.Match[str]) -> str:
+    return found[1] + (f"#{found[2]}" if found[2] else "")
+
+
+if __name__ == "__main__":
+    main()
