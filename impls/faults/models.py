@@ -19,6 +19,23 @@ REPLICAS = "test_replicas_of_a_real_model_stay_bitwise_equal"
 BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
 
 
+class BeginsAnewForAnotherShape(StaticBuckets):
+    """Prepares itself for the shape of its inputs, and again whenever there is another."""
+
+    known_fault = "where a micro-batch has another size than the one before it, what has accumulated is lost"
+    source = "B14 V https://github.com/NVIDIA-NeMo/Automodel/pull/3530"
+    killed_by = (ACCUMULATION,)
+    _shape: Any = None
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Clears up first."""
+        (first,) = inputs or named.values()
+        if self._shape not in (None, first.shape):
+            self.module.zero_grad()
+        self._shape = first.shape
+        return super().forward(*inputs, **named)
+
+
 class FirstHookIsTheLast(StaticBuckets):
     """Correct where a parameter's hook fires once in a backward; claims that it may fire more often."""
 

@@ -10,9 +10,9 @@ from properties.models.scenario import ModelScenario
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
-ROWS = 3  # samples of a rank in a micro-batch
+ROWS = 3  # samples of a rank in a micro-batch; where they are uneven, 1 to 4
 WIDTH, HIDDEN, OUT = 3, 4, 2  # of the perceptron and its like
-WORDS, LENGTH = 5, 3  # of the vocabulary and of a sentence
+WORDS, LENGTH = 5, 3  # of the vocabulary and of a sentence; where they are uneven, 1 to 4
 SIDE = 4  # of an image
 
 
@@ -23,28 +23,36 @@ def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tupl
     return {name: drawn(random, shape).astype(scenario.dtype) for name, shape in shapes.items()}
 
 
+def size(scenario: ModelScenario, rank: int, number: int) -> tuple[int, int]:
+    """How many samples a rank's ``number``-th micro-batch has, and how many words to a sentence, if it has some."""
+    if not scenario.uneven:
+        return ROWS, LENGTH
+    return 1 + (ROWS - 1 + rank + number) % (ROWS + 1), 1 + (LENGTH - 1 + rank + 2 * number) % (LENGTH + 1)
+
+
 def batch(scenario: ModelScenario, rank: int, number: int) -> Arrays:
     """The ``number``-th micro-batch of a rank: ``inputs``, and ``targets`` or the loss's ``coefficients``."""
     random = np.random.default_rng([scenario.seed, 1 + number, rank])
+    rows, length = size(scenario, rank, number)
     match scenario.model:
         case "tied" | "transformer":
-            words = random.integers(0, WORDS, (2, ROWS, LENGTH))
+            words = random.integers(0, WORDS, (2, rows, length))
             return {"inputs": words[0], "targets": words[1]}
         case "batch norm":
             return {
-                "inputs": _normal(random, (ROWS, 1, SIDE, SIDE)).astype(scenario.dtype),
-                "coefficients": _normal(random, (ROWS, OUT)).astype(scenario.dtype),
+                "inputs": _normal(random, (rows, 1, SIDE, SIDE)).astype(scenario.dtype),
+                "coefficients": _normal(random, (rows, OUT)).astype(scenario.dtype),
             }
         case "mlp":
             multiple = odd_part(scenario.world_size)  # so that the mean over ranks is exact
             return {
-                "inputs": _integers(random, (ROWS, WIDTH)).astype(scenario.dtype),
-                "coefficients": (_integers(random, (ROWS, OUT)) * multiple).astype(scenario.dtype),
+                "inputs": _integers(random, (rows, WIDTH)).astype(scenario.dtype),
+                "coefficients": (_integers(random, (rows, OUT)) * multiple).astype(scenario.dtype),
             }
         case _:
             return {
-                "inputs": _normal(random, (ROWS, WIDTH)).astype(scenario.dtype),
-                "coefficients": _normal(random, (ROWS, 2 * OUT)).astype(scenario.dtype),
+                "inputs": _normal(random, (rows, WIDTH)).astype(scenario.dtype),
+                "coefficients": _normal(random, (rows, 2 * OUT)).astype(scenario.dtype),
             }
 
 

@@ -58,6 +58,7 @@ def model_scenarios(
         frozen := draw(st.sampled_from(("", "", *LAYERS[model]))),
         draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
         claims.keyword_inputs and draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 

@@ -50,7 +50,8 @@ class ModelScenario(Short):
     with each micro-batch they move on by one rank. ``bucket_cap``: in bytes; None leaves it to the implementation.
     ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none. ``thaws``: the step from
     which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never. ``named``: the
-    model is given its inputs by keyword and gives its outputs in a mapping.
+    model is given its inputs by keyword and gives its outputs in a mapping. ``uneven``: batches are of several sizes,
+    from rank to rank and from one micro-batch to the next.
     """
 
     model: str = "mlp"
@@ -66,6 +67,7 @@ class ModelScenario(Short):
     frozen: str = ""
     thaws: int = 0
     named: bool = False
+    uneven: bool = False
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1

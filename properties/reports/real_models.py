@@ -7,6 +7,7 @@ from typing import Any
 
 from oracle.state import Inside
 from properties.law import Law
+from properties.models import data
 from properties.models.draws import EXACT
 from properties.models.scenario import Freezing, Microbatch, ModelScenario
 from properties.reports.opening import opening
@@ -58,6 +59,7 @@ def model_words(scenario: ModelScenario) -> str:
     until = f" until step {scenario.thaws}" if scenario.thaws else ""
     words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
     words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
+    words += ["in batches of several sizes"] if scenario.uneven else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
 
@@ -76,6 +78,9 @@ def program_words(scenario: ModelScenario) -> list[str]:
                 heads = {1: "the first", 2: "the second", 3: "both"}
                 used = [f"rank {rank} {heads[scenario.used(rank, batch)]}" for rank in range(scenario.world_size)]
                 words += f"; of two outputs the loss takes, on {', on '.join(used)}"
+            if scenario.uneven:
+                sizes = [data.size(scenario, rank, batch)[0] for rank in range(scenario.world_size)]
+                words += f"; samples: {', '.join(f'rank {rank} has {rows}' for rank, rows in enumerate(sizes))}"
             batch += 1
         lines.append(f"{place:4}  {words}")
     return lines

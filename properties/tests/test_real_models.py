@@ -184,6 +184,7 @@ CONDITIONS = {
     ),
     "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
     "keywords and mappings": (lambda scenario: scenario.named, ModelScenario(named=True)),
+    "batches of several sizes": (lambda scenario: scenario.uneven, ModelScenario(uneven=True)),
 }
 
 
