@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from impls.naive import NaiveAccumulation
 
@@ -17,8 +18,9 @@ class AtTheEndOfBackward(NaiveAccumulation):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
         output = super().forward(*inputs, **named)
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            output.register_hook(self._on_backward)
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                tensor.register_hook(self._on_backward)
         return output
 
     def _on_backward(self, _: torch.Tensor) -> None:

@@ -1,10 +1,10 @@
-"""P1, P3, P4 and P16 on real models: what they compute, not what probes were made to compute."""
+"""P1, P2, P3, P4 and P16 on real models: what they compute, not what probes were made to compute."""
 
 from functools import partial
 
 from properties.law import law
 from properties.models import judge
-from properties.models.draws import model_scenarios, provable_scenarios
+from properties.models.draws import continued_scenarios, model_scenarios, provable_scenarios
 from properties.models.expected import expect, unseen
 from properties.models.run import run
 from properties.models.scenario import ModelScenario
@@ -12,6 +12,8 @@ from properties.trial import Trial
 
 SEEN = "no faulty mean could lie in the intervals"
 ROUNDING = ModelScenario("transformer")
+FLOWED = "a gradient flowed through to the inputs"
+CONTINUED = ModelScenario(through=True)
 
 
 @law("P1", provable_scenarios, witnesses={SEEN: ROUNDING})
@@ -29,6 +31,21 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
     if (expected.terms or not trial.claims.plain_bits) and not trial.witnessed[SEEN]:
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
+
+
+@law("P2", continued_scenarios, needs=lambda claims: claims.plain_bits, witnesses={FLOWED: CONTINUED})
+def test_a_model_hands_back_the_gradient_of_its_own_ranks_loss(trial: Trial, scenario: ModelScenario) -> None:
+    """Inputs that take a gradient get that of their rank's own loss, at its own scale; parameters get the mean.
+
+    Why: what made the inputs, such as a model that is wrapped by itself, has a mean of its own to take. Broken where
+    inputs are cast without autograd: facebookresearch/fairscale#1191.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    of_ranks = [mine for by_rank in expected.inputs for (mine,) in by_rank]
+    trial.witnessed[FLOWED] += any(mine is not None and mine.any() for mine in of_ranks)
+    judge.inputs(found, expected, "Inputs do not get the gradient of their own rank's loss.")
+    judge.gradients(found, expected, "Where inputs take a gradient, those of parameters are not the mean over ranks.")
 
 
 @law("P3", partial(provable_scenarios, accumulating=True), needs=lambda claims: claims.accumulation)

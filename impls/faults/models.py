@@ -1,20 +1,23 @@
 """Faults that show on real models: modules used twice, activations recomputed, buffers, outputs that nobody needs."""
 
+import threading
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from impls.naive import NaiveAccumulation
 from impls.sharded import HOLDS_MORE
 from impls.shards import Flat
 from impls.static_buckets import StaticBuckets
-from impls.twins.models import GathersAndAdds
+from impls.twins.models import DividesTheLoss, GathersAndAdds
 from impls.zero3 import UnitCall, Zero3
 
 MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once"
+THROUGH = "test_a_model_hands_back_the_gradient_of_its_own_ranks_loss"
 REPLICAS = "test_replicas_of_a_real_model_stay_bitwise_equal"
 BUFFERS = "test_buffers_begin_alike_and_follow_the_policy_claimed"
 
@@ -34,6 +37,66 @@ class BeginsAnewForAnotherShape(StaticBuckets):
             self.module.zero_grad()
         self._shape = first.shape
         return super().forward(*inputs, **named)
+
+
+class ForwardOnAThread(NaiveAccumulation):
+    """Runs forward on a thread of its own, as who serves several devices does."""
+
+    known_fault = "what a caller's torch.autocast says of its thread does not hold where the module runs"
+    source = "recipe: a setting of the caller's thread, on another one"
+    claims = {**NaiveAccumulation.claims, "inference_mode": False}
+    killed_by = (MEAN,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """With the caller's choice of autograd, and nothing else of that thread's."""
+        outputs: list[Any] = []
+        forward, enabled = super().forward, torch.is_grad_enabled()
+
+        def run() -> None:
+            with torch.set_grad_enabled(enabled):
+                outputs.append(forward(*inputs, **named))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return outputs.pop()
+
+
+class CastsInputsWithoutAutograd(NaiveAccumulation):
+    """Brings floating-point inputs to the parameters' dtype, with autograd switched off."""
+
+    known_fault = "inputs get no gradient: they are cast without autograd"
+    source = "recipe: a cast of inputs, as in https://github.com/facebookresearch/fairscale/issues/1191"
+    killed_by = (THROUGH,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, of copies."""
+        inputs, named = tree_map_only(torch.Tensor, torch.Tensor.detach, (inputs, named))
+        return super().forward(*inputs, **named)
+
+
+class AveragesItsInputs(NaiveAccumulation):
+    """Averages the gradient of whatever leads into the module, inputs as well."""
+
+    known_fault = "the gradient of the inputs is divided by the number of ranks, like those of parameters"
+    source = "recipe: a hook on every leaf that takes a gradient"
+    killed_by = (THROUGH,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, of inputs that have hooks."""
+        for tensor in (*inputs, *named.values()):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient: gradient / dist.get_world_size())
+        return super().forward(*inputs, **named)
+
+
+class DividesTheLossOfAll(DividesTheLoss):
+    """Divides what backward begins with by the number of ranks, where inputs have a loss of their own."""
+
+    known_fault = "inputs get a gradient that is smaller by the number of ranks"
+    source = "recipe: a loss that is divided in the place of the sum"
+    claims = {**DividesTheLoss.claims, "plain_bits": True}
+    killed_by = (THROUGH,)
 
 
 class FirstHookIsTheLast(StaticBuckets):

@@ -120,6 +120,20 @@ class OnlyTheFirstBufferBroadcast(StaticBuckets):
             buffer.copy_(own)
 
 
+class BroadcastsItsStateDict(StaticBuckets):
+    """Broadcasts what a checkpoint would hold."""
+
+    known_fault = "buffers that are not persistent are left out of the initial broadcast"
+    source = "recipe: a start from the state dict, as in https://github.com/hiyouga/LlamaFactory/pull/10820"
+    killed_by = (REAL_BUFFERS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        kept = {name: buffer.clone() for name, buffer in module.named_buffers() if name not in module.state_dict()}
+        super().__init__(module, bucket_cap_mb)
+        for name, own in kept.items():
+            module.get_buffer(name).copy_(own)
+
+
 class BuffersThroughSixteenBits(StaticBuckets):
     """Sends buffers as it sends what may be rounded: in half of the bytes."""
 

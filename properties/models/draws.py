@@ -4,13 +4,14 @@ All shrink to a perceptron on two ranks, one micro-batch, one step, no options.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from oracle.lattice import Inexact
 from properties.claims import Claims
 from properties.models import exact
-from properties.models.scenario import LAYERS, MODELS, OPTIMIZERS, ModelScenario
+from properties.models.scenario import CONTINUOUS, LAYERS, MODELS, OPTIMIZERS, ModelScenario
 
 MOST_RANKS = 5
 CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
@@ -44,6 +45,7 @@ def model_scenarios(
         checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant_checkpointing else ("", "not re-entrant")
         checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
         twice = twice and (checkpoint != "re-entrant" or claims.reentrant_checkpointing == "any")
+    dtype = draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64]))
     return ModelScenario(
         model,
         ranks,
@@ -51,7 +53,7 @@ def model_scenarios(
         checkpoint,
         twice,
         draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks).map(tuple)) if model == "two heads" else (),
-        draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64])),
+        dtype,
         "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),
@@ -59,6 +61,7 @@ def model_scenarios(
         draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
         claims.keyword_inputs and draw(st.booleans()),
         draw(st.booleans()),
+        model not in EXACT and dtype == "float32" and not twice and draw(st.booleans()),
     )
 
 
@@ -71,6 +74,12 @@ def provable_scenarios(
     provable = tuple(model for model in models if claims.plain_bits or model in EXACT)
     drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, provable, accumulating)
     return drawn.filter(lambda scenario: is_provable(scenario, claims.averaging))
+
+
+def continued_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
+    """Runs whose inputs take a gradient, as where another model has made them."""
+    drawn = provable_scenarios(claims, CONTINUOUS)
+    return drawn.map(lambda scenario: replace(scenario, through=True))
 
 
 def is_provable(scenario: ModelScenario, averaging: str) -> bool:

@@ -50,10 +50,17 @@ def buffers(run: Run, expected: Expected, headline: str) -> None:
             _compare(run, headline, "buffer", batch, rank, seen["buffers"][batch], by_rank[rank])
 
 
+def inputs(run: Run, expected: Expected, headline: str) -> None:
+    """The gradient of the inputs, in each micro-batch, is that of its rank's own loss."""
+    for batch, by_rank in enumerate(expected.inputs):
+        for rank, seen in enumerate(run.observations):
+            _compare(run, headline, "input", batch, rank, seen["inputs"][batch], by_rank[rank])
+
+
 def _compare(
     run: Run, headline: str, quantity: str, place: int, rank: int, seen: Sequence[Any], wanted: Sequence[Any]
 ) -> None:
-    """``place``: the step, or for buffers the micro-batch; -1: after construction."""
+    """``place``: the step, or for buffers and inputs the micro-batch; -1: after construction."""
     broken = None
     try:
         judge.compare(run, headline, quantity, place, rank, seen, wanted)
@@ -69,9 +76,9 @@ def _words(run: Run, difference: Difference) -> str:
     scenario: Any = run.scenario
     assert isinstance(scenario, ModelScenario)
     parameters, buffers = run.observations[0]["names"]
-    names = buffers if difference.quantity == "buffer" else [*parameters, *buffers]
-    name = names[difference.parameter] + (".grad" if difference.quantity == "gradient" else "")
-    places = {"gradient": "in step", "buffer": "after micro-batch"}
+    names = {"buffer": buffers, "input": ["inputs"]}.get(difference.quantity, [*parameters, *buffers])
+    name = names[difference.parameter] + (".grad" if difference.quantity in ("gradient", "input") else "")
+    places = {"gradient": "in step", "buffer": "after micro-batch", "input": "in micro-batch"}
     when = f"{places.get(difference.quantity, 'after step')} {difference.place}"
     when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]

@@ -60,18 +60,18 @@ class Convolution(nn.Module):
 
 
 class MovingAverage(nn.Module):
-    """Subtracts a running average that each forward *assigns anew* instead of writing into it."""
+    """Subtracts a running average that each forward *assigns anew*, in no state dict."""
 
     average: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("average", torch.zeros(WIDTH))
+        self.register_buffer("average", torch.zeros(WIDTH), persistent=False)
         self.layer = nn.Linear(WIDTH, 2 * OUT)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of shape (rows, 2 OUT)."""
-        self.average = (self.average + inputs.mean(0)) / 2
+        self.average = (self.average + inputs.detach().mean(0)) / 2
         return self.layer(inputs - self.average)
 
 

@@ -54,7 +54,7 @@ class ModelTraining:
         self.scenario, self.rank, self.batch = scenario, rank, 0
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[])
+        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[])
         self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         options: Any = scenario  # it has those of a program that a constructor takes
@@ -97,9 +97,10 @@ class ModelTraining:
                         parameter.requires_grad_(event.trained)
             case Microbatch():
                 with adapter.synchronizing(self.wrapped, event.synchronize):
-                    backward(self.scenario, self.wrapped, self.rank, self.batch)
+                    of_inputs = backward(self.scenario, self.wrapped, self.rank, self.batch)
                 self.batch += 1
                 self.seen["buffers"].append(self.buffers())
+                self.seen["inputs"].append([to_numpy(of_inputs)])
                 if "initial" not in self.seen:
                     self.seen["initial"] = self.parameters()
             case Finish():
@@ -112,14 +113,20 @@ class ModelTraining:
                 (self.wrapped if "zero_grad" in self.offers else self.model).zero_grad(set_to_none=event.set_to_none)
 
 
-def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> None:
-    """Forward and backward of one micro-batch; ``model``: wrapped or not. On one thread, whatever the implementation
-    has set: with more, torch adds some gradients up in another order, such as those of a layer norm.
+def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> torch.Tensor | None:
+    """Forward and backward of one micro-batch; ``model``: wrapped or not. Returns the gradient of the inputs, if they
+    take one.
+
+    On one thread, whatever the implementation has set: with more, torch adds some gradients up in another order, such
+    as those of a layer norm.
     """
     torch.set_num_threads(1)
     batch = {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
-    outputs = model(inputs=batch["inputs"]) if scenario.named else model(batch["inputs"])
+    inputs = batch["inputs"].requires_grad_(scenario.through)
+    with torch.autocast(torch.device(place()).type, torch.bfloat16, scenario.autocast):
+        outputs = model(inputs=inputs) if scenario.named else model(inputs)
     modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
+    return inputs.grad
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:

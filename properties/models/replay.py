@@ -27,7 +27,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``gradients`` seen in each, packed; and whose ``buffers`` ranks have, as `properties.claims` says it.
 
     Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
-    none); the ``buffers`` after it; and for each step the ``parameters`` to which the optimizer takes what was seen.
+    none); the ``buffers`` after it, and the gradient of its ``inputs``; and for each step the ``parameters`` to which
+    the optimizer takes what was seen.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -47,7 +48,7 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
             optimizer.step()
             after.append([to_numpy(parameter) for parameter in optimized.parameters()])
             replayed.begin(step + 1, request["parameters"][step + 1])
-    return {"local": replayed.local, "buffers": replayed.buffers, "parameters": after}
+    return {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs, "parameters": after}
 
 
 class Replay:
@@ -67,6 +68,7 @@ class Replay:
             self.random.append(_random())
         self.local: list[list[list[list[Any]]]] = []
         self.buffers: list[list[list[Any]]] = []
+        self.inputs: list[list[list[Any]]] = []
 
     def _broadcast(self) -> None:
         for model in self.models[1:]:
@@ -87,9 +89,10 @@ class Replay:
         self.synchronized = event.synchronize
         self.local.append([])
         self.buffers.append([])
+        self.inputs.append([])
         for rank, model in enumerate(self.models):
             _random(self.random[rank])
-            backward(self.scenario, model, rank, len(self.local) - 1)
+            self.inputs[-1].append([to_numpy(backward(self.scenario, model, rank, len(self.local) - 1))])
             self.random[rank] = _random()
             gradients = [to_numpy(parameter.grad) for parameter in model.parameters()]
             pairs = list(zip(self.numbers, gradients, strict=True))

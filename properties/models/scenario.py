@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 from oracle.events import Finish, Short, Step, ZeroGrad
 
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer")
+CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # whose inputs are no words
 CHECKPOINTS = ("", "not re-entrant", "re-entrant")
 OPTIMIZERS = ("SGD", "momentum", "Adam")
 DTYPES = ("float32", "float64")
@@ -51,7 +52,8 @@ class ModelScenario(Short):
     ``frozen``: the layer that is not trained, from before the model is wrapped; empty: none. ``thaws``: the step from
     which it is trained, and then it is when the model is wrapped too, and frozen right after; 0: never. ``named``: the
     model is given its inputs by keyword and gives its outputs in a mapping. ``uneven``: batches are of several sizes,
-    from rank to rank and from one micro-batch to the next.
+    from rank to rank and from one micro-batch to the next. ``autocast``: forward runs under `torch.autocast`, by which
+    torch computes some of it in bfloat16. ``through``: inputs take a gradient, as where another model has made them.
     """
 
     model: str = "mlp"
@@ -68,6 +70,8 @@ class ModelScenario(Short):
     thaws: int = 0
     named: bool = False
     uneven: bool = False
+    autocast: bool = False
+    through: bool = False
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1
@@ -90,6 +94,10 @@ class ModelScenario(Short):
         if self.thaws and not (self.frozen and 0 < self.thaws < len(self.local)):
             told = f"frozen={self.frozen!r}, of {len(self.local)} steps"
             raise ValueError(f"a layer that is frozen thaws after some step, not with thaws={self.thaws}, {told}")
+        if self.autocast and (self.model == "mlp" or self.twice or self.dtype != "float32"):
+            raise ValueError("autocast is for float32, for models that round, and for those that use a module once")
+        if self.through and self.model not in CONTINUOUS:
+            raise ValueError(f"inputs of {', '.join(CONTINUOUS)} take a gradient, not those of {self.model!r}")
         if not set(self.heads) <= {1, 2, 3}:
             raise ValueError(f"the heads that a rank uses are 1, 2 or 3 (both), not {self.heads}")
 

@@ -14,3 +14,4 @@ class ModelSeen(TypedDict, total=False):
     gradients: list[Values]  # by step
     parameters: list[Values]  # after each step
     buffers: list[Values]  # after each micro-batch
+    inputs: list[Values]  # of each micro-batch, the gradient, if they take one

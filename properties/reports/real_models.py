@@ -60,6 +60,8 @@ def model_words(scenario: ModelScenario) -> str:
     words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
     words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
     words += ["in batches of several sizes"] if scenario.uneven else []
+    words += ["its inputs take a gradient"] if scenario.through else []
+    words += ["forward under torch.autocast"] if scenario.autocast else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
 

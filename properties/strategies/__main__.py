@@ -53,6 +53,7 @@ PROGRAMS: dict[str, Callable[[Scenario], bool]] = {
 REAL_MODELS: dict[str, Callable[[ModelScenario], bool]] = {
     **{model: _is(lambda run: run.model, model) for model in MODELS},
     "batches of several sizes": lambda run: run.uneven,
+    "autocast": lambda run: run.autocast,
     **_ranks(MOST_RANKS_OF_A_MODEL),
 }
 CALLS: dict[str, Callable[[Call], bool]] = {

@@ -185,6 +185,7 @@ CONDITIONS = {
     "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
     "keywords and mappings": (lambda scenario: scenario.named, ModelScenario(named=True)),
     "batches of several sizes": (lambda scenario: scenario.uneven, ModelScenario(uneven=True)),
+    "autocast": (lambda scenario: scenario.autocast, ModelScenario("tied", autocast=True)),
 }
 
 
@@ -212,6 +213,8 @@ def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenari
         ({"frozen": "third"}, "of 'mlp' may be frozen: 'second', 'first', not 'third'"),
         ({"frozen": "first", "thaws": 1}, "thaws after some step, not with thaws=1, frozen='first', of 1 steps"),
         ({"dtype": "int8"}, "dtype is one of .* not 'int8'"),
+        ({"model": "tied", "through": True}, "inputs of mlp, .* take a gradient, not those of 'tied'"),
+        ({"autocast": True}, "autocast is for float32, for models that round, and"),
     ],
 )
 def test_a_scenario_that_cannot_be_says_what_is_wrong(options, message) -> None:
