@@ -30,7 +30,8 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     scenario: Any = broken.scenario
     expected = None if broken.difference is None else broken.difference.expected
     rounds = scenario.model not in EXACT and isinstance(expected, Inside)
-    words = opening(law, trial, failure, ASSUMED if rounds else "")
+    by_itself = broken.difference is not None and broken.difference.quantity == "input"
+    words = opening(law, trial, failure, ASSUMED if rounds or by_itself else "")
     told = f"The smallest run that shows it: {model_words(scenario)}."
     words += ["", *wrapped(told, "    "), *program_words(scenario)]
     words += ["", "What went over the wire, and on which ranks:"]
