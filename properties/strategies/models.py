@@ -134,10 +134,11 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
     byte and to the element; or zero, so that each parameter travels alone.
     """
     sizes = sorted({parameter.nbytes for parameter in parameters})
+    sizes = list(dict.fromkeys((*sizes, sum(sizes))))
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
-    shifts = (0, element, -element, 1, -1)
-    around = [size + shift for shift in shifts for size in (*sizes, sum(sizes)) if size + shift > 0]
-    caps = st.sampled_from([*dict.fromkeys(around), 0])
+    # What is off by how much is drawn apart, so that it stays where parameters go as an example is made smaller.
+    beyond = st.sampled_from((0, element, -element, 1, -1, None))
+    caps = st.builds(lambda off, size: 0 if off is None else max(0, size + off), beyond, st.sampled_from(sizes))
     return caps if required else st.none() | caps
 
 

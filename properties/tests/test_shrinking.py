@@ -202,7 +202,7 @@ RARE: dict[str, tuple[Holds, Claims, tuple[str, ...], Scenario]] = {
         cap_beyond_a_parameter(-1),
         CAPPED,
         ("cap",),
-        Scenario(2, (Parameter((2,)),), (Backward(((0,), (0,))), Finish()), bucket_cap=4),
+        Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=0),
     ),
     "a cap one element larger than a parameter": (
         cap_beyond_a_parameter(1),

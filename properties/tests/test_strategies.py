@@ -76,7 +76,7 @@ test_can_produce_several_buckets_one_of_several_parameters = can_produce(
 )
 test_can_produce_three_buckets_or_more_the_last_ragged = can_produce(lambda s: len(buckets(s)) > 2 and is_ragged(s))
 test_can_produce_three_buckets_of_one_dtype_the_last_ragged = can_produce(
-    lambda s: len(buckets(s)) > 2 and is_ragged(s) and of_one_dtype(s), has=("cap",)
+    lambda s: len(buckets(s)) > 2 and is_ragged(s) and of_one_dtype(s), Claims(bucket_cap=True), has=("cap",)
 )
 test_can_produce_a_cap_as_large_as_a_parameter = can_produce(cap_off_by(0))
 test_can_produce_a_cap_one_byte_smaller_than_a_parameter = can_produce(cap_off_by(-1))
