@@ -95,7 +95,8 @@ class ModelScenario(Short):
             told = f"frozen={self.frozen!r}, of {len(self.local)} steps"
             raise ValueError(f"a layer that is frozen thaws after some step, not with thaws={self.thaws}, {told}")
         if self.autocast and (self.model == "mlp" or self.twice or self.dtype != "float32"):
-            raise ValueError("autocast is for float32, for models that round, and for those that use a module once")
+            told = f"{self.model!r} in {self.dtype}, twice={self.twice}"
+            raise ValueError(f"autocast is for models that round, in float32, which use a module once, not for {told}")
         if self.through and self.model not in CONTINUOUS:
             raise ValueError(f"inputs of {', '.join(CONTINUOUS)} take a gradient, not those of {self.model!r}")
         if not set(self.heads) <= {1, 2, 3}:

@@ -214,7 +214,7 @@ def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenari
         ({"frozen": "first", "thaws": 1}, "thaws after some step, not with thaws=1, frozen='first', of 1 steps"),
         ({"dtype": "int8"}, "dtype is one of .* not 'int8'"),
         ({"model": "tied", "through": True}, "inputs of mlp, .* take a gradient, not those of 'tied'"),
-        ({"autocast": True}, "autocast is for float32, for models that round, and"),
+        ({"autocast": True}, "autocast is for models that round, in float32, .* not for 'mlp' in float32, twice=False"),
     ],
 )
 def test_a_scenario_that_cannot_be_says_what_is_wrong(options, message) -> None:
