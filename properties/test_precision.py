@@ -110,6 +110,8 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
 
     earlier = st.booleans() if claims.accumulation else st.just(False)
     features = [("overflow",), ("clipped overflow",), *[("overflow", "16 bits")] * claims.sixteen_bits]
+    # What overflows may be in float32 alone, where the rank uses nothing else.
+    features += [("overflow", "16 bits", "unused")] * (claims.sixteen_bits and claims.unused is not None)
     scenarios = st.tuples(st.one_of(*(exact_scenarios(claims, has=has) for has in features)), earlier)
     drawn = st.tuples(those_there_are(scenarios.map(stepped)), st.sampled_from(OVERFLOWS))
     return drawn | st.tuples(at_the_largest_scale(claims), st.just(OVERFLOWS[0])) if claims.sixteen_bits else drawn
