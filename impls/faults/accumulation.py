@@ -1,6 +1,7 @@
 """Synchronizers that count a micro-batch other than once, or lose track of `no_sync` (P3)."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -298,3 +299,39 @@ class NoSyncCoversOneMicroBatch(StaticBuckets):
         self._has_run = not self.synchronize
 
     _has_run = False
+
+
+class CountsHooksOnce(StaticBuckets):
+    """Learns in the first window how often each hook fires, and reduces when as many have fired again."""
+
+    known_fault = "what fires inside no_sync counts towards the number that the last backward alone never reaches"
+    source = "B01 V https://github.com/pytorch/pytorch/pull/187732"
+    killed_by = (COUNTS_ONCE,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._expected: Counter[nn.Parameter] | None = None
+        self._fired: Counter[nn.Parameter] = Counter()
+
+    def prepare(self) -> None:
+        """Counts anew, once it knows what to expect."""
+        if self.synchronize and self._expected is not None:
+            self._fired.clear()
+        super().prepare()
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        self._fired[parameter] += 1
+        super()._on_gradient(parameter)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Leaves this rank's own gradient where hooks are still awaited."""
+        if self._expected is None:
+            self._expected = Counter(self._fired)
+        own = {
+            parameter: parameter.grad.clone()
+            for parameter in self.trained
+            if parameter.grad is not None and self._fired[parameter] < self._expected[parameter]
+        }
+        super().finish_gradient_synchronization()
+        for parameter, gradient in own.items():
+            parameter.grad = gradient

@@ -350,3 +350,33 @@ class StaysGatheredInNoSync(_StaysGathered):
         super().finish_gradient_synchronization()
         if self.synchronize:
             self.let_go()
+
+
+class HalfInAWorldOfOne(Zero1):
+    """Takes a rank's share out of the state that it loads, also where one rank has all."""
+
+    known_fault = "in a world of one, state is cut when it is loaded as if there were two ranks"
+    source = "I12 D https://github.com/pytorch/pytorch/pull/107185"
+    killed_by = (HERE, ELSEWHERE)
+
+    def load_full(self, parameters: Parameters, optimizer_state: States | None = None) -> None:
+        """See `properties.sharded.Sharded`."""
+        super().load_full(parameters, optimizer_state)
+        if torch.distributed.get_world_size() == 1 and optimizer_state is not None:
+            for state in self.optimizer.inner.state.values() if self.optimizer is not None else ():
+                for name, held in state.items():
+                    if name != "step":
+                        held[-(-len(held) // 2) :] = 0
+
+
+class SavesWhatItTrains(Zero1):
+    """Leaves out of a checkpoint what was frozen when it was made."""
+
+    known_fault = "a parameter that is frozen from the start is missing from what is saved"
+    source = "I13 V https://github.com/deepspeedai/DeepSpeed/issues/6771"
+    killed_by = (HERE, ELSEWHERE)
+
+    def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """See `properties.sharded.Sharded`."""
+        found = super().full_optimizer_state()
+        return {name: found[name] for parameter, name in self._names.items() if parameter.requires_grad}

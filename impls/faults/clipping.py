@@ -1,6 +1,7 @@
 """Clipping with one known fault each, over buckets that clip, unscale and step themselves."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -251,3 +252,15 @@ class TheZeroIsOverwritten(FSDP1):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """As it comes."""
         return self.module.clip_grad_norm_(max_norm, norm_type)
+
+
+class ReturnsNoNorm(StaticBucketsTrainer):
+    """Clips, and says nothing."""
+
+    known_fault = "the function that clips returns nothing where it is to return the norm"
+    source = "G21 V https://github.com/pytorch/pytorch/issues/87401"
+    killed_by = NORM
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Any:
+        """Scales rightly."""
+        super().clip_grad_norm_(max_norm, norm_type)

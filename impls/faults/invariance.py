@@ -1,11 +1,14 @@
 """Synchronizers whose result depends on what must not matter: bucket caps, sizes, dtypes, strides (P8)."""
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from impls.average import average_
 from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 CAP = "test_the_result_does_not_depend_on_the_bucket_cap"
@@ -141,3 +144,15 @@ class PacksByMemory(NaiveAccumulation):
                 dist.all_reduce(flat)
                 flat /= dist.get_world_size()
                 parameter.grad.copy_(flat.view_as(parameter))
+
+
+class DividesByTheCap(StaticBuckets):
+    """Reckons beforehand how many buckets there will be."""
+
+    known_fault = "a cap of zero, by which each parameter has a bucket of its own, is divided by"
+    source = "F05 V https://github.com/deepspeedai/DeepSpeed/issues/8260"
+    killed_by = (MEAN, CAP)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        self.about = math.ceil(sum(parameter.nbytes for parameter in module.parameters()) / (bucket_cap_mb * 2**20))
+        super().__init__(module, bucket_cap_mb)

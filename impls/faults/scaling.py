@@ -236,3 +236,24 @@ class StateThroughTheirDtype(StaticBucketsTrainer):
     source = "N04 V https://github.com/databricks/flashoptim/issues/2"
     killed_by = MASTERS
     optimizer_class = _ShortState
+
+
+class KeepsTheOverflow(StaticBucketsTrainer):
+    """Leaves a step that is skipped before it gets to where gradients are zeroed."""
+
+    known_fault = "after an overflow gradients are not zeroed, and the next window adds to what overflowed"
+    source = "B18 V https://github.com/espnet/espnet/pull/3283"
+    killed_by = AGREED
+    _skips = False
+
+    def unscale_(self, scale: float) -> bool:
+        """Remembers whether all are finite."""
+        finite = super().unscale_(scale)
+        self._skips = not finite
+        return finite
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Not after a step that was skipped."""
+        if not self._skips:
+            super().zero_grad(set_to_none)
+        self._skips = False

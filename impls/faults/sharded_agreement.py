@@ -7,6 +7,7 @@ from torch import nn
 from impls.zero2 import Zero2
 from impls.zero3 import Zero3
 
+AGREED = "test_ranks_agree_on_overflows_and_on_the_loss_scale"
 NORM = "test_the_reported_norm_is_that_of_the_whole_averaged_gradient"
 
 
@@ -46,7 +47,7 @@ class OverflowOfOneRank(Zero2):
 
     known_fault = "ranks do not agree on whether gradients overflowed"
     source = "H15 V https://github.com/NVIDIA/Megatron-LM/pull/5331"
-    killed_by = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
+    killed_by = (AGREED,)
 
     def unscale_(self, scale: float) -> bool:
         super().unscale_(scale)
@@ -58,9 +59,36 @@ class ClippingGivesUpAlone(Zero2):
 
     known_fault = "a rank that sees an overflow in what it owns leaves the collective of clipping out"
     source = "recipe"
-    killed_by = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)
+    killed_by = (AGREED,)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         if not all(bool(mean.isfinite().all()) for mean in self.means.values()):
             return torch.tensor(float("inf"))
         return super().clip_grad_norm_(max_norm, norm_type)
+
+
+class LargestOfNothing(Zero2):
+    """Takes the infinity norm for the largest of this rank's largest elements."""
+
+    known_fault = "a rank that owns no element has nothing to take the largest of, and raises"
+    source = "G16 V https://github.com/NVIDIA/Megatron-LM/issues/5529"
+    killed_by = (NORM,)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Right for other norms."""
+        if norm_type == float("inf") and self.means:
+            max(float(mean.abs().max()) for mean in self.means.values() if mean.numel())
+        return super().clip_grad_norm_(max_norm, norm_type)
+
+
+class LooksAtNothing(Zero2):
+    """Looks for overflows in a list of answers, one for each piece that it has."""
+
+    known_fault = "a rank that owns no element has no answer whether gradients overflowed, and raises"
+    source = "H18 D https://github.com/facebookresearch/fairscale/pull/262"
+    killed_by = (AGREED,)
+
+    def unscale_(self, scale: float) -> bool:
+        """Right where there is a piece."""
+        torch.stack([mean.isfinite().all() for mean in self.means.values() if mean.numel()])
+        return super().unscale_(scale)

@@ -317,3 +317,43 @@ class CountsCallsOnce(Zero3):
         if self._counted is None and self.synchronize:
             self._counted = dict(self._ended)
         self._ended.clear()
+
+
+class EmptyLosesItsShape(Zero1):
+    """Hands parameters out again as they lie in the buffer, those without elements end to end as well."""
+
+    known_fault = "a parameter without elements comes back from a step with another shape"
+    source = "F17 V https://github.com/deepspeedai/DeepSpeed/issues/8279"
+    killed_by = (STEPS,)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        super().publish(stepped)
+        for parameter in stepped:
+            if not parameter.numel():
+                parameter.data = parameter.data.view(-1)
+
+
+class NeedsEvenRows(Zero1):
+    """Cuts gradients along their first dimension."""
+
+    known_fault = "the ranks must divide the first dimension of every parameter"
+    source = "F19 V https://github.com/karpathy/nanochat/issues/320"
+    killed_by = (STEPS,)
+
+    def reduce(self, flat: Flat) -> Reduction:
+        for member in flat.members:
+            member.detach().view(dist.get_world_size(), -1)
+        return super().reduce(flat)
+
+
+class StepsNoEmptyPiece(Zero3):
+    """Hands its pieces to a fused optimizer, which launches a kernel for each."""
+
+    known_fault = "a step fails on a rank that owns no element of some parameter"
+    source = "H14 V https://github.com/NVIDIA-NeMo/Automodel/pull/2997"
+    killed_by = (STEPS,)
+
+    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        if not all(piece.numel() for piece in stepped.values()):
+            raise RuntimeError("invalid configuration argument: a grid of no blocks")
+        super().publish(stepped)

@@ -1,5 +1,6 @@
 """Optimizer steps with one known fault each: counters, state, hyper-parameters, and what is skipped."""
 
+import math
 from typing import Any
 
 import torch
@@ -352,3 +353,26 @@ class HandsOnToTwoGroups(StaticBucketsTrainer):
     source = "recipe: groups for decay and no decay"
     killed_by = OPTIONS
     optimizer_class = _DecayAndNoDecay
+
+
+class _EpsilonFirst(MasterOptimizer):
+    def step(self) -> None:
+        """As with (sqrt(v) + eps) / sqrt(correction): eps counts as eps / sqrt(correction)."""
+        self.steps = getattr(self, "steps", 0) + 1
+        told = [group.get("eps") for group in self.inner.param_groups]
+        for group in self.inner.param_groups:
+            if "betas" in group:
+                group["eps"] /= math.sqrt(1 - group["betas"][1] ** self.steps)
+        super().step()
+        for group, eps in zip(self.inner.param_groups, told, strict=True):
+            if eps is not None:
+                group["eps"] = eps
+
+
+class EpsilonBeforeTheCorrection(StaticBucketsTrainer):
+    """Adds Adam's eps to the root of the second moment before that is corrected for its bias."""
+
+    known_fault = "eps is added before the bias correction, which makes it larger in the first steps"
+    source = "H05 V https://github.com/karpathy/nanochat/pull/353"
+    killed_by = VALUES
+    optimizer_class = _EpsilonFirst

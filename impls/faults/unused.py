@@ -206,3 +206,20 @@ class SkipsZeros(NaiveDataParallel):
             if parameter.grad is not None and bool(parameter.grad.any()):
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()
+
+
+class TheSameAreUsedForEver(StaticBuckets):
+    """Takes the parameters that had gradients in the first window for all that ever will."""
+
+    known_fault = "a parameter that the first window did not use cannot be used in a later one"
+    source = "C13 D https://github.com/deepspeedai/DeepSpeed/issues/1355"
+    killed_by = (MEAN, BY_SOME)
+    _used: set[nn.Parameter] | None = None
+
+    def finish_gradient_synchronization(self) -> None:
+        """Raises where there is another."""
+        super().finish_gradient_synchronization()
+        used = {parameter for parameter in self.trained if parameter.grad is not None}
+        self._used = used if self._used is None else self._used
+        if not used <= self._used:
+            raise KeyError("a gradient of a parameter that is in no bucket")

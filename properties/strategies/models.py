@@ -133,8 +133,8 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
     """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries, to the
     byte and to the element; or zero, so that each parameter travels alone.
     """
-    sizes = sorted({parameter.nbytes for parameter in parameters})
-    sizes = list(dict.fromkeys((*sizes, sum(sizes))))
+    alone = sorted({parameter.nbytes for parameter in parameters})
+    sizes = list(dict.fromkeys((*alone, sum(alone))))
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
     # What is off by how much is drawn apart, so that it stays where parameters go as an example is made smaller.
     beyond = st.sampled_from((0, element, -element, 1, -1, None))

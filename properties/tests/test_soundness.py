@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracle.collectives import OPERATIONS
 from oracle.formats import FORMATS
 from oracle.reduction_order import chain, evaluate
 from properties import test_mean
@@ -196,6 +197,21 @@ def test_a_world_that_is_wrong_is_named_with_the_collective_and_the_values(sim: 
     spoil, words = SPOILED[what]
     with pytest.raises(Unsound, match=words):
         check(Spoiled(sim, spoil), SIZES)
+
+
+def test_every_reduction_of_every_format_is_also_looked_at_on_numbers_of_ranks_that_see_but_some(sim: World) -> None:
+    """On three and on eight ranks all are; on each other number sum, average and one more."""
+    seen: dict[int, set[tuple[str, str]]] = {size: set() for size in range(1, 9)}
+
+    def note(call: dict[str, Any], by_rank: list[list[Any]]) -> None:
+        if call["operation"] == "reduce":
+            seen[len(by_rank)].add((call["dtype"], call["reduction"]))
+
+    check(Spoiled(sim, note))
+    every = {(dtype, reduction) for dtype in FORMATS for reduction in OPERATIONS}
+    assert seen.pop(3) == seen.pop(8) == every
+    assert set.union(*seen.values()) == every
+    assert {len(pairs) for pairs in seen.values()} == {3 * len(FORMATS)}
 
 
 def test_an_error_of_the_worlds_is_its_own_fault(sim: World) -> None:

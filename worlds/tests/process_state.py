@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import faulthandler
+import gc
 import multiprocessing
 import os
 import random
@@ -21,6 +22,11 @@ import torch.distributed as dist
 from worlds import progress
 
 Result = Mapping[str, Any]
+
+
+def collecting(payload: str, rank: int, world_size: int) -> Result:
+    """Whether garbage is collected, which the fork servers do not."""
+    return {"enabled": gc.isenabled(), "frozen": gc.get_freeze_count() > 0}
 
 
 def leaving_an_alarm(payload: str, rank: int, world_size: int) -> Result:

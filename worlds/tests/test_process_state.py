@@ -34,6 +34,10 @@ def test_another_generator_of_numpys_is_its_ranks_alone(sim: World) -> None:
         assert [each["drawn"] for each in found] == expected
 
 
+def test_garbage_is_collected_on_ranks_but_not_what_torchs_import_has_made(world: World) -> None:
+    assert [dict(each) for each in results(run(world, "collecting", 2))] == [{"enabled": True, "frozen": True}] * 2
+
+
 def test_an_alarm_and_a_variable_end_with_their_example(world: World) -> None:
     results(run(world, "leaving_an_alarm", 2))
     results(run(world, "sleeping", 2, "0.4"))
