@@ -211,14 +211,24 @@ def holds(seen: Any, wanted: Any) -> bool:
 def _first_difference(seen: Any, wanted: Any) -> tuple[int, ...] | None:
     """The first element that is not as wanted; of things that cannot be compared element by element, the first."""
     if isinstance(wanted, Inside):
-        if seen is None or seen.shape != wanted.low.shape or seen.dtype != FORMATS[wanted.form].numpy:
+        if seen is None:
+            return _first_nonzero(wanted.low)
+        if seen.shape != wanted.low.shape or seen.dtype != FORMATS[wanted.form].numpy:
             return (0,) * wanted.low.ndim
         wrong = ~wanted.contains(seen)
     elif same_bits(seen, wanted):
         return None
-    elif seen is None or wanted is None or seen.dtype != wanted.dtype or seen.shape != wanted.shape:
-        return (0,) * np.ndim(wanted if seen is None else seen)
+    elif seen is None or wanted is None:
+        return _first_nonzero(wanted if seen is None else seen)
+    elif seen.dtype != wanted.dtype or seen.shape != wanted.shape:
+        return (0,) * np.ndim(seen)
     else:
         bits = np.dtype(f"u{seen.dtype.itemsize}")
         wrong = np.reshape(np.ravel(seen).view(bits) != np.ravel(wanted).view(bits), seen.shape)
     return tuple(int(index) for index in np.argwhere(wrong)[0]) if wrong.any() else None
+
+
+def _first_nonzero(values: Any) -> tuple[int, ...]:
+    """Of an array that is missing, or too many, the element that shows it best; the first, where all are zero."""
+    nonzero = np.argwhere(np.asarray(values) != 0)
+    return tuple(int(index) for index in nonzero[0]) if len(nonzero) else (0,) * np.ndim(values)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from hypothesis import strategies as st
@@ -130,11 +130,12 @@ def buffers(options: Options) -> tuple[Buffer, ...]:
 
 @lru_cache
 def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st.SearchStrategy[int | None]:
-    """None, or bytes at and around the sizes of the model's parameters: one bucket, many, and the boundaries, to the
-    byte and to the element; or zero, so that each parameter travels alone.
+    """None, or bytes at and around the sizes of the model's parameters, and of its last two, three and so on together:
+    one bucket, many, and the boundaries, to the byte and to the element; or zero, so that each parameter travels alone.
     """
     alone = sorted({parameter.nbytes for parameter in parameters})
-    sizes = list(dict.fromkeys((*alone, sum(alone))))
+    together = accumulate(parameter.nbytes for parameter in reversed(parameters) if parameter.tied is None)
+    sizes = list(dict.fromkeys((*alone, *together)))
     element = max(FORMATS[parameter.dtype].bytes for parameter in parameters)
     # What is off by how much is drawn apart, so that it stays where parameters go as an example is made smaller.
     beyond = st.sampled_from((0, element, -element, 1, -1, None))

@@ -83,6 +83,10 @@ test_can_produce_a_cap_one_byte_smaller_than_a_parameter = can_produce(cap_off_b
 test_can_produce_a_cap_one_byte_larger_than_a_parameter = can_produce(cap_off_by(1))
 test_can_produce_a_cap_one_element_smaller_than_a_parameter = can_produce(cap_beyond_a_parameter(-1))
 test_can_produce_a_cap_one_element_larger_than_a_parameter = can_produce(cap_beyond_a_parameter(1))
+test_can_produce_a_cap_that_just_holds_the_last_two_of_three_of_one_size = can_produce(
+    lambda s: len({each.nbytes for each in s.parameters[-3:]}) == 1 < 3 <= len(s.parameters)
+    and s.bucket_cap == 2 * s.parameters[0].nbytes
+)
 test_can_produce_a_cap_of_zero = can_produce(lambda s: s.bucket_cap == 0)
 test_can_produce_no_cap = can_produce(lambda s: s.bucket_cap is None)
 test_can_produce_a_frozen_parameter = can_produce(lambda s: not all(p.trainable for p in s.parameters))

@@ -1,5 +1,6 @@
 """What is judged how: errors on the ranks, and every kind of value that the oracle speaks of."""
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,11 +30,12 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
+from oracle.state import Inside
 from properties import test_mean
 from properties.claims import Claims
 from properties.errors import judge_errors
 from properties.implementations import Implementation
-from properties.judging.judge import holds, pairs, replicas_equal, runs_equal, values_equal
+from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_equal, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.noted import note, place_of
@@ -312,6 +314,25 @@ def test_a_value_of_another_dtype_is_no_member_of_an_interval_and_is_told(sim: W
     state["exp_avg"] = state["exp_avg"].astype(np.float64)
     with pytest.raises(SilentlyWrong, match=r"\(float64 of shape \(1,\)\) where .* \(float32 of shape \(1,\)\)"):
         values_equal(run, interpret(RICH), "All values are right.")
+
+
+ZEROS, THREE = np.zeros((2, 2), np.float32), np.array([[0, 0], [3, 0]], np.float32)
+THREE_OR_MORE = Inside(THREE.astype(np.float64), np.where(THREE, 4.0, 0.0), "float32")
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "words"),
+    [
+        (None, THREE, "a.grad[1,0] is None where it must be 3.0"),
+        (THREE, None, "a.grad[1,0] is 3.0 where it must be None"),
+        (None, ZEROS, "a.grad[0,0] is None where it must be 0.0"),
+        (None, THREE_OR_MORE, "a.grad[1,0] is None where it must be in [3, 4]"),
+    ],
+)
+def test_what_is_missing_is_told_at_an_element_that_is_not_zero(seen: Any, wanted: Any, words: str) -> None:
+    run = Run(Scenario(1, (Parameter((2, 2)),), ()), (), trained=None)
+    with pytest.raises(SilentlyWrong, match=re.escape(words)):
+        compare(run, "The law.", "gradient", -1, 0, [seen], [wanted])
 
 
 def test_a_norm_may_be_wider_than_the_gradients_and_a_step_count_any_number() -> None:
