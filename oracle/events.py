@@ -39,6 +39,7 @@ class Hyperparameters(Short):
     dampening: float | None = None
     nesterov: bool | None = None
     weight_decay: float | None = None
+    maximize: bool | None = None
     betas: tuple[float, float] | None = None
     eps: float | None = None
 

@@ -91,12 +91,14 @@ def sgd_step_exact(
 ) -> tuple[Lattice, SGDState[Value]]:
     """`oracle.optimizers.sgd_step` on the lattice: every product and every sum is checked to be exact, fused or not.
 
-    Raises Inexact where one is not.
+    Raises Inexact where one is not, and where a momentum buffer may come to hold -0.0, which is not on the lattice.
     """
 
     def times(factor: float, values: Lattice) -> Lattice:
         return lattice.scale(values, factor, form)
 
+    if settings.maximize and settings.momentum != 0 and not grad.all():
+        raise Inexact(f"with maximize the momentum buffer of a gradient of zero may be -0.0: {grad}")
     g = -grad if settings.maximize else grad
     if settings.weight_decay != 0:
         g = lattice.add([g, times(settings.weight_decay, param)], form)

@@ -302,6 +302,19 @@ class HandsOnWhatItKnows(StaticBucketsTrainer):
     optimizer_class = _HandsOnFive
 
 
+class _HandsOnSix(_HandsOnTwo):
+    handed_on = ("lr", "weight_decay", "momentum", "dampening", "nesterov", "betas", "eps")
+
+
+class NeverTurnsRound(StaticBucketsTrainer):
+    """The same, with all that there was before torch's optimizers had ``maximize``."""
+
+    known_fault = "where maximize is turned on later, steps go on downwards"
+    source = "recipe"
+    killed_by = OPTIONS
+    optimizer_class = _HandsOnSix
+
+
 class _RateOrDefault(MasterOptimizer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -133,7 +133,7 @@ class AdamOfItsOwn(torch.optim.Adam):
                     state["step"] = torch.tensor(0.0)
                     state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
                 state["step"] += 1
-                count, gradient = int(state["step"]), parameter.grad
+                count, gradient = int(state["step"]), -parameter.grad if group["maximize"] else parameter.grad
                 if group["weight_decay"]:
                     gradient = gradient + group["weight_decay"] * parameter
                 mean = state["exp_avg"].mul_(first).add_((1 - first) * gradient)

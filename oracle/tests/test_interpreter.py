@@ -144,6 +144,16 @@ def test_a_mean_of_what_is_new_alone_may_round_where_that_of_all_that_is_there_d
     assert interpret(replace(scenario, program=(*program[:3], ZeroGrad(), batch, Finish()))).exact
 
 
+def test_the_negative_of_a_zero_that_a_momentum_buffer_would_hold_is_not_on_the_lattice() -> None:
+    """Torch's buffer is then -0.0, which is told apart from 0.0."""
+    program = (Backward(((0, 1), (0, 1))), Finish(), ZeroGrad(set_to_none=False), Step())
+    scenario = Scenario(2, PAIR, program, hyperparameters=Hyperparameters(momentum=0.5, maximize=True))
+    with pytest.raises(Inexact, match="momentum buffer of a gradient of zero"):
+        interpret(scenario)
+    assert interpret(replace(scenario, program=(*program[:2], Step()))).exact
+    assert interpret(replace(scenario, hyperparameters=Hyperparameters(maximize=True))).exact
+
+
 @given(scenarios(), st.sampled_from(AVERAGINGS))
 @settings(deadline=None)
 def test_a_scenario_is_exact_if_and_only_if_it_has_an_expectation(scenario: Scenario, averaging: str) -> None:

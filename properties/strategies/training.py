@@ -26,6 +26,7 @@ IN_GROUPS = (
     Hyperparameters(learning_rate=0.25),
     Hyperparameters(weight_decay=0.5),
     Hyperparameters(learning_rate=0.0),
+    Hyperparameters(maximize=True),
     Hyperparameters(learning_rate=0.1),
 )
 SET = (
@@ -33,6 +34,7 @@ SET = (
     Hyperparameters(weight_decay=0.5),
     Hyperparameters(learning_rate=1.0, weight_decay=0.0),
     Hyperparameters(learning_rate=0.0),  # as a schedule that warms up begins
+    Hyperparameters(maximize=True),
     Hyperparameters(learning_rate=0.1),
 )
 # Beside these, what only the one or the other has; torch's SGD has Nesterov's momentum or dampening, not both.

@@ -164,10 +164,10 @@ def in_order(*kinds: type[Event]) -> Holds:
     return holds
 
 
-def sets_betas_after_a_step(scenario: Scenario) -> bool:
+def sets_after_a_step(scenario: Scenario, option: str) -> bool:
     changes = (
         place
         for place, event in enumerate(scenario.program)
-        if isinstance(event, SetHyperparameters) and event.values.betas
+        if isinstance(event, SetHyperparameters) and getattr(event.values, option)
     )
     return any(Step() in scenario.program[:place] and Step() in scenario.program[place:] for place in changes)

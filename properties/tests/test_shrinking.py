@@ -41,7 +41,7 @@ from properties.tests.of_scenarios import (
     ALL,
     PLAIN,
     in_order,
-    sets_betas_after_a_step,
+    sets_after_a_step,
     skips_a_step_in_the_middle,
     tied_across_units,
     used_only_earlier,
@@ -240,7 +240,7 @@ RARE: dict[str, tuple[Holds, Claims, tuple[str, ...], Scenario]] = {
         Scenario(2, (ONE,), (Raise("forward"), *STEPPED)),
     ),
     "betas set between two steps": (
-        sets_betas_after_a_step,
+        lambda s: sets_after_a_step(s, "betas"),
         ALL,
         ("adam", "set hyperparameters"),
         Scenario(

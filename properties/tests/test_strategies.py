@@ -39,7 +39,7 @@ from properties.tests.of_scenarios import (
     norm_at,
     of_one_dtype,
     present_differs,
-    sets_betas_after_a_step,
+    sets_after_a_step,
     shares_a_bucket,
     skips_a_step_in_the_middle,
     synchronizing,
@@ -84,8 +84,10 @@ test_can_produce_a_cap_one_byte_larger_than_a_parameter = can_produce(cap_off_by
 test_can_produce_a_cap_one_element_smaller_than_a_parameter = can_produce(cap_beyond_a_parameter(-1))
 test_can_produce_a_cap_one_element_larger_than_a_parameter = can_produce(cap_beyond_a_parameter(1))
 test_can_produce_a_cap_that_just_holds_the_last_two_of_three_of_one_size = can_produce(
-    lambda s: len({each.nbytes for each in s.parameters[-3:]}) == 1 < 3 <= len(s.parameters)
-    and s.bucket_cap == 2 * s.parameters[0].nbytes
+    lambda s: (
+        len({each.nbytes for each in s.parameters[-3:]}) == 1 < 3 <= len(s.parameters)
+        and s.bucket_cap == 2 * s.parameters[0].nbytes
+    )
 )
 test_can_produce_a_cap_of_zero = can_produce(lambda s: s.bucket_cap == 0)
 test_can_produce_no_cap = can_produce(lambda s: s.bucket_cap is None)
@@ -235,7 +237,13 @@ test_can_produce_hyperparameters_changed_between_two_steps = can_produce(
     )
 )
 test_can_produce_betas_changed_between_two_steps = can_produce(
-    sets_betas_after_a_step, has=("adam", "set hyperparameters")
+    lambda s: sets_after_a_step(s, "betas"), has=("adam", "set hyperparameters")
+)
+test_can_produce_maximize_from_a_later_step_on = can_produce(
+    lambda s: sets_after_a_step(s, "maximize"), has=("set hyperparameters",)
+)
+test_can_produce_a_group_that_is_maximized = can_produce(
+    lambda s: any(group.hyperparameters.maximize for group in s.groups), has=("groups",)
 )
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
