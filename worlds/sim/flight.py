@@ -61,7 +61,7 @@ class Flight:
 
     def moment(self) -> None:
         """The outputs may be written now; the choice made at the launch decides."""
-        if self._moments_left and not self._written and self._meeting.results is not None:
+        if self._moments_left and self._meeting.results is not None:
             self._moments_left -= 1
             if not self._moments_left:
                 self._write()

@@ -1,5 +1,6 @@
 """What ranks run in the tests of the worlds, where a list of `worlds.tests.commands` does not say it."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -113,6 +114,15 @@ def swallowing_errors(payload: str, rank: int, world_size: int) -> Mapping[str, 
         except Exception:
             caught += 1
     return {"caught": caught}
+
+
+def swallowing_a_mismatch(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """The handle of a collective on which ranks disagree goes with the error."""
+    values = data(rank, 2 + rank)
+    with contextlib.suppress(RuntimeError):
+        dist.all_reduce(values, async_op=True).wait()
+    dist.barrier()
+    return {}
 
 
 def computing_for_a_second(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

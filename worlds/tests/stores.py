@@ -12,18 +12,20 @@ Result = Mapping[str, Any]
 
 
 def keeping_in_the_store(payload: str, rank: int, world_size: int) -> Result:
-    """Rank 0 does something first, and the others wait for it, by each way there is."""
-    store = c10d._get_default_store()
-    if rank:
+    """The last rank, whose turn comes last on sim, does something first, and the others wait for it, by each way."""
+    store, last = c10d._get_default_store(), world_size - 1
+    if rank != last:
         store.wait(["begun"])
         found = [store.get("begun"), *store.multi_get(["one", "two"])]
-        while not store.check(["polled"]):
+        store.set("asked", "")
+        while not store.check(["polled"]):  # nor will it be before this rank gives way
             pass
     else:
         found = [b"yes", b"1", b"2"]
         for name, value in (("begun", "yes"), ("one", "1"), ("two", "2")):
             store.set(name, value)
-        dist.all_reduce(torch.ones(1), group=dist.new_group([0], use_local_synchronization=True))
+        dist.all_reduce(torch.ones(1), group=dist.new_group([last], use_local_synchronization=True))
+        store.wait(["asked"] if last else [])
         store.set("polled", "")
     store.add("done", 1)
     while store.add("done", 0) < world_size:

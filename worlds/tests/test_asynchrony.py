@@ -67,6 +67,12 @@ def test_a_poll_is_a_moment_at_which_what_else_is_there_may_be_written(sim: Worl
     assert seen(0) == [0, 0]
 
 
+def test_of_a_collective_on_which_ranks_disagree_no_handle_is_missed(sim: World) -> None:
+    outcome = run(sim, "programs:swallowing_a_mismatch", "", 2, Asynchrony())
+    assert kinds(outcome) == [None, None]
+    assert not any(report.hazards for report in outcome)
+
+
 def test_outputs_are_poisoned_but_for_the_part_that_is_input(sim: World) -> None:
     for rank, result in enumerate(results(run(sim, "moments:poisoned", "", 2, Asynchrony()))):
         assert [math.isnan(value) for value in result["floats"]] == [rank == 1, rank == 0]
