@@ -38,14 +38,14 @@ def in_words(difference: Difference, start: str = "construction") -> str:
     """Where it is, what was seen and what must be, in a sentence. ``start``: after what ranks are seen first."""
     when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
-    kinds = [_kind(values) for values in (difference.actual, difference.expected)]
+    kinds = [kind(values) for values in (difference.actual, difference.expected)]
     if None not in kinds and kinds[0] != kinds[1]:
         told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
     what = f"{_quantity(difference)}{difference.at}"
     return f"On rank {difference.rank}, {when}, {what} is {told[0]} where it must be {told[1]}."
 
 
-def _kind(values: Any) -> str | None:
+def kind(values: Any) -> str | None:
     """Dtype and shape."""
     if values is None:
         return None

@@ -34,6 +34,7 @@ from properties.seen import OTHER_WEIGHTS
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 DROPS = "a forward, of NaN, whose loss is dropped"
+SAVES = "the state is saved, and nothing is done with it"
 COPIES = "and then the caller puts copies in the place of the gradients"
 METRIC = "and then the caller adds a number of its own up over the ranks"
 
@@ -54,6 +55,11 @@ def element_name(scenario: Scenario, parameter: int, element: int) -> str:
 def names(order: tuple[int, ...]) -> str:
     """Parameters in a row."""
     return ", ".join(map(parameter_name, order))
+
+
+def exchanged(roles: tuple[int, ...]) -> str:
+    """Which ranks have the samples of others: ``roles``, of `properties.conditions.Conditions`."""
+    return ", ".join(f"rank {rank} has the samples of rank {role}" for rank, role in enumerate(roles) if rank != role)
 
 
 def model_words(scenario: Scenario) -> str:

@@ -120,8 +120,11 @@ def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
 
 
 def last_first(scenario: Scenario) -> tuple[int, ...]:
-    """An order of registration in which names are not sorted: what is saved by name must come back by name."""
-    return tuple(range(len(scenario.parameters)))[::-1]
+    """An order of registration in which names are not sorted, if there are several: what is saved by name must come
+    back by name.
+    """
+    order = tuple(range(len(scenario.parameters)))[::-1]
+    return order if len(order) > 1 else ()
 
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:

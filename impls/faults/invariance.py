@@ -13,6 +13,7 @@ from impls.static_buckets import StaticBuckets
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 CAP = "test_the_result_does_not_depend_on_the_bucket_cap"
 REGISTERED = "test_the_result_does_not_depend_on_the_order_of_registration"
+SAVED = "test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted"
 
 
 class _Flushes(NaiveAccumulation):
@@ -156,3 +157,21 @@ class DividesByTheCap(StaticBuckets):
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         self.about = math.ceil(sum(parameter.nbytes for parameter in module.parameters()) / (bucket_cap_mb * 2**20))
         super().__init__(module, bucket_cap_mb)
+
+
+class PairsSortedNamesWithOrder(_Flushes):
+    """Collects gradients by their names, which it sorts, and puts the means back in the order of registration."""
+
+    known_fault = "gradients are sent in the order of names and come back in that of registration"
+    source = "recipe"
+    killed_by = (REGISTERED, SAVED)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The two orders are one as long as nobody registers b before a."""
+        named = {name: each for name, each in self.module.named_parameters() if each.grad is not None}
+        gradients = [each.grad for each in named.values() if each.grad is not None]
+        flat = torch.cat([gradient.flatten() for _, gradient in sorted(zip(named, gradients, strict=True))])
+        dist.all_reduce(flat)
+        average_(flat, dist.get_world_size())
+        for gradient, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))

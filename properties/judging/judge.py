@@ -165,6 +165,18 @@ def runs_equal(run: Run, reference: Run, headline: str, factor: float = 1.0) -> 
             compare(run, headline, "parameter", place, rank, values, wanted)
 
 
+def runs_agree(run: Run, other: Run, expected: Expectation, headline: str) -> None:
+    """Both have the same gradients and parameters. Where they differ, the one that is not as expected is told as wrong,
+    and by what the other one has: ``expected`` decides nothing else.
+    """
+    try:
+        values_equal(run, expected, headline, of=("gradient", "parameter"))
+    except SilentlyWrong:
+        runs_equal(run, other, headline)
+    else:
+        runs_equal(other, run, headline)
+
+
 def gradients_equal(run: Run, reference: Run, places: Mapping[int, int], factor: float, headline: str) -> None:
     """At each of the places, every rank has the gradients of the reference's rank 0 at another one, times a power of
     two, or that below zero, where zero is zero: after a synchronization all ranks have the same.

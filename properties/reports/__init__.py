@@ -2,6 +2,7 @@
 
 failure       in words, on a program
 real_models   on a real model
+otherwise     how a law runs a program otherwise than as usual
 opening       how either begins
 notes         what its reader may have missed
 guess         what may have gone wrong

@@ -31,10 +31,13 @@ class FiledFailure:
         """The law, for people."""
         return f"{self.law['number']} {self.law['law']}"
 
-    def detours(self) -> tuple[bool, bool, int, str, str]:
-        """How far it is from the plainest: on the simulated world, with nothing but its cause, of the first law."""
-        law = self.law
-        return law["world"] != "sim", not self.failure["plain"], int(law["number"][1:]), law["law"], law["world"]
+    def detours(self) -> tuple[bool, bool, int, int, str, str]:
+        """How far it is from the plainest: on the simulated world, with nothing but its cause, in the fewest words, of
+        the first law.
+        """
+        law, told = self.law, self.failure
+        plain = (law["world"] != "sim", not told["plain"], told["size"])
+        return *plain, int(law["number"][1:]), law["law"], law["world"]
 
 
 def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:

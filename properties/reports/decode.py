@@ -5,6 +5,7 @@ is the coefficient of that contribution: exact, in any dtype, whatever the imple
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -75,31 +76,35 @@ def decode(trial: Trial, broken: LawBroken, difference: Difference) -> list[Shar
     return [share for share in shares if share.actual or share.expected]
 
 
-def explain(scenario: Scenario, difference: Difference, shares: list[Share]) -> str:
+def explain(broken: LawBroken, difference: Difference, shares: list[Share]) -> str:
     """The shares in a sentence."""
+    scenario, roles = broken.scenario, broken.choices.get("roles", ())
     gradient = f"{parameter_name(difference.parameter)}.grad{difference.at} on rank {difference.rank}"
     if all(share.actual == share.expected for share in shares):
         return f"every contribution to {gradient} arrives as it must alone, and not together."
     if len(shares) > MOST_TERMS:
         wrong = [share for share in shares if share.actual != share.expected]
-        counts = [f"{_named(scenario, each)} counts {each.actual} and must count {each.expected}" for each in wrong]
+        counts = [
+            f"{_named(scenario, each, roles)} counts {each.actual} and must count {each.expected}" for each in wrong
+        ]
         return f"in {gradient}, {'; '.join(counts)}{'; the rest is right' if len(wrong) < len(shares) else ''}."
-    actual = _combination(scenario, [(share, share.actual) for share in shares])
-    expected = _combination(scenario, [(share, share.expected) for share in shares])
+    actual = _combination(scenario, roles, [(share, share.actual) for share in shares])
+    expected = _combination(scenario, roles, [(share, share.expected) for share in shares])
     return f"{gradient} is {actual}; it must be {expected}."
 
 
-def _combination(scenario: Scenario, terms: list[tuple[Share, Fraction]]) -> str:
+def _combination(scenario: Scenario, roles: Sequence[int], terms: list[tuple[Share, Fraction]]) -> str:
     words = [
-        f"{'' if coefficient == 1 else f'{coefficient} of '}{_named(scenario, share)}"
+        f"{'' if coefficient == 1 else f'{coefficient} of '}{_named(scenario, share, roles)}"
         for share, coefficient in terms
         if coefficient
     ]
     return " + ".join(words) or "nothing"
 
 
-def _named(scenario: Scenario, share: Share) -> str:
+def _named(scenario: Scenario, share: Share, roles: Sequence[int]) -> str:
     """Whose gradient of which element, and of which micro-batch where there are several."""
-    owner = f"rank {share.sample}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
+    rank = roles.index(share.sample) if roles else share.sample
+    owner = f"rank {rank}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
     when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""
     return f"{owner} {element_name(scenario, share.parameter, share.element)}{when}"

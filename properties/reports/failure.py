@@ -10,15 +10,16 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Scenario
+from oracle.program import Scenario
 from properties.calls import Call
 from properties.conditions import Conditions
+from properties.difference import kind
 from properties.errors import alike
 from properties.law import Law, sentence
 from properties.members import as_a_world
-from properties.naming import COPIES, DROPS, METRIC, SWAPS, event_words, model_words
+from properties.naming import event_words, model_words
 from properties.noted import place_of
-from properties.reports import notes, real_models
+from properties.reports import notes, otherwise, real_models
 from properties.reports.decode import decode, explain
 from properties.reports.guess import guess
 from properties.reports.opening import opening
@@ -30,49 +31,33 @@ from properties.script import file_name, write_script
 from properties.searching.core import core
 from properties.searching.search import Failure, took_the_clock
 from properties.trial import Trial, job, of_the_ranks, without
-from properties.verdict import LawBroken
+from properties.verdict import LawBroken, SilentlyWrong, Wasteful
 from worlds.contract import Outcome, to_blame
 
 FOLDER = Path("lockstep-report")
-# How a micro-batch overflows, where it is not as usual (`properties.conditions.Conditions`).
-OVERFLOWS = {
-    "nan": "; what overflows is nan",
-    "-inf": "; what overflows is -inf",
-    "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
-    "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
-}
-# What is said of another model that is trained beside the one of the program, or jointly with it.
-OTHER = {
-    "beside": "; another such model, a window ahead and with gradients of the other sign, takes turns with it, "
-    "right {} it",
-    "joint": "; another such model, with gradients of the other sign, runs the same: its forwards come right {} "
-    "this one's, and one backward is of both losses",
-}
-# What is said of an event that is run otherwise than its words say (`properties.conditions.Conditions`).
-MOVES = "the model's parameters, gradients and buffers move to new memory"
-GOES_AROUND = "of a forward of the model itself, around what wraps it"
-LATE = "between the forward and the backward of the next event"
-HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
-OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
-# How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
-RUN_OTHERWISE = {"asynchrony", "order", "part", "around", "moved", "dropped", "zeroed_late", "optimizer_first", *OTHER}
-RUN_OTHERWISE |= {"roles", "registered", "hooked", "swapped", "copied", "metrics"}
-AS_USUAL = "the program goes wrong when it is run as usual, too: what this law does beside need not be the reason."
+IN_NO_VALUE = "what is wrong is in no value that this script prints; it shows the program."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
 def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     """What a law's test files of a failure, for `properties.reports.causes`: its verdict, its report, and its script,
     if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
-    began; and whether it is plain, with nothing in its program but the cause.
+    began; whether it is plain, with nothing in its program but the cause; and how long its program is.
+
+    Of a real model the run is the cause, and what is wrong before the first step is plain.
     """
     broken, scenario, (failed, runs) = failure.broken, failure.broken.scenario, failure.seen
     least = core(trial, failure) if failed == runs else None
-    cause = _raised_at_first(broken) or (f"{law.name} {scenario!r}" if least is None else repr(least))
-    plain = least is None or least == scenario
-    told, script = _told(law, trial, failure, by_itself=least is not None)
-    path = "" if script is None else str(script)
-    return {"verdict": failure.verdict, "report": told, "script": path, "cause": cause, "plain": plain}
+    real = not isinstance(scenario, (Scenario, Call))
+    whole = repr(scenario) if real else f"{law.name} {scenario!r}"
+    cause = _raised_at_first(broken) or (whole if least is None else repr(least))
+    begun = broken.difference is not None and broken.difference.place >= 0
+    plain = not begun if real else least is None or least == scenario
+    told, script = _told(law, trial, failure, least)
+    return {
+        **{"verdict": failure.verdict, "report": told, "script": "" if script is None else str(script)},
+        **{"cause": cause, "plain": plain, "size": len(repr(scenario))},
+    }
 
 
 def _raised_at_first(broken: LawBroken) -> str:
@@ -88,19 +73,22 @@ def report(law: Law, trial: Trial, failure: Failure) -> str:
     return _told(law, trial, failure)[0]
 
 
-def _told(law: Law, trial: Trial, failure: Failure, by_itself: bool = False) -> tuple[str, Path | None]:
-    """The report, and the script that it names, if it has one. ``by_itself``: whether the program is known to go wrong
-    also when it is run as usual.
+def _told(law: Law, trial: Trial, failure: Failure, least: Scenario | None = None) -> tuple[str, Path | None]:
+    """The report, and the script that it names, if it has one. ``least``: the core of a program that is known to go
+    wrong also when it is run as usual.
     """
     broken, scenario, script = failure.broken, failure.broken.scenario, None
     if isinstance(scenario, Call):
         again = entry("Call", repr(scenario))
     elif isinstance(scenario, Scenario):
         command, script = _script(law, trial, broken)
-        again = [*entry("See it", command), *entry("Scenario", repr(scenario))]
+        silent = entry("Note", IN_NO_VALUE) if script is not None and _in_no_value(broken) else []
+        again = [*entry("See it", command), *silent, *entry("Scenario", repr(scenario))]
     else:
         again = real_models.again(trial, scenario)
-    usual = entry("Note", AS_USUAL) if by_itself and RUN_OTHERWISE & broken.choices.keys() else []
+    usual = otherwise.no_reason(broken.choices) if least is not None else []
+    if least not in (None, scenario):
+        usual += entry("Core", f"{least!r} goes wrong by itself, in the same manner.")
     return "\n".join([*story(law, trial, failure), *usual, *again]), script
 
 
@@ -114,22 +102,16 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    how = OVERFLOWS.get(broken.choices.get("overflows", ""), "")
-    others = [way for way in OTHER if way in broken.choices]
-    how += "".join(OTHER[way].format(broken.choices[way]) for way in others)
-    how += OPTIMIZER_FIRST if "optimizer_first" in broken.choices else ""
-    hooked = broken.choices.get("hooked", 0)
-    how += HOOKED.format(2**hooked) if hooked else ""
+    how = otherwise.in_words(broken.choices)
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += notes.on_the_program(trial, broken)
     words += ["", "What went over the wire:"]
-    words += [
-        "    " + line for line in picture(scenario, _recorded(trial, failure)) or ["nothing that could be recorded"]
-    ]
+    shown = picture(scenario, _recorded(trial, failure), broken.choices.get("roles", ()))
+    words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
     always = failure.seen[0] == failure.seen[1]
     # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
-    if broken.difference is not None and always and not others and not hooked:
+    if broken.difference is not None and always and not otherwise.ANOTHER & broken.choices.keys():
         origin = _origin(trial, broken)
         words += ["", *origin] if origin else []
     if not always:
@@ -144,14 +126,7 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
     expected = _expected(trial, scenario)
     told = []
     for place in range(len(scenario.program)):
-        before = [f"      {MOVES}"] if place in broken.choices.get("moved", ()) else []
-        before += [f"      {SWAPS}"] if place in broken.choices.get("swapped", ()) else []
-        if place in broken.choices.get("dropped", ()):
-            before.append(f"      {DROPS}{_local(scenario.program[place])}")
-        after = [f"{'':16}{GOES_AROUND}"] if place in broken.choices.get("around", ()) else []
-        after += [f"      {COPIES}"] if place in broken.choices.get("copied", ()) else []
-        after += [f"{'':16}{METRIC}"] if place in broken.choices.get("metrics", ()) else []
-        after += [f"      {LATE}"] if place in broken.choices.get("zeroed_late", ()) else []
+        before, after = otherwise.around(broken.choices, place, scenario.program[place])
         told.append((before, event_words(scenario, place, expected), after))
     for begin, length, times in repeats(told):
         for place, (before, (first, *rest), after) in enumerate(told[begin : begin + length], begin):
@@ -162,10 +137,6 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
         if times > 1:
             those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
             yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"
-
-
-def _local(event: Event) -> str:
-    return " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
 
 
 def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
@@ -192,7 +163,7 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
     try:
         shares = decode(trial, broken, difference)
         if shares:
-            words += entry("Came from", explain(broken.scenario, difference, shares))
+            words += entry("Came from", explain(broken, difference, shares))
         expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
             words += entry("A guess", f"{guessed}.")
@@ -218,6 +189,14 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
     elsewhere = [] if world == "sim" else [f"on {world}"]
     place = _origin_of(implementation.name)
     return file_name(place, implementation.short, law.number, sentence(law), verdict, *elsewhere)
+
+
+def _in_no_value(broken: LawBroken) -> bool:
+    """Whether numbers do not show it: it is in what is sent, when, and how much, or in a dtype or shape."""
+    if (difference := broken.difference) is None:
+        return isinstance(broken, SilentlyWrong | Wasteful)
+    kinds = [kind(values) for values in (difference.actual, difference.expected)]
+    return None not in kinds and kinds[0] != kinds[1]
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:

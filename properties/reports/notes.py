@@ -10,6 +10,7 @@ from oracle.program import Clip, Finish, Scenario, Step
 from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
 from properties.law import Law, concerns
+from properties.models.scenario import ModelScenario
 from properties.ranks.adapter import FINISH_NAMES
 from properties.reports.paragraphs import entry
 from properties.strategies.within import beyond
@@ -68,7 +69,7 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
     return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
 
 
-def on_claims(law: Law, trial: Trial, scenario: Scenario) -> list[str]:
+def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:
     """What is claimed for code that declares nothing, and without which it would not be held to this law, or this
     program would not be drawn.
     """
@@ -77,7 +78,7 @@ def on_claims(law: Law, trial: Trial, scenario: Scenario) -> list[str]:
         return []
     given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
     without = {name: replace(claims, **{name: False}) for name in given}  # type: ignore[arg-type]
-    needed = [name for name, less in without.items() if not concerns(law, less) or beyond(less, scenario)]
+    needed = [name for name, less in without.items() if not concerns(law, less) or _beyond(less, scenario)]
     if not needed:
         return []
     assumed = " and ".join(f'"{name}"' for name in needed)
@@ -85,3 +86,16 @@ def on_claims(law: Law, trial: Trial, scenario: Scenario) -> list[str]:
     words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
     words += f"support that, set {unless} on it; such programs are then not drawn."
     return ["", *entry("Note", words)]
+
+
+def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
+    """Whether it would not be drawn for these claims."""
+    if isinstance(scenario, Scenario):
+        return bool(beyond(claims, scenario))
+    needs = {
+        "keyword_inputs": scenario.named,
+        "accumulation": any(scenario.local),
+        "float64": scenario.dtype != "float32",
+    }
+    needs["bucket_cap"] = scenario.bucket_cap is not None
+    return any(needed and not getattr(claims, name) for name, needed in needs.items())

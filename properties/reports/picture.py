@@ -15,8 +15,9 @@ MOST = 8  # collectives that are shown
 Rows = dict[str, list[str]]  # by title, what stands in each column
 
 
-def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
+def picture(scenario: Scenario, outcome: Outcome, roles: Sequence[int] = ()) -> list[str]:
     """Lines that show every collective that carried gradients, with what went in and came out where that was recorded.
+    ``roles``: by rank, that whose samples it has; empty: its own.
 
     What ranks get is what they were seen to get. Of a world that does not tell it of any collective, the picture says
     what the numbers that were sent add up to.
@@ -24,7 +25,7 @@ def picture(scenario: Scenario, outcome: Outcome) -> list[str]:
     timelines = [[call for call in report.collectives if call.operation != "broadcast"] for report in outcome]
     broadcasts = sum(call.operation == "broadcast" for call in outcome[0].collectives)
     observed = any(call.got is not None for report in outcome for call in report.collectives)
-    called = [labels(scenario, rank) for rank in range(scenario.world_size)]
+    called = [labels(scenario, rank) for rank in roles or range(scenario.world_size)]
     met = _met(timelines)
     lines = [f"{broadcasts} broadcast{'s' if broadcasts > 1 else ''} from rank 0"] if broadcasts else []
     for number, meeting in enumerate(met[:MOST], 1):

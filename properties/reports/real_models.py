@@ -5,11 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from oracle.formats import FORMATS
 from oracle.state import Inside
+from properties.difference import Difference
 from properties.law import Law
 from properties.models import data
 from properties.models.draws import EXACT
 from properties.models.scenario import Freezing, Microbatch, ModelScenario
+from properties.reports import notes
 from properties.reports.opening import opening
 from properties.reports.paragraphs import entry, wrapped
 from properties.reports.whereabouts import from_here
@@ -28,10 +31,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     """What happened on a real model, line by line."""
     broken = failure.broken
     scenario: Any = broken.scenario
-    expected = None if broken.difference is None else broken.difference.expected
-    rounds = scenario.model not in EXACT and isinstance(expected, Inside)
-    by_itself = broken.difference is not None and broken.difference.quantity == "input"
-    words = opening(law, trial, failure, ASSUMED if rounds or by_itself else "")
+    words = opening(law, trial, failure, ASSUMED if _may_be_rounded(scenario, broken.difference) else "")
     told = f"The smallest run that shows it: {model_words(scenario)}."
     words += ["", *wrapped(told, "    "), *program_words(scenario)]
     words += ["", "What went over the wire, and on which ranks:"]
@@ -39,7 +39,23 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
     if failure.seen[0] < failure.seen[1]:
         words += entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs.")
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else [""]
-    return words
+    return words + notes.on_claims(law, trial, scenario)
+
+
+def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> bool:
+    """Whether half of the digits of a value that is not exact are right, as where it was only rounded otherwise."""
+    if difference is None or difference.actual is None or scenario.model in EXACT:
+        return False
+    at, wanted = difference.element, difference.expected
+    if isinstance(wanted, Inside):
+        ends = [float(wanted.low[at]), float(wanted.high[at])]
+    elif difference.quantity == "input" and wanted is not None:
+        ends = [float(wanted[at])]
+    else:
+        return False  # ranks are compared with one another
+    digits = FORMATS["bfloat16" if scenario.autocast else scenario.dtype].precision
+    off = min(abs(float(difference.actual[at]) - end) for end in ends)
+    return off <= max(map(abs, ends)) * 2.0 ** -(digits // 2)
 
 
 def again(trial: Trial, scenario: Any) -> list[str]:

@@ -70,7 +70,7 @@ def script(
     writer = Writer(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
     evaluates = scenario.has(Evaluate) or bool(conditions.swapped)
-    lines = [head(implementation, scenario, headline, file, evaluates)]
+    lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered)]
     if where := conditions.beside or conditions.joint:
         its = companion(scenario) if conditions.beside else partner(scenario)
         other = Writer(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))

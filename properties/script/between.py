@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oracle.program import Backward, Event, Scenario
-from properties.naming import COPIES, DROPS, METRIC, SWAPS
+from properties.naming import COPIES, DROPS, METRIC, SAVES, SWAPS
+from properties.script import checkpoints
 from properties.script.seen import compare
 from properties.seen import OTHER_WEIGHTS
 
@@ -24,6 +25,11 @@ def hooked(doublings: int) -> list[str]:
         return []
     lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
     return [*lines, f"        p.register_hook(lambda gradient: gradient * {2.0**doublings})"]
+
+
+def saved(writer: "Writer") -> list[str]:
+    """The state of everything, for nothing."""
+    return ["", f"# {SAVES}", *checkpoints.save(writer)]
 
 
 def swapped(writer: "Writer") -> list[str]:

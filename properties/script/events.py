@@ -63,8 +63,9 @@ class Writer:
         # Whether the caller's optimizer is made before ranks are equal.
         self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
         self.calls = "wrapped"  # by what name a forward is called
+        self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
-        self.optimizes = scenario.has(*_STEPS)
+        self.optimizes = scenario.has(*_STEPS) or bool(conditions.part.saves)
         self.raises = scenario.has(Raise)
         self.masters = self.optimizes and scenario.masters
         self.scaled = scenario.loss_scale is not None
@@ -80,12 +81,15 @@ class Writer:
         makes = "wrapping makes" if at_once else "the first forward makes"
         lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
+        if self.conditions.roles:
+            lines += [f"role = {list(self.conditions.roles)}[rank]  # the rank whose samples this one has"]
         lines += self.construct()
         lines += self.optimizer_of_the_caller() if self.made_first else []
         lines += self.equal() if at_once else []
         parts = [lines + (optimizers.loss_scale(self) if self.scaled else [])]
         for number, event in enumerate(self.scenario.program):
-            lines = list(between.MOVED) if number in self.conditions.moved else []
+            lines = between.saved(self) if number in self.conditions.part.saves else []
+            lines += between.MOVED if number in self.conditions.moved else []
             lines += between.swapped(self) if number in self.conditions.swapped else []
             lines += between.dropped(self, number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
@@ -113,8 +117,10 @@ class Writer:
     def unless_gone(self, number: int, event: Event, done: list[str]) -> list[str]:
         """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
         gone = self.scenario.gone(number)
-        leaving = [f"if rank in {gone}:", "    window.close()"] if gone and isinstance(event, Backward) else []
-        return [*leaving, f"if rank not in {gone}:", *(f"    {line}" for line in done)] if gone and done else done
+        if not gone or not done:
+            return done
+        leaving = [f"if {self.role} in {gone}:", "    window.close()"] if isinstance(event, Backward) else []
+        return [*leaving, f"if {self.role} not in {gone}:", *(f"    {line}" for line in done)]
 
     def construct(self) -> list[str]:
         """The model, as it is frozen now, and the implementation around it."""
@@ -195,12 +201,12 @@ class Writer:
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
         for rank in event.overflow:
-            lines += [f"if rank == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
+            lines += [f"if {self.role} == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
-        run, loss = [], self.call("coefficients[rank]", "orders[rank]", **adds)
+        run, loss = [], self.call(f"coefficients[{self.role}]", f"orders[{self.role}]", **adds)
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
-            run += [f"losses = [{self.call('each[rank]', 'orders[rank]')} for each in earlier]"]
+            run += [f"losses = [{self.call(f'each[{self.role}]', f'orders[{self.role}]')} for each in earlier]"]
         late = scenario.program[number - 1] if number - 1 in self.conditions.zeroed_late else None
         run += self.go_back(event, loss, self.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else [])
         if event.synchronize:
@@ -230,11 +236,12 @@ class Writer:
     def overflow(self, used: Sequence[int]) -> str:
         """What a rank's coefficients become that overflow: all of them, or one."""
         if self.conditions.overflows not in ("first", "last"):
-            return f"coefficients[rank] = dict.fromkeys(coefficients[rank], {self.conditions.overflows})"
+            mine = f"coefficients[{self.role}]"
+            return f"{mine} = dict.fromkeys({mine}, {self.conditions.overflows})"
         shapes = self.scenario.parameters
         reached = [index for index in used if shapes[index].count]
         chosen = reached[:1] if self.conditions.overflows == "first" else reached[-1:]
-        one = [f'coefficients[rank]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in chosen]
+        one = [f'coefficients[{self.role}]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in chosen]
         return "".join(one) or "pass"
 
     def call(self, coefficients: str, order: str, **given: str) -> str:
@@ -291,7 +298,7 @@ class Writer:
         if self.scenario.buffers:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(buffers[name])"]
         if event.rank is not None:
-            body = [f"if rank == {event.rank}:", *(f"    {line}" for line in body)]
+            body = [f"if {self.role} == {event.rank}:", *(f"    {line}" for line in body)]
         body += self.zero_grad(set_to_none=True) if event.drops_gradients else []
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"] if event.nested else []
         ends = event.nested and not self.scenario.stays_in_no_sync(number)

@@ -109,8 +109,17 @@ rank = dist.get_rank(process_group)
 """
 
 
-def head(implementation: Implementation, scenario: Scenario, headline: str, file: str, evaluates: bool) -> str:
-    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at."""
+def head(
+    implementation: Implementation,
+    scenario: Scenario,
+    headline: str,
+    file: str,
+    evaluates: bool,
+    registered: tuple[int, ...] = (),
+) -> str:
+    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at.
+    ``registered``: the order in which the model registers its parameters; empty: the scenario's.
+    """
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
@@ -119,7 +128,7 @@ def head(implementation: Implementation, scenario: Scenario, headline: str, file
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
-    model = "\n".join(_model(scenario, raises, evaluates))
+    model = "\n".join(_model(scenario, raises, evaluates, registered))
     return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
 
 
@@ -156,7 +165,7 @@ def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
     return ".".join([of, *([] if unit is None else [f"unit{unit}"]), parameter_name(parameter)])
 
 
-def _model(scenario: Scenario, raises: bool, evaluates: bool) -> list[str]:
+def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[int, ...]) -> list[str]:
     """The model: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
@@ -181,6 +190,12 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool) -> list[str]:
     lines += ["    def __init__(self, values):", "        super().__init__()"]
     lines += [f"        self.unit{number} = Unit()" for number in range(len(scenario.units))]
     lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
+    if registered:
+        homes = [place(scenario, index, "self").rpartition(".") for index in registered]
+        told = ", ".join(f'({home}, "{name}")' for home, _, name in homes)
+        lines += [f"        for home, name in ({told},):  # registers them in this order"]
+        lines += ["            p = getattr(home, name)", "            delattr(home, name)"]
+        lines += ["            home.register_parameter(name, p)"]
     for number in range(len(scenario.buffers)):
         lines += [f'        self.register_buffer("buffer{number}", torch.tensor(values["buffer{number}"]))']
     for index in scenario.outside:

@@ -50,11 +50,15 @@ def seen(
 
 
 def _states(states: Sequence[dict[str, ExpectedValue]], state: Callable[[int, str], str]) -> list[str]:
-    """The optimizer's state and masters; but for the number of steps, which shows in what they do."""
+    """The optimizer's state and masters. How often it has stepped is a number of any type."""
     lines: list[str] = []
-    for name in dict.fromkeys(name for state in states for name in state if name != "step"):
+    for name in dict.fromkeys(name for state in states for name in state):
         having = {index: told[name] for index, told in enumerate(states) if name in told}
-        values = ", ".join(f'"{parameter_name(index)}": {state(index, name)}' for index in having)
+        held = {parameter_name(index): state(index, name) for index in having}
+        if name == "step":
+            number = "None if (count := {}) is None else torch.as_tensor(count).float()"
+            held = {parameter: number.format(value) for parameter, value in held.items()}
+        values = ", ".join(f'"{parameter}": {value}' for parameter, value in held.items())
         lines += compare(name, f"{{{values}}}", {parameter_name(index): value for index, value in having.items()})
     return lines
 

@@ -194,7 +194,7 @@ def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -
         {
             "verdict": verdict,
             "cause": cause,
-            "plain": plain,
+            **{"plain": plain, "size": len(cause)},
             "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
             "script": f"{number}.py" if world == "sim" else "",
         }

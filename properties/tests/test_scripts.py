@@ -15,6 +15,7 @@ from oracle.program import (
     Hyperparameters,
     LossScale,
     Parameter,
+    Raise,
     Scenario,
     Step,
     Unscale,
@@ -24,6 +25,7 @@ from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
 from properties.conditions import Conditions
 from properties.implementations import look_up
+from properties.part import Part
 from properties.script import script
 from properties.searching.search import search
 from properties.strategies import exact_scenarios
@@ -130,6 +132,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     [
         ("around:PreparesInItsForward", {"around": (0,)}),
         ("around:PreparesInItsForward", {"around": (4,)}),
+        ("invariance:PairsSortedNamesWithOrder", {"registered": (1, 0)}),
         ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
         ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
         ("beside:PoolsBuckets", {"beside": "after"}),
@@ -245,3 +248,33 @@ def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
         assert [line for line in printed if not line.endswith(": right")] == []
 
     check()
+
+
+def test_a_script_gives_ranks_the_samples_of_others(sim: World) -> None:
+    """With what is raised, overflows and is left out on these."""
+    orders = ((0, 1), (1,), (0,))
+    program = (
+        *(Raise("backward", 1), Backward(orders, False), Backward(orders, overflow=(2,)), Finish(), Step(), ZeroGrad()),
+        *(Backward(orders), Finish(), Step()),
+    )
+    scenario = Scenario(3, (Parameter((2,)), Parameter((1,))), program, loss_scale=LossScale(2.0))
+    name = "impls.static_buckets:StaticBuckets"
+    printed = lines(sim, name, scenario, roles=(2, 0, 1))
+    assert {line.rpartition(": ")[2] for line in printed} == {"right"}
+    (implementation,) = look_up([name], sim)
+    text = script(implementation, scenario, "A headline.", "script.py", Conditions(roles=(2, 0, 1)))
+    assert "\nrole = [2, 0, 1][rank]" in text
+    assert "coefficients[rank]" not in text
+
+
+def test_a_script_saves_where_the_run_has_saved(sim: World) -> None:
+    fault, correct = "impls.faults.checkpoints:SavingTakesAStep", "impls.zero1:Zero1"
+    window = (Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
+    scenario = Scenario(2, (Parameter((2,)),), window * 2, optimizer="Adam")
+    for name, saves, right in ((fault, (), True), (fault, (2,), False), (correct, (0, 5), True)):
+        (implementation,) = look_up([name], sim)
+        text = script(implementation, scenario, "A headline.", "script.py", Conditions(Part(saves=saves)))
+        outcome = sim.run(Job(LINES, text, 2))
+        printed = [line for report in outcome if report.result is not None for line in report.result["lines"]]
+        assert printed, outcome[0].error
+        assert all(line.endswith(": right") for line in printed) == right

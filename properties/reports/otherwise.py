@@ -1,0 +1,83 @@
+"""How a law runs a program otherwise than as usual (`properties.conditions.Conditions`), in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from oracle.program import Backward, Event
+from properties.naming import COPIES, DROPS, METRIC, SAVES, SWAPS, exchanged, names
+from properties.reports.paragraphs import entry
+
+# How a micro-batch overflows.
+OVERFLOWS = {
+    "nan": "; what overflows is nan",
+    "-inf": "; what overflows is -inf",
+    "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
+    "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
+}
+# What is said of another model that is trained beside the one of the program, or jointly with it.
+OTHER = {
+    "beside": "; another such model, a window ahead and with gradients of the other sign, takes turns with it, "
+    "right {} it",
+    "joint": "; another such model, with gradients of the other sign, runs the same: its forwards come right {} "
+    "this one's, and one backward is of both losses",
+}
+# What is said of an event that is run otherwise than its words say.
+MOVES = "the model's parameters, gradients and buffers move to new memory"
+GOES_AROUND = "of a forward of the model itself, around what wraps it"
+LATE = "between the forward and the backward of the next event"
+HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
+OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
+REGISTERED = "; parameters are registered in the order {}"
+# How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
+RUN_OTHERWISE = {
+    "asynchrony": "when collectives read and write",
+    "order": "the order in which reductions add",
+    "part": "that a part of it is run by itself, or looked at",
+    "around": "that forwards go around the wrapper",
+    "moved": "the move to new memory",
+    "dropped": "the loss that is dropped",
+    "zeroed_late": "the moment at which gradients are zeroed",
+    "optimizer_first": "that the optimizer is made early",
+    "beside": "the other model",
+    "joint": "the other model",
+    "roles": "which rank has which samples",
+    "registered": "the order of registration",
+    "hooked": "the caller's hooks",
+    "swapped": "the evaluation with other weights",
+    "copied": "the copies of gradients",
+    "metrics": "the caller's own collectives",
+}
+AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be the reason."
+# Of what comes from these a share of the program's own data is none.
+ANOTHER = {*OTHER, "hooked"}
+
+
+def in_words(choices: Mapping[str, Any]) -> str:
+    """What goes for the whole program, to stand behind its words."""
+    how = OVERFLOWS.get(choices.get("overflows", ""), "")
+    how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
+    how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
+    how += HOOKED.format(2**doublings) if (doublings := choices.get("hooked")) else ""
+    how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
+    return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")
+
+
+def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[str], list[str]]:
+    """What takes place right before an event, and right after it or beside it, a line each."""
+
+    def chosen(choice: str) -> bool:
+        return place in choices.get(choice, ())
+
+    local = " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
+    before = [(place in choices.get("part", {}).get("saves", ()), SAVES), (chosen("moved"), MOVES)]
+    before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
+    after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
+    after += [(chosen("metrics"), f"{'':10}{METRIC}"), (chosen("zeroed_late"), LATE)]
+    first, then = ([f"      {words}" for there, words in each if there] for each in (before, after))
+    return first, then
+
+
+def no_reason(choices: Mapping[str, Any]) -> list[str]:
+    """Of a program that goes wrong by itself, that what a law does beside need not be the reason."""
+    beside = [words for choice, words in RUN_OTHERWISE.items() if choices.get(choice)]
+    return entry("Note", AS_USUAL.format(" and ".join(beside))) if beside else []
