@@ -15,6 +15,7 @@ class NaiveDataParallel(DataParallel):
         "reentrant_checkpointing": "any",
         "direct_forwards": True,
         "moved_parameters": True,
+        "unfreezing": True,
     }
 
     def finish_gradient_synchronization(self) -> None:

@@ -91,6 +91,7 @@ class StaticBuckets(DataParallel):
         "reentrant_checkpointing": "each once",
         "cap_from": "first step",
         "overlaps": True,
+        "unfreezing": True,
     }
 
     bucket_class = Bucket

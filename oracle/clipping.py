@@ -223,6 +223,8 @@ def coefficient(total: Enclosure, form: str, max_norm: float) -> Interval:
     rounded to float32 first, so twice. A float32 norm from 32 absorbs the 1e-6; float64 keeps it, and so does whoever
     takes a norm of float32 gradients in float64, or its ``item()``.
     """
+    if max_norm == float("inf"):  # by which nobody can multiply 0, the reciprocal of a large norm
+        return Interval.point([1.0])
     inside = Interval.enclosing([total.low], [total.high])
     # Of 16-bit norms, torch on CPU rounds what is added to their format, and CUDA does not. (Measured; read.)
     epsilon = hull(*(Interval.point([round_to_nearest(EPSILON, name)]) for name in (form, _scalar_format(form))))

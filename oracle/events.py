@@ -96,14 +96,14 @@ class Unscale(Short):
 
 @dataclass(frozen=True, repr=False)
 class Clip(Short):
-    """Gradients are clipped by their global norm."""
+    """Gradients are clipped by their global norm; none is too large where ``max_norm`` is inf."""
 
     max_norm: float
     norm_type: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 2.0**-126 <= self.max_norm < float("inf"):
-            raise ValueError(f"a largest norm is finite and at least 2**-126, not {self.max_norm}")
+        if not self.max_norm >= 2.0**-126:
+            raise ValueError(f"a largest norm is at least 2**-126, not {self.max_norm}")
         if self.norm_type not in NORMS:
             raise ValueError(f"a norm's type is one of {', '.join(map(str, NORMS))}, not {self.norm_type}")
 

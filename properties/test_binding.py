@@ -36,10 +36,11 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others, and
-    first inside `no_sync`.
+    first inside `no_sync`; those that were frozen from the start, too, where that is claimed.
     """
-    again = [trained_again, partial(trained_again, instead=True)]
-    again += [partial(trained_again, local=True)] * (claims.accumulation and claims.silent_no_sync)
+    train = partial(trained_again, everything=claims.unfreezing)
+    again = [train, partial(train, instead=True)]
+    again += [partial(train, local=True)] * (claims.accumulation and claims.silent_no_sync)
     ends = st.sampled_from((lambda scenario: scenario, *again))
     drawn = st.builds(
         lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
@@ -47,11 +48,13 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     return drawn.filter(lambda scenario: is_exact(scenario, claims))
 
 
-def trained_again(scenario: Scenario, instead: bool = False, local: bool = False) -> Scenario:
-    """The same, and in the end everything that was trained when it was last wrapped is trained once more; ``instead``:
-    as many tensors that are trained until then no longer are; ``local``: a micro-batch inside `no_sync` comes first.
+def trained_again(scenario: Scenario, instead: bool = False, local: bool = False, everything: bool = False) -> Scenario:
+    """The same, and in the end everything that was trained when it was last wrapped is trained once more, or
+    ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
+    micro-batch inside `no_sync` comes first.
     """
     *_, (trained, when_wrapped) = trained_parameters(scenario)
+    when_wrapped = {*range(len(scenario.parameters))} if everything else when_wrapped
     thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
     if not thaw:
         return scenario
@@ -84,7 +87,13 @@ def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: S
     judge.by_the_oracle(trial, scenario, "Parameters that were replaced are not synchronized.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("tied",)), needs=lambda claims: claims.tied_parameters)
+def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with a tensor of two names; half of those for stage 3 have units, which are gathered one by one."""
+    tied = exact_scenarios(claims, has=("tied",))
+    return tied | exact_scenarios(claims, has=("tied", "units")) if claims.stage == 3 else tied
+
+
+@law("P15", with_ties, needs=lambda claims: claims.tied_parameters)
 def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     """Its gradient is the sum of what its names get, reduced once and divided once.
 

@@ -185,6 +185,7 @@ def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios that load, after a step, what they had saved before it, and train on."""
     features = [("go back",), *(("go back", other) for other in ("momentum", "adam", "groups"))]
     features += [("go back", "masters")] * FEATURES["masters"].claimed(claims)
+    features += [("go back", "freeze")] * claims.freezing
     features += [("evaluate, go back", "quadratic")] * claims.evaluates
     return st.one_of(*(exact_scenarios(claims, has=has) for has in features), with_more(claims))
 

@@ -234,11 +234,12 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
     lambda claims: st.tuples(
         windows(claims, most_local=0, steps=LEARNS + 1, of_sizes=BEYOND_ONE_BUCKET, more=("freeze", "replace")),
         st.integers(16, 48),
+        st.sampled_from(("float32", "float64") if claims.float64 else ("float32",)),
     ),
     needs=lambda claims: claims.bucket_cap and claims.most_ranks > 1,
-    witnesses={REDUCED: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16)},
+    witnesses={REDUCED: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16, "float32")},
 )
-def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int]) -> None:
+def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int, str]) -> None:
     """No message of gradients is longer than the cap and the largest parameter together, flags and padding aside.
 
     Why: nothing goes out before its bucket is full, so that a cap which is not honored means no overlap. Practice
@@ -246,13 +247,12 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     bucket while it learns the order: so the step after those counts, or all, as is claimed. Broken by the first bucket:
     pytorch/pytorch#48880.
     """
-    scenario, cap = drawn
+    scenario, cap, dtype = drawn
     scenario = wider(scenario, cap)
+    scenario = replace(scenario, parameters=tuple(replace(each, dtype=dtype) for each in scenario.parameters))
+    cap = (scenario.bucket_cap or 0) // FORMATS[dtype].bytes
     most = (
-        cap * WIDER
-        + max(each.count for each in scenario.parameters)
-        + len(scenario.parameters)
-        + PADDING * scenario.world_size
+        cap + max(each.count for each in scenario.parameters) + len(scenario.parameters) + PADDING * scenario.world_size
     )
     steps = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]
     learned = replace(scenario, program=scenario.program[: steps[LEARNS - 1] + 1])
@@ -265,7 +265,7 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
         when, sent = f"in the first {LEARNS + 1} steps", list(run.since_construction)
     for rank, calls in enumerate(sent):
         if (longest := max(map(elements, reductions(calls)), default=0)) > most:
-            words = f"A bucket cap of {cap * WIDER} elements: {when} rank {rank} sends a message of {longest}"
+            words = f"A bucket cap of {cap} elements of {dtype}: {when} rank {rank} sends a message of {longest}"
             raise run.broken(Wasteful, f"{words}, which is more than the cap and a parameter.")
 
 

@@ -20,6 +20,7 @@ from properties.law import law
 from properties.part import Part
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.features import FEATURES
 from properties.trial import Trial
 
 T = TypeVar("T")
@@ -181,8 +182,9 @@ def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
 
 
 def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same, and in half of them the optimizer keeps state."""
-    kept = st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in ("momentum", "adam")))
+    """The same, and in half of them the optimizer keeps state, of masters too where there are some."""
+    kinds = [("momentum",), ("adam",), *[("momentum", "masters")] * FEATURES["masters"].claimed(claims)]
+    kept = st.one_of(*(exact_scenarios(claims, has=has) for has in kinds))
     return st.one_of(between_constructions(claims), kept.filter(in_one_go))
 
 

@@ -39,7 +39,7 @@ class KeepsTheBucketsOfConstruction(StaticBuckets):
 
     known_fault = "what was not trained when the module was wrapped, or not there, has no hook and no bucket"
     source = "L01 V https://github.com/pytorch/pytorch/issues/104336"
-    killed_by = (REPLACED,)
+    killed_by = (REPLACED, FREEZING)
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb)

@@ -131,9 +131,8 @@ class Writer:
         for index in self.scenario.tensors:
             if (index in self.frozen) == self.scenario.parameters[index].trainable:
                 lines += [f"{place(self.scenario, index)}.requires_grad_({index not in self.frozen})"]
-        if self.raises:
-            lines += ["for p in set(tensors().values()):", "    if p.requires_grad:"]
-            lines += ["        p.register_post_accumulate_grad_hook(in_a_hook)"]
+        self.watched = set[int]()
+        lines += self.watch(self.scenario.tensors) if self.raises else []
         if self.in_pieces:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
             lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
@@ -141,6 +140,12 @@ class Writer:
         lines += between.hooked(self.conditions.hooked)
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
         return [*lines, *(optimizers.make(self) if self.in_pieces else [])]
+
+    def watch(self, tensors: Sequence[int]) -> list[str]:
+        """The hooks in which the caller may raise, on those of these parameters that are trained and have none yet."""
+        new = [index for index in tensors if index not in self.frozen | self.watched]
+        self.watched |= {*new}
+        return [f"{place(self.scenario, index)}.register_post_accumulate_grad_hook(in_a_hook)" for index in new]
 
     def event(self, number: int, event: Event) -> list[str]:
         """What the caller does."""
@@ -171,7 +176,9 @@ class Writer:
                 return optimizers.change(self, event)
             case Freeze():
                 self.frozen = event.after(self.frozen)
-                return [f"{place(self.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
+                named = [place(self.scenario, index) for index in event.parameters]
+                lines = [f"{name}.requires_grad_({not event.frozen})" for name in named]
+                return lines + (self.watch(event.parameters) if self.raises and not event.frozen else [])
             case Replace():
                 return [line for tensor in event.parameters for line in optimizers.replace(self, tensor)]
             case Write():

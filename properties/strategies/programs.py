@@ -314,14 +314,16 @@ class Loop:
         relation = phase.shift % 3 if not exact else 2
         if relation == 1 and not self.infinite:
             self.clips_at.append(len(self.events))
-        self.events.append(Clip(1.0 if relation == 0 else ABOVE, norms[phase.twist % len(norms)]))
+        above = (ABOVE, INF)[phase.shift // 3 % 2]
+        self.events.append(Clip(1.0 if relation == 0 else above, norms[phase.twist % len(norms)]))
         if self.infinite:
             self.add(Phase("step"))
             if self.gradients:
                 self.zero()
 
     def freeze(self, phase: Phase) -> None:
-        """One tensor; or again one that was trained when the model was wrapped. Some parameter stays trained.
+        """One tensor; or again one that was trained when the model was wrapped, or any where that is claimed. Some
+        parameter stays trained.
 
         Gradients are dropped right before, or right after, so that only what is trained then counts.
         """
@@ -329,7 +331,7 @@ class Loop:
         names = {index for index, parameter in enumerate(self.model) if tensor in (index, parameter.tied)}
         left = tuple(index for index in self.trained if index not in names)
         thaws = tensor not in self.trained
-        if not left or (thaws and tensor not in self.when_wrapped):
+        if not left or (thaws and tensor not in self.when_wrapped and not self.claims.unfreezing):
             return
         self.settled(phase)
         if self.gradients and phase.twist % 2 == 0:

@@ -71,7 +71,9 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "different hook orders"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
-    return "training what was frozen when it was wrapped" if _trains_what_was_frozen(scenario) else ""
+    if not claims.unfreezing and _trains_what_was_frozen(scenario):
+        return "training what was frozen when it was wrapped"
+    return ""
 
 
 def hook_orders_differ(scenario: Scenario) -> bool:
@@ -163,7 +165,7 @@ def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
 
 
 def _trains_what_was_frozen(scenario: Scenario) -> bool:
-    """Whether a parameter is trained that was frozen when the model was wrapped last, which nobody claims to follow."""
+    """Whether a parameter is trained that was frozen when the model was wrapped last."""
     return any(not trained <= when_wrapped for trained, when_wrapped in trained_parameters(scenario))
 
 

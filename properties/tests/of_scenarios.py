@@ -32,6 +32,7 @@ ALL = Claims(
     several_forwards=True,
     survives_errors=True,
     freezing=True,
+    unfreezing=True,
     tied_parameters=True,
     outside_reads=True,
     buffers="initial",

@@ -27,6 +27,7 @@ from oracle.program import (
 from properties.claims import Claims
 from properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
 from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
+from properties.strategies.within import trained_parameters
 from properties.tests.of_scenarios import (
     ALL,
     PLAIN,
@@ -202,6 +203,7 @@ test_can_produce_nested_no_sync = can_produce(lambda s: any(b.nested for b in s.
 test_can_produce_clipping_below_the_norm = can_produce(norm_at(lambda most, norm: most < norm))
 test_can_produce_clipping_at_the_norm = can_produce(norm_at(lambda most, norm: most == norm))
 test_can_produce_clipping_above_the_norm = can_produce(norm_at(lambda most, norm: most > norm))
+test_can_produce_a_norm_that_is_only_measured = can_produce(has(Clip, max_norm=float("inf")))
 test_can_produce_clipping_by_the_1_norm = can_produce(has(Clip, norm_type=1.0))
 test_can_produce_clipping_by_the_2_norm = can_produce(has(Clip, norm_type=2.0))
 test_can_produce_clipping_by_the_3_norm = can_produce(has(Clip, norm_type=3.0))
@@ -247,6 +249,9 @@ test_can_produce_a_group_that_is_maximized = can_produce(
 )
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
+test_can_produce_a_parameter_trained_that_was_frozen_when_it_was_wrapped = can_produce(
+    lambda s: any(not trained <= wrapped for trained, wrapped in trained_parameters(s))
+)
 test_can_produce_a_parameter_frozen_while_there_are_gradients = can_produce(
     lambda s: any(isinstance(one, Step) and isinstance(two, Freeze) for one, two in pairwise(s.program))
 )
