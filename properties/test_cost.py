@@ -22,7 +22,7 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import CAP_FROM, Claims
+from properties.claims import CAP_FROM, EQUAL_FROM, Claims
 from properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
 from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.traffic import cost_of, elements, passed, reductions
@@ -65,7 +65,9 @@ def windows(
     """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent_no_sync else 0
-    claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing, "replace": claims.replaced_parameters}
+    at_once = claims.equal_from == EQUAL_FROM[0]  # else a forward comes before anything else
+    claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing and at_once}
+    claimed["replace"] = claims.replaced_parameters and at_once
     asked = [name for name in more if claimed.get(name, True)]
     chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
     changed = sorted(chosen & {"frozen", "freeze", "replace"})[:1] if len(sizes) > 1 else []

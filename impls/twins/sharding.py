@@ -217,7 +217,8 @@ class WholeParameters(Flat):
 class WholeParameterZero1(Zero1):
     """Whole parameters dealt out in turn, as ZeroRedundancyOptimizer deals out the largest first."""
 
-    claims = {**Zero1.claims, "sharded_by": None}
+    # A bucket of few parameters is padded to equal shares, beyond any cap.
+    claims = {**Zero1.claims, "sharded_by": None, "bucket_cap": False}
     cut = WholeParameters
     odd = "each parameter is owned whole by one rank"
 

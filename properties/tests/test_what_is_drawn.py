@@ -352,16 +352,14 @@ def test_a_whole_batch_that_cancels_is_not_compared_with_ranks_whose_samples_do_
 
 
 def test_a_law_that_asks_for_what_is_not_claimed_is_at_fault_itself(sim: World) -> None:
-    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
-    naive = Trial(implementation, sim)
+    (implementation,) = look_up(["impls.main_grad_buckets:MainGradBuckets"], sim)
+    asked = Trial(implementation, sim)
     both = ((0, 1), (0, 1))
     program = (Freeze((1,), frozen=False), Backward(both), Finish())
     frozen = Scenario(2, (Parameter((1,)), Parameter((1,), trainable=False)), program)
-    words = (
-        "asks impls.naive:NaiveAccumulation for what it does not claim, training what was frozen when it was wrapped"
-    )
+    words = "asks impls.main_grad_buckets:MainGradBuckets for what it does not claim, training what was frozen when"
     with pytest.raises(RuntimeError, match=words):
-        naive.run(frozen)
+        asked.run(frozen)
     saved = replace(frozen, parameters=(Parameter((1,)),) * 2, program=(Freeze((1,)), SaveAndLoad(), *frozen.program))
     with pytest.raises(RuntimeError, match=words):
-        naive.run(saved)
+        asked.run(saved)
