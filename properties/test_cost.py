@@ -61,23 +61,31 @@ def windows(
 ) -> Scenario:
     """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step. Of what is named in
     ``more``, some: an evaluation before the window, clipping after it, each parameter in a module of its own, and a
-    parameter that is frozen from the start, or frozen or replaced right after wrapping.
+    parameter that is frozen from the start, frozen or replaced right after wrapping, or "in turns" frozen before
+    every other window and trained again after it.
     """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent_no_sync else 0
     at_once = claims.equal_from == EQUAL_FROM[0]  # else a forward comes before anything else
     claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing and at_once}
-    claimed["replace"] = claims.replaced_parameters and at_once
+    claimed |= {"replace": claims.replaced_parameters and at_once, "in turns": claims.freezing and at_once}
     asked = [name for name in more if claimed.get(name, True)]
     chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
-    changed = sorted(chosen & {"frozen", "freeze", "replace"})[:1] if len(sizes) > 1 else []
-    names = range(bool({"frozen", "freeze"} & {*changed}), len(sizes))
-    orders = (tuple(names),) * ranks
-    batches = [Backward(orders, synchronize=False)] * local
+    changed = sorted(chosen & {"frozen", "freeze", "in turns", "replace"})[:1] if len(sizes) > 1 else []
+    names = range(changed in (["frozen"], ["freeze"]), len(sizes))
     evaluated, clipped = ([event] * (name in chosen) for name, event in (("evaluate", Evaluate()), ("clip", Clip(1.0))))
-    window: tuple[Event, ...] = (*evaluated, *batches, Backward(orders), Finish(), *clipped, Step(), ZeroGrad())
+
+    def window(names: range) -> tuple[Event, ...]:
+        batch = Backward((tuple(names),) * ranks)
+        batches = [replace(batch, synchronize=False)] * local
+        return (*evaluated, *batches, batch, Finish(), *clipped, Step(), ZeroGrad())
+
+    other = window(names)
+    if changed == ["in turns"]:
+        other = (Freeze((0,)), *window(names[1:]), Freeze((0,), frozen=False))
     first: dict[str, Event] = {"freeze": Freeze((0,)), "replace": Replace((len(sizes) - 1,))}
-    program = (*(first[name] for name in changed if name in first), *window * steps)
+    begin = (first[name] for name in changed if name in first)
+    program = (*begin, *(event for step in range(steps) for event in (other if step % 2 else window(names))))
     model = tuple(
         Parameter((size,), trainable=place in names or "frozen" not in changed) for place, size in enumerate(sizes)
     )
@@ -297,7 +305,7 @@ def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> N
 @law(
     "P18",
     lambda claims: st.sampled_from((SHORT, SHORT, SHORT, LONG)).flatmap(
-        lambda pieces: windows(claims, most_local=1, steps=LEARNS + sum(pieces), more=("evaluate", "clip"))
+        lambda pieces: windows(claims, most_local=1, steps=LEARNS + sum(pieces), more=("evaluate", "clip", "in turns"))
     ),
     needs=lambda claims: claims.cost and claims.most_ranks > 1,
     witnesses={SENT: replace(ONCE, program=ONCE.program * (LEARNS + sum(SHORT)))},

@@ -94,3 +94,19 @@ class KeepsEvaluations(StaticBuckets):
         output = super().forward(*inputs, **named)
         self._outputs += [] if torch.is_grad_enabled() else [output]
         return output
+
+
+class KeepsOldBuckets(StaticBuckets):
+    """Makes buckets anew where other parameters are trained than before, as it should, and drops none."""
+
+    known_fault = "buckets are kept that were made for what was trained before"
+    source = "recipe: freezing and training again in turns"
+    killed_by = (GROWS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        self._old: list[Any] = []
+        super().__init__(module, bucket_cap_mb)
+
+    def _assign(self, trained: list[nn.Parameter]) -> None:
+        super()._assign(trained)
+        self._old += self._buckets
