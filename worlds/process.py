@@ -352,5 +352,6 @@ def _how_it_ended(code: int | None) -> str:
     if code is None:
         return "closed its connection and lives on"
     if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+        hint = ", as where memory is used that was freed" if -code in (signal.SIGSEGV, signal.SIGBUS) else ""
+        return f"was killed by {signal.Signals(-code).name}{hint}"
     return f"exited with code {code}"

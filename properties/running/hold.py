@@ -1,5 +1,6 @@
 """Holds a law against an implementation on a world: searches, confirms on real processes, files the verdict."""
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,8 @@ from worlds.contract import errors_of
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
+# As Python prints it: where, what, and the line of code.
+_WARNING = re.compile(r"^.+:\d+: \w*Warning: .*(\n  .*)?", re.MULTILINE)
 SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
@@ -261,8 +264,12 @@ def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:
 
 
 def printed(broken: LawBroken) -> str:
-    """What the ranks that died last printed, on one line; empty where none did."""
+    """What the ranks that died last printed, on one line, but for warnings, which are no cause; empty where nothing is
+    left.
+    """
     for report in broken.outcome:
-        if report.error is not None and report.error.kind == "died" and report.error.details.strip():
-            return f" It printed: {' '.join(report.error.details.split())[-300:]}"
+        if report.error is None or report.error.kind != "died":
+            continue
+        if said := " ".join(_WARNING.sub("", report.error.details).split()):
+            return f" It printed: {said[-300:]}"
     return ""

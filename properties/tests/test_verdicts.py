@@ -39,7 +39,7 @@ from properties.judging.judge import compare, holds, pairs, replicas_equal, runs
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.noted import note, place_of
-from properties.running.hold import hold
+from properties.running.hold import hold, printed
 from properties.searching.search import UNRUNNABLE
 from properties.seen import Seen
 from properties.trial import Run, Trial, job
@@ -352,3 +352,10 @@ def test_a_norm_may_be_wider_than_the_gradients_and_a_step_count_any_number() ->
         seen = Seen(parameters={2: []}, states={2: [{"step": np.asarray(count)}]})
         ((_, told, wanted),) = (each for each in pairs(seen, stepped, 2, 0) if each[0] == "step")
         assert holds(told[0], wanted[0]) == (count == 1)
+
+
+def test_of_what_a_rank_has_printed_that_died_warnings_are_no_cause() -> None:
+    warning = "a.py:3: FutureWarning: all_gather_into_tensor is old\n  all_gather_into_tensor(a, b)\n"
+    for details, told in ((f"{warning}free(): invalid pointer", " It printed: free(): invalid pointer"), (warning, "")):
+        outcome = (RankReport(None, RankError("died", "its process was killed by SIGABRT", details)),)
+        assert printed(Crashes("Dies.", Scenario(1, (Parameter((1,)),), ()), outcome)) == told
