@@ -59,7 +59,8 @@ def names(order: tuple[int, ...]) -> str:
 
 def exchanged(roles: tuple[int, ...]) -> str:
     """Which ranks have the samples of others: ``roles``, of `properties.conditions.Conditions`."""
-    return ", ".join(f"rank {rank} has the samples of rank {role}" for rank, role in enumerate(roles) if rank != role)
+    others = [f"rank {rank} has the samples of rank {role}" for rank, role in enumerate(roles) if rank != role]
+    return ", ".join([*others[:1], *(words.replace("has the samples", "those") for words in others[1:])])
 
 
 def model_words(scenario: Scenario) -> str:
