@@ -55,8 +55,12 @@ def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     plain = not begun if real else least is None or least == scenario
     told, script = _told(law, trial, failure, least)
     return {
-        **{"verdict": failure.verdict, "report": told, "script": "" if script is None else str(script)},
-        **{"cause": cause, "plain": plain, "size": len(repr(scenario))},
+        "verdict": failure.verdict,
+        "report": told,
+        "script": "" if script is None else str(script),
+        "cause": cause,
+        "plain": plain,
+        "size": len(repr(scenario)),
     }
 
 

@@ -95,7 +95,7 @@ def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
     needs = {
         "keyword_inputs": scenario.named,
         "accumulation": any(scenario.local),
-        "float64": scenario.dtype != "float32",
+        "float64": scenario.dtype == "float64",
+        "bucket_cap": scenario.bucket_cap is not None,
     }
-    needs["bucket_cap"] = scenario.bucket_cap is not None
     return any(needed and not getattr(claims, name) for name, needed in needs.items())

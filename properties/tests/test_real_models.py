@@ -19,7 +19,7 @@ from properties.models.draws import model_scenarios
 from properties.models.expected import expect, unseen
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
-from properties.reports.failure import report
+from properties.reports.failure import filed_failure, report
 from properties.reports.real_models import again
 from properties.reports.whereabouts import from_here
 from properties.searching.search import Failure
@@ -239,6 +239,24 @@ def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_mode
     told = " ".join(report(MEAN, twin, Failure(scenario, broken.value)).split())
     assert 'Who scales the loss, or compiles the forward, claims "plain_bits": False.' in told
     assert {each.model for each in sample(MEAN.draws(twin.claims), 20)} == {"mlp"}
+
+
+def test_a_difference_of_more_than_half_of_the_digits_assumes_nothing(sim: World) -> None:
+    fault = trial_of("impls.faults.models:DividesOnceAUse", sim)
+    with pytest.raises(SilentlyWrong) as broken:
+        MEAN.check(fault, scenario := ModelScenario("transformer", twice=True))
+    assert "Assumed" not in report(MEAN, fault, Failure(scenario, broken.value))
+
+
+def test_what_fails_of_one_run_has_one_cause_and_what_begins_wrong_is_the_plainest(sim: World) -> None:
+    fault, scenario = trial_of("impls.faults.start:BroadcastsItsStateDict", sim), ModelScenario("moving average")
+    told = []
+    for law in (MEAN, law_of(test_models.test_buffers_begin_alike_and_follow_the_policy_claimed)):
+        with pytest.raises(SilentlyWrong) as broken:
+            law.check(fault, scenario)
+        told.append(filed_failure(law, fault, Failure(scenario, broken.value)))
+    assert told[0]["cause"] == told[1]["cause"]
+    assert [each["plain"] for each in told] == [False, True]
 
 
 def test_a_bucket_sent_after_the_first_of_two_hooks_is_found(sim: World) -> None:
