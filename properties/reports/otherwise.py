@@ -32,7 +32,7 @@ REGISTERED = "; parameters are registered in the order {}"
 RUN_OTHERWISE = {
     "asynchrony": "when collectives read and write",
     "order": "the order in which reductions add",
-    "part": "that a part of it is run by itself, or looked at",
+    "part": "what is saved, loaded or left out",
     "around": "that forwards go around the wrapper",
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",
