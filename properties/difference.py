@@ -33,19 +33,26 @@ class Difference:
         """Where in the array, in brackets: "[0,2]"; nothing where it has but one element."""
         return f"[{','.join(map(str, self.element))}]" if self.element else ""
 
+    @property
+    def kinds(self) -> tuple[str, str] | None:
+        """Dtypes and shapes of what is and of what must be, where these differ; None where they do not, or where one of
+        the two is missing.
+        """
+        kinds = _kind(self.actual), _kind(self.expected)
+        return None if None in kinds or kinds[0] == kinds[1] else kinds  # type: ignore[return-value]  # both are there
+
 
 def in_words(difference: Difference, start: str = "construction") -> str:
     """Where it is, what was seen and what must be, in a sentence. ``start``: after what ranks are seen first."""
     when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
-    kinds = [kind(values) for values in (difference.actual, difference.expected)]
-    if None not in kinds and kinds[0] != kinds[1]:
-        told = [f"{value} ({kind})" for value, kind in zip(told, kinds, strict=True)]
+    if difference.kinds:
+        told = [f"{value} ({kind})" for value, kind in zip(told, difference.kinds, strict=True)]
     what = f"{_quantity(difference)}{difference.at}"
     return f"On rank {difference.rank}, {when}, {what} is {told[0]} where it must be {told[1]}."
 
 
-def kind(values: Any) -> str | None:
+def _kind(values: Any) -> str | None:
     """Dtype and shape."""
     if values is None:
         return None

@@ -59,8 +59,9 @@ def names(order: tuple[int, ...]) -> str:
 
 def exchanged(roles: tuple[int, ...]) -> str:
     """Which ranks have the samples of others: ``roles``, of `properties.conditions.Conditions`."""
-    others = [f"rank {rank} has the samples of rank {role}" for rank, role in enumerate(roles) if rank != role]
-    return ", ".join([*others[:1], *(words.replace("has the samples", "those") for words in others[1:])])
+    others = [(rank, role) for rank, role in enumerate(roles) if rank != role]
+    told = ["has the samples", *["those"] * len(others)]
+    return ", ".join(f"rank {rank} {what} of rank {role}" for what, (rank, role) in zip(told, others, strict=False))
 
 
 def model_words(scenario: Scenario) -> str:

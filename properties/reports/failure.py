@@ -13,7 +13,6 @@ from oracle.lattice import Inexact
 from oracle.program import Scenario
 from properties.calls import Call
 from properties.conditions import Conditions
-from properties.difference import kind
 from properties.errors import alike
 from properties.law import Law, sentence
 from properties.members import as_a_world
@@ -197,10 +196,9 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 def _in_no_value(broken: LawBroken) -> bool:
     """Whether numbers do not show it: it is in what is sent, when, and how much, or in a dtype or shape."""
-    if (difference := broken.difference) is None:
+    if broken.difference is None:
         return isinstance(broken, SilentlyWrong | Wasteful)
-    kinds = [kind(values) for values in (difference.actual, difference.expected)]
-    return None not in kinds and kinds[0] != kinds[1]
+    return broken.difference.kinds is not None
 
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:

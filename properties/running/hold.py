@@ -37,9 +37,9 @@ from worlds.contract import errors_of
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
 TIMES = 2  # runs of a failure in processes that have run others, and in fresh ones
+SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 # As Python prints it: where, what, and the line of code.
 _WARNING = re.compile(r"^.+:\d+: \w*Warning: .*(\n  .*)?", re.MULTILINE)
-SURELY = 4  # runs in fresh ones that fail, where in the others it does not always
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
     "of reduction, which is for a backend to choose; --any-order drew another one."

@@ -65,6 +65,7 @@ class Writer:
         self.calls = "wrapped"  # by what name a forward is called
         self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
+        self.watched = set[int]()  # the tensors with a hook in which the caller may raise
         self.optimizes = scenario.has(*_STEPS) or bool(conditions.part.saves)
         self.raises = scenario.has(Raise)
         self.masters = self.optimizes and scenario.masters
@@ -131,7 +132,7 @@ class Writer:
         for index in self.scenario.tensors:
             if (index in self.frozen) == self.scenario.parameters[index].trainable:
                 lines += [f"{place(self.scenario, index)}.requires_grad_({index not in self.frozen})"]
-        self.watched = set[int]()
+        self.watched.clear()
         lines += self.watch(self.scenario.tensors) if self.raises else []
         if self.in_pieces:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]

@@ -189,12 +189,13 @@ def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_an
     assert world.late == MOST_LATE
 
 
-def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -> Any:
+def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool], size: int = 9) -> Any:
     told = [
         {
             "verdict": verdict,
             "cause": cause,
-            **{"plain": plain, "size": len(cause)},
+            "plain": plain,
+            "size": size,
             "report": f"Mine breaks {number}: {verdict}\n\n{law} {cause}",
             "script": f"{number}.py" if world == "sim" else "",
         }
@@ -203,6 +204,14 @@ def filed(world: str, number: str, law: str, *failures: tuple[str, str, bool]) -
     law_told = {"number": number, "law": law, "implementation": "mine", "world": world, "failures": told}
     text = "\n\n".join(str(each["report"]) for each in told)
     return SimpleNamespace(user_properties=[(PROPERTY, law_told)], when="call", longrepr=text)
+
+
+def test_of_failures_that_are_not_plain_the_one_of_the_shortest_program_is_told() -> None:
+    long = filed("sim", "P7", "races", ("crashes", "sizes", False), size=90)
+    short = filed("sim", "P15", "binding", ("crashes", "sizes", False), size=40)
+    tell_once([long, short])
+    assert "as told of P15 binding, on sim" in long.longrepr
+    assert short.longrepr.startswith("Mine breaks P15")
 
 
 def test_of_one_cause_the_plainest_failure_is_told_and_the_others_name_it() -> None:

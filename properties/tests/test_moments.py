@@ -42,9 +42,11 @@ OF_BUCKETS = {
 
 @pytest.mark.parametrize("what", OF_UNITS)
 def test_stage_three_holds_what_is_in_use(sim: World, what: str) -> None:
-    LAW.check(trial_of("impls.zero3:Zero3", sim), OF_UNITS[what])
+    LAW.check(trial := trial_of("impls.zero3:Zero3", sim), OF_UNITS[what])
+    assert trial.witnessed["something was whole for a time"]
 
 
 @pytest.mark.parametrize("what", OF_BUCKETS)
 def test_stage_two_holds_the_gradients_of_a_bucket_until_it_is_reduced(sim: World, what: str) -> None:
-    LAW.check(trial_of("impls.zero2:Zero2", sim), OF_BUCKETS[what])
+    LAW.check(trial := trial_of("impls.zero2:Zero2", sim), OF_BUCKETS[what])
+    assert trial.witnessed["something was whole for a time"]

@@ -10,13 +10,18 @@ import torch.distributed as dist
 from torch import nn
 
 from oracle.program import Backward, Finish, Parameter, Scenario
+from properties import test_checkpoints as checkpoints
 from properties import test_mean as mean
+from properties import test_models
 from properties import test_precision as precision
 from properties.catalogue import every_fault, every_law
+from properties.claims import Claims
 from properties.implementations import described
 from properties.law import concerns, law_of, sentence
+from properties.models.scenario import ModelScenario
 from properties.ranks import description
-from properties.reports.failure import filed_failure, report, script_name
+from properties.reports.failure import IN_NO_VALUE, filed_failure, report, script_name
+from properties.reports.notes import on_claims
 from properties.searching.search import Failure, search
 from properties.tests.trials import trial_of
 from properties.trial import Trial
@@ -103,6 +108,33 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     assert said in text
     (script,) = tmp_path.glob("*.py")
     assert written in script.read_text()
+
+
+def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wrong_by_itself(
+    sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    told = {}
+    for name in ("impls.faults.precision:ReducesInBfloat16", "impls.hook_order_buckets:HookOrderBuckets"):
+        wire = law_of(precision.test_gradients_travel_in_their_own_dtype_or_a_wider_one)
+        law = wire if "precision" in name else law_of(checkpoints.test_saving_changes_nothing)
+        (failure, *_) = search(law, trial := trial_of(name, sim), 100, seed_value=0).failures
+        told[name] = " ".join(filed_failure(law, trial, failure)["report"].split())
+    wire_told, saved = told.values()
+    assert IN_NO_VALUE in wire_told
+    assert "Core:" not in wire_told
+    assert IN_NO_VALUE not in saved
+    assert "what is saved, loaded or left out need not be the reason." in saved
+    assert "(Backward(((0, 1), (1, 0))), Finish())" in saved.partition("Core:")[2].partition("goes wrong by itself")[0]
+
+
+def test_undeclared_code_is_told_that_a_model_gives_its_outputs_in_a_mapping(sim: World) -> None:
+    law = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
+    trial = trial_of("impls.naive:NaiveAccumulation", sim)
+    assumed = replace(trial.implementation, declares=False, claims=Claims(keyword_inputs=True))
+    trial = replace(trial, implementation=assumed)
+    assert 'so Lockstep assumes "keyword_inputs".' in " ".join(on_claims(law, trial, ModelScenario(named=True)))
+    assert on_claims(law, trial, ModelScenario()) == []
 
 
 class MeansElsewhere(nn.Module):

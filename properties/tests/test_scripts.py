@@ -53,7 +53,7 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
     @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims))
     def check(scenario: Scenario) -> None:
-        assume(scenario.bucket_cap != 0)  # which DDP of torch 2.11 refuses
+        assume(scenario.bucket_cap != 0 or "frameworks" not in name)  # DDP of torch 2.11 refuses it
         printed = lines(sim, name, scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
         looks = len(interpret(scenario, implementation.claims.averaging).gradients)
@@ -75,7 +75,7 @@ def test_scripts_make_the_group_and_let_the_others_go(sim: World, name: str) -> 
     @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("outsiders",)))
     def check(scenario: Scenario) -> None:
-        assume(scenario.bucket_cap != 0)  # which DDP of torch 2.11 refuses
+        assume(scenario.bucket_cap != 0 or "frameworks" not in name)  # DDP of torch 2.11 refuses it
         printed = lines(sim, name, scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
         looks = len(interpret(scenario, implementation.claims.averaging).gradients)

@@ -35,7 +35,7 @@ from properties import test_mean
 from properties.claims import Claims
 from properties.errors import judge_errors
 from properties.implementations import Implementation
-from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_equal, values_equal
+from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_agree, runs_equal, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
 from properties.noted import note, place_of
@@ -229,6 +229,21 @@ def test_two_runs_are_equal_on_every_rank_in_gradients_and_parameters_alike(sim:
     do(run.observations[rank])
     with pytest.raises(SilentlyWrong, match=f"The runs are alike. On rank {rank}, {words}"):
         runs_equal(run, rich_run(sim), "The runs are alike.")
+
+
+@pytest.mark.parametrize("damage", ["a gradient", "a parameter"])
+def test_of_two_runs_that_differ_the_wrong_one_is_told_whichever_comes_first(sim: World, damage: str) -> None:
+    right, wrong, (do, words) = rich_run(sim), rich_run(sim), DAMAGES[damage]
+    expected = interpret(RICH)
+    runs_agree(right, wrong, expected, "The result changes.")
+    do(wrong.observations[1])
+    for pair in ((right, wrong), (wrong, right)):
+        with pytest.raises(SilentlyWrong, match=f"The result changes. On rank 1, {words}") as told:
+            runs_agree(*pair, expected, "The result changes.")
+        assert told.value.difference is not None
+        assert told.value.outcome is wrong.outcome
+    do(wrong.observations[0])
+    runs_agree(wrong, wrong, expected, "The result changes.")  # both are wrong alike: another law says that
 
 
 @pytest.mark.parametrize("damage", ["a parameter", "a moment", "a missing moment", "a step count"])

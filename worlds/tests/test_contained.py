@@ -70,7 +70,7 @@ ON_SIM = {  # one process runs all simulated ranks: what ends it, ends all
     "calls sys.exit": ("raised", "SystemExit: 3"),
     "calls os._exit": ("died", "exited with code 3"),
     "is killed": ("died", "was killed by SIGKILL"),
-    "segfaults": ("died", "was killed by SIGSEGV"),
+    "segfaults": ("died", "was killed by SIGSEGV, as where memory is used that was freed"),
     "is stopped": ("died", "was stopped by a signal (SIGSTOP)"),
     "hangs in Python": ("timeout", "no answer within 1.5 s"),
     "hangs in C with the GIL": ("timeout", "no answer within 1.5 s"),
