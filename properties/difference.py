@@ -14,8 +14,8 @@ from properties.naming import parameter_name
 class Difference:
     """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: at the start.
 
-    ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", "input", "metric", "read" (in evaluation), or
-    what the optimizer's state is called.
+    ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", "input", "output", "metric", "read" (in
+    evaluation), or what the optimizer's state is called.
     ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
     array (the expected one may be an interval), and ``element`` says where in it.
     """

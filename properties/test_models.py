@@ -1,10 +1,16 @@
-"""P1, P2, P3, P4 and P16 on real models: what they compute, not what probes were made to compute."""
+"""P1 to P4, P11, P12 and P16 on real models: what they compute, not what probes were made to compute."""
 
 from functools import partial
 
 from properties.law import law
 from properties.models import judge
-from properties.models.draws import continued_scenarios, model_scenarios, provable_scenarios
+from properties.models.draws import (
+    continued_scenarios,
+    evaluated_scenarios,
+    model_scenarios,
+    provable_scenarios,
+    saved_scenarios,
+)
 from properties.models.expected import expect, unseen
 from properties.models.run import run
 from properties.models.scenario import ModelScenario
@@ -14,6 +20,8 @@ SEEN = "no faulty mean could lie in the intervals"
 ROUNDING = ModelScenario("transformer")
 FLOWED = "a gradient flowed through to the inputs"
 CONTINUED = ModelScenario(through=True)
+OTHERWISE = "a model was evaluated that does otherwise in training"
+EVALUATED = ModelScenario("transformer", evaluated=1)
 
 
 @law("P1", provable_scenarios, witnesses={SEEN: ROUNDING})
@@ -73,6 +81,48 @@ def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: Mod
     judge.begins_alike(found, "Replicas of a real model do not begin alike.", False)
     for step in range(len(scenario.local)):
         judge.replicas(found, "Replicas of a real model differ.", "parameters", step)
+
+
+@law("P11", saved_scenarios)
+def test_a_real_model_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
+    trial: Trial, scenario: ModelScenario
+) -> None:
+    """All is saved after a step, built anew from other values, and loaded: gradients, parameters and buffers are those
+    of a run that was not interrupted.
+
+    Why: a real model has what probes have not: names that its modules share, one tensor under two names, layers that
+    are frozen, buffers, counts in integers, what is in no state dict. Broken by loading that takes tied tensors apart,
+    by names that are cut short, by a file that lacks what is frozen: huggingface/accelerate#1204,
+    deepspeedai/DeepSpeed#6771.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    judge.gradients(found, expected, "A real model that was saved and loaded goes on with wrong gradients.")
+    if not expected.terms or trial.claims.stage is None or trial.claims.same_bits:
+        judge.parameters(found, expected, "A real model that was saved and loaded goes on with wrong steps.")
+    if trial.claims.plain_bits:
+        judge.buffers(found, expected, "A real model that was saved and loaded goes on with wrong buffers.")
+
+
+@law(
+    "P12",
+    evaluated_scenarios,
+    needs=lambda claims: claims.plain_bits and claims.evaluates,
+    witnesses={OTHERWISE: EVALUATED},
+)
+def test_a_real_model_is_evaluated_as_it_is_without_a_wrapper(trial: Trial, scenario: ModelScenario) -> None:
+    """In evaluation mode a model gives, on every rank, the very bits that it gives by itself with what the last step
+    has left; and training goes on as if it had not been evaluated.
+
+    Why: what modules do in evaluation is not what they do in training: dropout ends, running statistics are used in the
+    place of a batch's. Broken by a mode that is fixed when a model is built, and by one that does not come back:
+    deepspeedai/DeepSpeed#1781, unslothai/unsloth#11238.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    trial.witnessed[OTHERWISE] += scenario.model in ("transformer", "batch norm")
+    judge.outputs(found, expected, "In evaluation a real model does not give what it gives by itself.")
+    judge.gradients(found, expected, "A real model that was evaluated goes on with wrong gradients.")
 
 
 @law(

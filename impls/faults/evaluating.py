@@ -19,6 +19,7 @@ from impls.zero3 import UnitCall, Zero3
 
 MEAN = ("test_gradients_equal_the_mean_over_ranks",)
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)
+ON_A_MODEL = ("test_a_real_model_is_evaluated_as_it_is_without_a_wrapper",)
 AS_STEPPED = ("test_an_evaluation_reads_what_the_last_step_has_left",)
 
 
@@ -228,3 +229,52 @@ class FindsNodesAtFirst(NaiveAccumulation):
                 raise AssertionError("a parameter has no node")
             self._nodes = [view.grad_fn for view in views]
         return super().forward(*inputs, **named)
+
+
+class KeepsItsFirstMode(NaiveAccumulation):
+    """Sets the mode that the module was built in before each forward."""
+
+    known_fault = "what is dropped in training is dropped in evaluations too: the mode is that of construction"
+    source = "recipe: a mode that is read once, as in https://github.com/deepspeedai/DeepSpeed/issues/1781"
+    killed_by = ON_A_MODEL
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._mode = module.training
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """In the first mode."""
+        self.module.train(self._mode)
+        return super().forward(*inputs, **named)
+
+
+class AsksItsOwnFlag(NaiveAccumulation):
+    """Switches the module to evaluation, and back if its own flag says that it is not training."""
+
+    known_fault = "a module that was evaluated once is never trained in training mode again"
+    source = "recipe: the flag of a wrapper, as in https://github.com/unslothai/unsloth/pull/11238"
+    killed_by = ON_A_MODEL
+
+    def eval(self) -> Any:
+        """The module, and not what wraps it."""
+        self.module.eval()
+        return self
+
+    def train(self, mode: bool = True) -> Any:
+        """Nothing, where the flag is as asked for."""
+        return self if self.training == mode else super().train(mode)
+
+
+class EvaluatesForAll(NaiveAccumulation):
+    """Sends what rank 0 has evaluated to all."""
+
+    known_fault = "in an evaluation every rank gets the outputs of rank 0"
+    source = "recipe: outputs of an evaluation that are broadcast"
+    killed_by = ON_A_MODEL
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The module's, or rank 0's."""
+        outputs = super().forward(*inputs, **named)
+        if not torch.is_grad_enabled() and isinstance(outputs, torch.Tensor):
+            dist.broadcast(outputs, src=0)
+        return outputs

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from impls.naive import NaiveAccumulation
 from impls.sharded import HOLDS_MORE
@@ -35,13 +36,19 @@ class EvaluatesInDouble(NaiveAccumulation):
     """Evaluates with the parameters as they are now, in float64."""
 
     odd = "an evaluation reads other tensors, of another dtype, that it makes of the parameters each time"
+    claims = {**NaiveAccumulation.claims, "plain_bits": False}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward, in an evaluation with other tensors."""
         if torch.is_grad_enabled():
             return super().forward(*inputs, **named)
         wide = {name: parameter.double() for name, parameter in self.module.named_parameters()}
+        inputs, named = tree_map_only(torch.Tensor, _widened, (inputs, named))
         return torch.func.functional_call(self.module, wide, inputs, named)
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 class MakesRoomOfItsOwn(Zero3):

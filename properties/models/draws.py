@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from oracle.lattice import Inexact
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.models import exact
 from properties.models.scenario import CONTINUOUS, LAYERS, MODELS, OPTIMIZERS, ModelScenario
 
@@ -17,6 +17,7 @@ MOST_RANKS = 5
 CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
 SEEDS = 3
 EXACT = ("mlp",)
+WITHOUT_BUFFERS = ("mlp", "tied", "two heads", "transformer")
 
 
 def claimed(claims: Claims) -> Iterator[str]:
@@ -32,12 +33,14 @@ def claimed(claims: Claims) -> Iterator[str]:
 
 @st.composite
 def model_scenarios(
-    draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False
+    draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False, steps: int = 1
 ) -> ModelScenario:
-    """A run of one of these models, where claimed; ``accumulating``: with a micro-batch inside `no_sync`."""
+    """A run of one of these models, where claimed, of so many steps at least; ``accumulating``: with a micro-batch
+    inside `no_sync`.
+    """
     model = draw(st.sampled_from([each for each in (*claimed(claims), "transformer") if each in models]))
     ranks = min(draw(st.sampled_from((2, 3, 1, 5, 4))), claims.most_ranks)
-    local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=1, max_size=3).map(tuple))
+    local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=steps, max_size=3).map(tuple))
     if accumulating and not any(local):
         local = (1, *local[1:])
     checkpoint, twice = "", False
@@ -67,13 +70,13 @@ def model_scenarios(
 
 
 def provable_scenarios(
-    claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False
+    claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False, steps: int = 1
 ) -> st.SearchStrategy[ModelScenario]:
     """Runs whose values are proved: of the perceptron only those that stay exact, of the others those whose own
     gradients, on each rank, are plain torch's.
     """
     provable = tuple(model for model in models if claims.plain_bits or model in EXACT)
-    drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, provable, accumulating)
+    drawn: st.SearchStrategy[ModelScenario] = model_scenarios(claims, provable, accumulating, steps)
     return drawn.filter(lambda scenario: is_provable(scenario, claims.averaging))
 
 
@@ -81,6 +84,33 @@ def continued_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
     """Runs whose inputs take a gradient, as where another model has made them."""
     drawn = provable_scenarios(claims, CONTINUOUS)
     return drawn.map(lambda scenario: replace(scenario, through=True))
+
+
+def saved_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
+    """Runs that save and load after a step that is not the last.
+
+    Not with buffers, where the first forward may send rank 0's: each rank saves its own.
+    """
+    models = MODELS if claims.equal_from == EQUAL_FROM[0] else WITHOUT_BUFFERS
+    return provable_scenarios(claims, models, steps=2).flatmap(
+        lambda scenario: st.builds(replace, st.just(scenario), saved=st.integers(1, len(scenario.local) - 1))
+    )
+
+
+def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
+    """Runs that evaluate after some step, and each later one, some of them saved and loaded too.
+
+    Not with buffers that are sent before each forward: whether that goes for evaluations nobody claims.
+    """
+    models = MODELS if claims.equal_from == EQUAL_FROM[0] and claims.buffers != "each" else WITHOUT_BUFFERS
+    return provable_scenarios(claims, models).flatmap(
+        lambda scenario: st.builds(
+            replace,
+            st.just(scenario),
+            evaluated=st.integers(1, len(scenario.local)),
+            saved=st.integers(0, len(scenario.local) - 1),
+        )
+    )
 
 
 def is_provable(scenario: ModelScenario, averaging: str) -> bool:

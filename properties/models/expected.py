@@ -22,7 +22,8 @@ Values = list[Any]  # by parameter or buffer: an array, an interval, or None
 
 @dataclass(frozen=True)
 class Expected:
-    """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers`` and what ``inputs`` get.
+    """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers`` and what ``inputs`` get, by
+    evaluation and rank the ``outputs``.
 
     ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
     """
@@ -31,6 +32,7 @@ class Expected:
     parameters: list[Values]
     buffers: list[list[Values]]
     inputs: list[list[Values]]
+    outputs: list[list[Values]]
     terms: list[list[Interval]]
 
 
@@ -45,11 +47,11 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     (report,) = trial.outcome(Job("properties.models.replay:replay", json.dumps(request), 1))
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
-    local, buffers, inputs = (report.result[name] for name in ("local", "buffers", "inputs"))
+    local, buffers, inputs, outputs = (report.result[name] for name in ("local", "buffers", "inputs", "outputs"))
     if scenario.model == "mlp":
         in_integers = exact.train(scenario, trial.claims.averaging)
         gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
-        return Expected(gradients, parameters, buffers, inputs, [])
+        return Expected(gradients, parameters, buffers, inputs, outputs, [])
     terms, gradients, batch = [], [], 0
     for step, count in enumerate(scenario.local):
         batches = local[batch : batch + count + 1]
@@ -58,7 +60,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
         named = zip(seen["names"][0], means, strict=True)
         gradients.append([mean if scenario.trains(name, step) else None for name, mean in named])
-    return Expected(gradients, report.result["parameters"], buffers, inputs, terms)
+    return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms)
 
 
 def pack(arrays: Sequence[Any]) -> list[str | None]:

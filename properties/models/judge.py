@@ -1,6 +1,7 @@
 """Compares what was seen of a real model with what must be, and says it with the names of the modules."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from properties.difference import Difference, shown
@@ -57,6 +58,16 @@ def inputs(run: Run, expected: Expected, headline: str) -> None:
             _compare(run, headline, "input", batch, rank, seen["inputs"][batch], by_rank[rank])
 
 
+def outputs(run: Run, expected: Expected, headline: str) -> None:
+    """What a rank's model gives in each evaluation is what that model gives by itself."""
+    scenario: Any = run.scenario
+    for step, by_rank in enumerate(expected.outputs, scenario.evaluated - 1):
+        for rank, seen in enumerate(run.observations):
+            outputs = seen["outputs"][step - scenario.evaluated + 1]
+            given, wanted = zip(*zip_longest(outputs, by_rank[rank]), strict=True)
+            _compare(run, headline, "output", step, rank, given, wanted)
+
+
 def _compare(
     run: Run, headline: str, quantity: str, place: int, rank: int, seen: Sequence[Any], wanted: Sequence[Any]
 ) -> None:
@@ -76,9 +87,12 @@ def _words(run: Run, difference: Difference) -> str:
     scenario: Any = run.scenario
     assert isinstance(scenario, ModelScenario)
     parameters, buffers = run.observations[0]["names"]
-    names = {"buffer": buffers, "input": ["inputs"]}.get(difference.quantity, [*parameters, *buffers])
+    outputs = ["its output", "its second output"]
+    kinds = {"buffer": buffers, "input": ["inputs"], "output": outputs}
+    names = kinds.get(difference.quantity, [*parameters, *buffers])
     name = names[difference.parameter] + (".grad" if difference.quantity in ("gradient", "input") else "")
     places = {"gradient": "in step", "buffer": "after micro-batch", "input": "in micro-batch"}
+    places["output"] = "evaluated after step"
     when = f"{places.get(difference.quantity, 'after step')} {difference.place}"
     when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]

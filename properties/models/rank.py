@@ -1,19 +1,22 @@
 """What every rank runs: a real model, trained by an implementation, observed from outside."""
 
+import copy
 import json
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
-from oracle.events import Finish, Step, ZeroGrad
+from oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from properties.claims import EQUAL_FROM
 from properties.models import data, modules
-from properties.models.scenario import Event, Freezing, Microbatch, ModelScenario
+from properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from properties.models.seen import ModelSeen
 from properties.noted import note
-from properties.ranks import adapter
+from properties.ranks import adapter, checkpoint
 from properties.ranks.probes import to_numpy
 from properties.seen import Values
 from worlds.devices import place
@@ -51,17 +54,20 @@ class ModelTraining:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
     def __init__(self, name: str, scenario: ModelScenario, rank: int) -> None:
-        self.scenario, self.rank, self.batch = scenario, rank, 0
+        self.name, self.scenario, self.rank, self.batch = name, scenario, rank, 0
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[])
+        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[])
         self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
-        options: Any = scenario  # it has those of a program that a constructor takes
-        self.wrapped = adapter.construct(name, self.model, options)
+        self._wrap()
+        torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
+
+    def _wrap(self) -> None:
+        options: Any = self.scenario  # it has those of a program that a constructor takes
+        self.wrapped = adapter.construct(self.name, self.model, options)
         self.offers = adapter.offers(self.wrapped)
         self.optimizer = self._optimizer()  # what wraps may do so only here
-        torch.manual_seed(seed_of(scenario, rank))  # a rank's random numbers are its own
 
     def _optimizer(self) -> Any:
         """The implementation's, where it shards its state; else the caller's."""
@@ -88,6 +94,32 @@ class ModelTraining:
         """Copies of the buffers."""
         return [to_numpy(buffer) for buffer in self.model.buffers()]
 
+    def save(self) -> dict[str, Any]:
+        """What a caller keeps of a run: weights, buffers, the optimizer's state, its rank's random numbers."""
+        saved: dict[str, Any] = {"random": random_numbers(), "model": self.model.state_dict()}
+        if "load_full" not in self.offers:
+            return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict()})
+        persistent = {name: buffer for name, buffer in self.model.named_buffers() if name in saved["model"]}
+        whole = "full_parameters" in self.offers
+        weights = self.wrapped.full_parameters() if whole else dict(self.model.named_parameters())
+        states = self.wrapped.full_optimizer_state()
+        return copy.deepcopy({**saved, "model": persistent, "parameters": weights, "optimizer": states})
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Builds all anew, from other values, and takes up what `save` gave."""
+        self.model = modules.build(replace(self.scenario, seed=self.scenario.seed + 1000), self.rank)
+        self._wrap()
+        if "load_full" in self.offers:
+            in_files = (checkpoint.backwards(saved[kind]) for kind in ("parameters", "optimizer"))
+            self.wrapped.load_full(*in_files)
+            for name, buffer in self.model.named_buffers():
+                if name in saved["model"]:
+                    buffer.copy_(saved["model"][name])
+        else:
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        random_numbers(saved["random"])
+
     def run(self, event: Event) -> None:
         """One event, and what is seen after it."""
         match event:
@@ -111,24 +143,60 @@ class ModelTraining:
                 self.seen["parameters"].append(self.parameters())
             case ZeroGrad():
                 (self.wrapped if "zero_grad" in self.offers else self.model).zero_grad(set_to_none=event.set_to_none)
+            case SaveAndLoad():
+                self.load(self.save())
+            case Evaluation():
+                self.seen["outputs"].append(evaluate(self.scenario, self.model, self.wrapped, self.rank))
+
+
+def batch_of(scenario: ModelScenario, rank: int, number: int) -> dict[str, torch.Tensor]:
+    """A rank's batch of that number, where its model is."""
+    return {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
+
+
+def forward(scenario: ModelScenario, model: nn.Module, inputs: torch.Tensor) -> Any:
+    """The outputs of a model, wrapped or not.
+
+    On one thread, whatever the implementation has set: with more, torch adds some things up in another order, such as
+    the gradients of a layer norm.
+    """
+    torch.set_num_threads(1)
+    with torch.autocast(torch.device(place()).type, torch.bfloat16, scenario.autocast):
+        return model(inputs=inputs) if scenario.named else model(inputs)
 
 
 def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> torch.Tensor | None:
-    """Forward and backward of one micro-batch; ``model``: wrapped or not. Returns the gradient of the inputs, if they
-    take one.
-
-    On one thread, whatever the implementation has set: with more, torch adds some gradients up in another order, such
-    as those of a layer norm.
-    """
-    torch.set_num_threads(1)
-    batch = {name: torch.from_numpy(values).to(place()) for name, values in data.batch(scenario, rank, number).items()}
+    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one."""
+    batch = batch_of(scenario, rank, number)
     inputs = batch["inputs"].requires_grad_(scenario.through)
-    with torch.autocast(torch.device(place()).type, torch.bfloat16, scenario.autocast):
-        outputs = model(inputs=inputs) if scenario.named else model(inputs)
+    outputs = forward(scenario, model, inputs)
     modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
     return inputs.grad
+
+
+@torch.no_grad()
+def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int) -> Values:
+    """The outputs for one more batch in evaluation mode, without autograd. ``wrapped``: the model, or what wraps it."""
+    # A caller switches what it has; what does not show its model leaves that to be switched by itself.
+    shown = isinstance(wrapped, nn.Module) and any(each is model for each in wrapped.modules())
+    switched = [wrapped] if shown else [each for each in (wrapped, model) if isinstance(each, nn.Module)]
+    for module in switched:
+        module.eval()
+    outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
+    for module in switched:
+        module.train()
+    return [to_numpy(output) for output in tree_leaves(outputs) if isinstance(output, torch.Tensor)]
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:
     """Where a rank's random numbers begin."""
     return 1000 * (scenario.seed + 1) + rank
+
+
+def random_numbers(state: torch.Tensor | None = None) -> torch.Tensor:
+    """The state of the random numbers that dropout draws here; sets it first, if one is given."""
+    generator: Any = torch if place() == "cpu" else torch.cuda
+    if state is not None:
+        generator.set_rng_state(state)
+    found: torch.Tensor = generator.get_rng_state()
+    return found

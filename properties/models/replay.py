@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from oracle.events import Step
+from oracle.events import SaveAndLoad, Step
 from oracle.formats import FORMATS
 from properties.models import modules
-from properties.models.rank import backward, seed_of
-from properties.models.scenario import Microbatch, ModelScenario
+from properties.models.rank import backward, evaluate, random_numbers, seed_of
+from properties.models.scenario import Evaluation, Microbatch, ModelScenario
 from properties.ranks.probes import to_numpy
-from worlds.devices import place
 
 
 def _unpack(text: str, like: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -27,8 +26,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     ``gradients`` seen in each, packed; and whose ``buffers`` ranks have, as `properties.claims` says it.
 
     Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
-    none); the ``buffers`` after it, and the gradient of its ``inputs``; and for each step the ``parameters`` to which
-    the optimizer takes what was seen.
+    none); the ``buffers`` after it, and the gradient of its ``inputs``; for each step the ``parameters`` to which the
+    optimizer takes what was seen; and for each evaluation and rank the ``outputs``.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -48,7 +47,12 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
             optimizer.step()
             after.append([to_numpy(parameter) for parameter in optimized.parameters()])
             replayed.begin(step + 1, request["parameters"][step + 1])
-    return {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs, "parameters": after}
+        elif isinstance(event, SaveAndLoad):
+            replayed.build_anew()
+        elif isinstance(event, Evaluation):
+            replayed.evaluate()
+    found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs}
+    return {**found, "outputs": replayed.outputs, "parameters": after}
 
 
 class Replay:
@@ -65,10 +69,11 @@ class Replay:
         self.random = []
         for rank in range(scenario.world_size):
             torch.manual_seed(seed_of(scenario, rank))
-            self.random.append(_random())
+            self.random.append(random_numbers())
         self.local: list[list[list[list[Any]]]] = []
         self.buffers: list[list[list[Any]]] = []
         self.inputs: list[list[list[Any]]] = []
+        self.outputs: list[list[list[Any]]] = []
 
     def _broadcast(self) -> None:
         for model in self.models[1:]:
@@ -91,26 +96,31 @@ class Replay:
         self.buffers.append([])
         self.inputs.append([])
         for rank, model in enumerate(self.models):
-            _random(self.random[rank])
+            random_numbers(self.random[rank])
             self.inputs[-1].append([to_numpy(backward(self.scenario, model, rank, len(self.local) - 1))])
-            self.random[rank] = _random()
+            self.random[rank] = random_numbers()
             gradients = [to_numpy(parameter.grad) for parameter in model.parameters()]
             pairs = list(zip(self.numbers, gradients, strict=True))
             self.local[-1].append([[g for n, g in pairs if n == number] for number in range(1 + max(self.numbers))])
             self.buffers[-1].append([to_numpy(buffer) for buffer in model.buffers()])
             model.zero_grad()
 
+    def build_anew(self) -> None:
+        """As the caller does that saves and loads: a buffer that is in no state dict begins once more."""
+        fresh = dict(modules.build(self.scenario, 0).named_buffers())
+        self.synchronized = True
+        for model in self.models:
+            saved = model.state_dict()
+            for name, buffer in model.named_buffers():
+                if name not in saved:
+                    buffer.copy_(fresh[name])
+
+    def evaluate(self) -> None:
+        """The model, on every rank."""
+        self.outputs.append([evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)])
+
 
 @torch.no_grad()
 def _set(model: nn.Module, packed: Sequence[str], dtype: str, numbers: Sequence[int]) -> None:
     for parameter, number in zip(model.parameters(), numbers, strict=True):
         parameter.copy_(_unpack(packed[number], parameter, dtype))
-
-
-def _random(state: torch.Tensor | None = None) -> torch.Tensor:
-    """The state of the random numbers that dropout draws here; sets it first, if one is given."""
-    generator: Any = torch if place() == "cpu" else torch.cuda
-    if state is not None:
-        generator.set_rng_state(state)
-    found: torch.Tensor = generator.get_rng_state()
-    return found

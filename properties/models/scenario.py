@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from oracle.events import Finish, Short, Step, ZeroGrad
+from oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
 
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer")
 CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # whose inputs are no words
@@ -37,7 +37,12 @@ class Freezing(Short):
     trained: bool
 
 
-Event: TypeAlias = Freezing | Microbatch | Finish | Step | ZeroGrad
+@dataclass(frozen=True, repr=False)
+class Evaluation(Short):
+    """A forward of one more batch on every rank: in evaluation mode, without autograd."""
+
+
+Event: TypeAlias = Evaluation | Freezing | Microbatch | Finish | SaveAndLoad | Step | ZeroGrad
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +59,9 @@ class ModelScenario(Short):
     model is given its inputs by keyword and gives its outputs in a mapping. ``uneven``: batches are of several sizes,
     from rank to rank and from one micro-batch to the next. ``autocast``: forward runs under `torch.autocast`, by which
     torch computes some of it in bfloat16. ``through``: inputs take a gradient, as where another model has made them.
+    ``saved``: after so many steps each rank saves its state; all is built anew, from other values, and loads it; 0:
+    never. ``evaluated``: after so many steps, and what may be saved then, the model is evaluated, and after each later
+    one; 0: never.
     """
 
     model: str = "mlp"
@@ -72,6 +80,8 @@ class ModelScenario(Short):
     uneven: bool = False
     autocast: bool = False
     through: bool = False
+    saved: int = 0
+    evaluated: int = 0
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1
@@ -99,6 +109,9 @@ class ModelScenario(Short):
             raise ValueError(f"autocast is for models that round, in float32, which use a module once, not for {told}")
         if self.through and self.model not in CONTINUOUS:
             raise ValueError(f"inputs of {', '.join(CONTINUOUS)} take a gradient, not those of {self.model!r}")
+        if not 0 <= self.saved < len(self.local) or not 0 <= self.evaluated <= len(self.local):
+            told = f"saved={self.saved}, evaluated={self.evaluated}, of {len(self.local)} steps"
+            raise ValueError(f"models are saved after a step but the last, and evaluated after any, not with {told}")
         if not set(self.heads) <= {1, 2, 3}:
             raise ValueError(f"the heads that a rank uses are 1, 2 or 3 (both), not {self.heads}")
 
@@ -109,7 +122,15 @@ class ModelScenario(Short):
         for step, count in enumerate(self.local):
             events += [Freezing(True)] if step and step == self.thaws else []
             events += [*[Microbatch(False)] * count, Microbatch(), Finish(), Step(), ZeroGrad()]
+            if self.saved == step + 1:  # what is frozen only now is trained when the model is wrapped
+                events += [SaveAndLoad(), *[Freezing(False)] * (self.thaws > self.saved)]
+            events += [Evaluation()] * (0 < self.evaluated <= step + 1)
         return tuple(events)
+
+    @property
+    def microbatches(self) -> int:
+        """How many a rank has in all; the batch of that number is for evaluations."""
+        return sum(self.local) + len(self.local)
 
     def trains(self, name: str, step: int) -> bool:
         """Whether the parameter of that dotted name is trained in a step."""

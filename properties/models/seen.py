@@ -15,3 +15,4 @@ class ModelSeen(TypedDict, total=False):
     parameters: list[Values]  # after each step
     buffers: list[Values]  # after each micro-batch
     inputs: list[Values]  # of each micro-batch, the gradient, if they take one
+    outputs: list[Values]  # of each evaluation

@@ -24,6 +24,13 @@ ASSUMED = (
     "what each rank computes by itself has plain torch's bits. Who scales the loss, or compiles the forward, claims "
     '"plain_bits": False.'
 )
+TOLD = {
+    "Finish": "finish the synchronization",
+    "Step": "step",
+    "ZeroGrad": "gradients become None",
+    "SaveAndLoad": "each rank saves its state, builds all anew, with other values, and loads it",
+    "Evaluation": "evaluate one more batch: in evaluation mode, without autograd",
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,7 +56,7 @@ def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> b
     at, wanted = difference.element, difference.expected
     if isinstance(wanted, Inside):
         ends = [float(wanted.low[at]), float(wanted.high[at])]
-    elif difference.quantity == "input" and wanted is not None:
+    elif difference.quantity in ("input", "output") and wanted is not None:
         ends = [float(wanted[at])]
     else:
         return False  # ranks are compared with one another
@@ -78,6 +85,8 @@ def model_words(scenario: ModelScenario) -> str:
     words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
     words += ["in batches of several sizes"] if scenario.uneven else []
     words += ["its inputs take a gradient"] if scenario.through else []
+    words += [f"saved and loaded after step {scenario.saved - 1}"] if scenario.saved else []
+    words += [f"evaluated from step {scenario.evaluated - 1} on"] if scenario.evaluated else []
     words += ["forward under torch.autocast"] if scenario.autocast else []
     words += [f"bucket cap {scenario.bucket_cap} bytes"] if scenario.bucket_cap is not None else []
     return ", ".join([*words, f"stepped by {scenario.optimizer}"])
@@ -87,8 +96,7 @@ def program_words(scenario: ModelScenario) -> list[str]:
     """The events, a line each."""
     lines, batch = [], 0
     for place, event in enumerate(scenario.program):
-        told = {"Finish": "finish the synchronization", "Step": "step", "ZeroGrad": "gradients become None"}
-        words = told.get(type(event).__name__, "")
+        words = TOLD.get(type(event).__name__, "")
         if isinstance(event, Freezing):
             words = f"layer {scenario.frozen!r} is {'trained from here on' if event.trained else 'frozen'}"
         if isinstance(event, Microbatch):

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from oracle import lattice
 from properties import test_models
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.law import law_of
 from properties.models import data, exact, modules
-from properties.models.draws import model_scenarios
+from properties.models.draws import evaluated_scenarios, model_scenarios, saved_scenarios
 from properties.models.expected import expect, unseen
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
@@ -146,7 +146,21 @@ def test_what_is_not_claimed_is_not_drawn(scenario: ModelScenario) -> None:
     assert scenario.bucket_cap is None
 
 
-def smallest(condition, claims: Claims = EVERYTHING) -> ModelScenario:
+@settings(max_examples=60, database=None)
+@given(saved_scenarios(replace(EVERYTHING, equal_from=EQUAL_FROM[1])))
+def test_where_a_first_forward_sends_buffers_nothing_with_buffers_is_saved(scenario: ModelScenario) -> None:
+    assert scenario.saved
+    assert scenario.model not in ("batch norm", "moving average")
+
+
+@settings(max_examples=60, database=None)
+@given(evaluated_scenarios(replace(EVERYTHING, buffers="each")))
+def test_where_each_forward_sends_buffers_nothing_with_buffers_is_evaluated(scenario: ModelScenario) -> None:
+    assert scenario.evaluated
+    assert scenario.model not in ("batch norm", "moving average")
+
+
+def smallest(condition, claims: Claims = EVERYTHING, draws=model_scenarios) -> ModelScenario:
     options = settings(
         max_examples=300,
         database=None,
@@ -154,7 +168,7 @@ def smallest(condition, claims: Claims = EVERYTHING) -> ModelScenario:
         phases=[Phase.generate, Phase.shrink],  # nobody reads an explanation here
         suppress_health_check=list(HealthCheck),
     )
-    return find(model_scenarios(claims), condition, settings=options)
+    return find(draws(claims), condition, settings=options)
 
 
 CONDITIONS = {
@@ -195,7 +209,30 @@ def test_each_kind_is_drawn_and_shrinks_to_what_a_person_would_write(kind: str) 
     assert smallest(condition) == minimum
 
 
-@pytest.mark.parametrize("scenario", [minimum for _, minimum in CONDITIONS.values()], ids=repr)
+FROM_CHECKPOINTS = [
+    (saved_scenarios, lambda scenario: True, ModelScenario(local=(0, 0), saved=1)),
+    (saved_scenarios, lambda scenario: scenario.saved == 2, ModelScenario(local=(0, 0, 0), saved=2)),
+    (
+        saved_scenarios,
+        lambda scenario: scenario.thaws > scenario.saved,
+        ModelScenario(local=(0, 0, 0), frozen="second", thaws=2, saved=1),
+    ),
+    (evaluated_scenarios, lambda scenario: True, ModelScenario(evaluated=1)),
+    (evaluated_scenarios, lambda scenario: scenario.saved, ModelScenario(local=(0, 0), saved=1, evaluated=1)),
+    (
+        evaluated_scenarios,
+        lambda scenario: len(scenario.local) > scenario.evaluated,
+        ModelScenario(local=(0, 0), evaluated=1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("draws", "condition", "minimum"), FROM_CHECKPOINTS)
+def test_what_is_saved_or_evaluated_shrinks_to_what_a_person_would_write(draws, condition, minimum) -> None:
+    assert smallest(condition, draws=draws) == minimum
+
+
+@pytest.mark.parametrize("scenario", [minimum for *_, minimum in (*CONDITIONS.values(), *FROM_CHECKPOINTS)], ids=repr)
 def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenario) -> None:
     assert eval(repr(scenario)) == scenario
     assert ModelScenario.from_json(scenario.to_json()) == scenario
@@ -212,6 +249,8 @@ def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenari
         ({"model": "two heads", "heads": (1, 4)}, r"1, 2 or 3 \(both\), not \(1, 4\)"),
         ({"frozen": "third"}, "of 'mlp' may be frozen: 'second', 'first', not 'third'"),
         ({"frozen": "first", "thaws": 1}, "thaws after some step, not with thaws=1, frozen='first', of 1 steps"),
+        ({"saved": 1}, "after a step but the last, .* not with saved=1, evaluated=0, of 1 steps"),
+        ({"evaluated": 2}, "evaluated after any, not with saved=0, evaluated=2, of 1 steps"),
         ({"dtype": "int8"}, "dtype is one of .* not 'int8'"),
         ({"model": "tied", "through": True}, "inputs of mlp, .* take a gradient, not those of 'tied'"),
         ({"autocast": True}, "autocast is for models that round, in float32, .* not for 'mlp' in float32, twice=False"),
@@ -220,6 +259,35 @@ def test_a_scenario_evaluates_back_and_has_json_both_ways(scenario: ModelScenari
 def test_a_scenario_that_cannot_be_says_what_is_wrong(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         ModelScenario(**options)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_saved_and_loaded_goes_on_with_the_very_bits_but_for_what_is_in_no_state_dict(
+    sim: World, model: str
+) -> None:
+    """The buffer of the moving average, which begins as rank 0's once more."""
+    heads = (3, 3) if model == "two heads" else ()
+    scenario = ModelScenario(model, local=(0, 1), heads=heads, optimizer="SGD" if model == "mlp" else "Adam")
+    saved, through = (run(trial_of(NAIVE, sim), each).observations for each in (replace(scenario, saved=1), scenario))
+    for mine, other in zip(saved, through, strict=True):
+        alike = [np.array_equal(*pair) for pair in zip(mine["buffers"][1], other["buffers"][1], strict=True)]
+        assert all(alike) == (model != "moving average")
+        for kind in ("gradients", "parameters"):
+            for one, two in zip(mine[kind], other[kind], strict=True):
+                for here, there in zip(one, two, strict=True) if all(alike) else ():
+                    assert (here is None) == (there is None)
+                    assert here is None or here.tobytes() == there.tobytes()
+
+
+def test_an_evaluation_gives_what_the_model_gives_by_itself(sim: World) -> None:
+    scenario = ModelScenario("transformer", evaluated=1)
+    for rank, seen in enumerate(run(trial_of(NAIVE, sim), scenario).observations):
+        model = modules.build(scenario, 0).eval()
+        with torch.no_grad():
+            for parameter, values in zip(model.parameters(), seen["parameters"][0], strict=True):
+                parameter.copy_(torch.from_numpy(values))
+            (outputs,) = seen["outputs"][0]
+            assert np.array_equal(outputs, model(torch.from_numpy(data.batch(scenario, rank, 1)["inputs"])).numpy())
 
 
 def test_means_of_single_micro_batches_may_be_added_up_where_that_is_claimed(sim: World) -> None:
