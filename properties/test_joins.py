@@ -17,8 +17,11 @@ def joins(claims: Claims) -> bool:
 
 
 def running_out(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios in which a rank runs out of micro-batches before others do, once or, as in another epoch, twice."""
-    return exact_scenarios(claims, has=("joins",)) | exact_scenarios(claims, has=("joins twice",))
+    """Scenarios in which a rank runs out of micro-batches before others do, once or, as in another epoch, twice; also
+    rank 0, while others step, and in another epoch those who were last.
+    """
+    kinds = ("joins", "joins twice", "step without rank 0", "others stay")
+    return st.one_of(*(exact_scenarios(claims, has=(kind,)) for kind in kinds))
 
 
 @law("P1", running_out, needs=joins)

@@ -68,6 +68,7 @@ def with_new_options(claims: Claims) -> st.SearchStrategy[Scenario]:
     return st.one_of(
         exact_scenarios(claims, has=("set hyperparameters",)),
         exact_scenarios(claims, has=("step", "groups", "set hyperparameters")),
+        exact_scenarios(claims, has=("step", "three groups", "set hyperparameters")),
         exact_scenarios(claims, has=("step", "set hyperparameters", "several steps")),
         exact_scenarios(claims, has=("momentum", "step", "set hyperparameters", "several steps")),
     )

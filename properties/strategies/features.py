@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 from oracle.events import gradients_there
 from oracle.formats import FORMATS
@@ -139,6 +140,26 @@ def _windows_left(scenario: Scenario) -> int:
     return sum(left)
 
 
+def _others_stay(scenario: Scenario) -> bool:
+    """Whether those who are last in one window of a join have run out in another."""
+    stay: list[set[int]] = []
+    for event in scenario.program:
+        if isinstance(event, Join):
+            stay.append(set(range(scenario.world_size)))
+        elif isinstance(event, Backward) and stay:
+            stay[-1].difference_update(event.gone)
+    return any(not here & there for here, there in combinations(stay, 2))
+
+
+def _steps_without_rank_zero(scenario: Scenario) -> bool:
+    """Whether there is a step after a micro-batch for which rank 0 was gone."""
+    batches = [event for event in scenario.program if isinstance(event, Backward | Step)]
+    return any(
+        isinstance(before, Backward) and 0 in before.gone and isinstance(event, Step)
+        for before, event in pairwise(batches)
+    )
+
+
 def _in_sixteen_bits(scenario: Scenario) -> bool:
     return any(FORMATS[parameter.dtype].bytes == 2 for parameter in scenario.parameters)
 
@@ -184,6 +205,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "adam": Feature(lambda s: s.optimizer != "SGD", phases=("step",), options=("adam",)),
     "groups": Feature(lambda s: bool(s.groups), phases=("step",), options=("groups",)),
+    "three groups": Feature(lambda s: len(s.all_groups) > 2, phases=("step",), options=("groups",), parameters=3),
     "set hyperparameters": Feature(_has(SetHyperparameters), phases=("set",)),
     "masters": Feature(
         lambda s: s.masters and _in_sixteen_bits(s),
@@ -254,6 +276,16 @@ FEATURES: dict[str, Feature] = {
     ),
     "joins twice": Feature(
         lambda s: _windows_left(s) > 1, lambda claims: bool(claims.joins), ("join", "end join", "join")
+    ),
+    "others stay": Feature(
+        _others_stay,
+        lambda claims: bool(claims.joins),
+        ("join", "synchronize", "step", "end join", "join", "synchronize", "step"),
+    ),
+    "step without rank 0": Feature(
+        _steps_without_rank_zero,
+        lambda claims: bool(claims.joins),
+        ("join", "synchronize", "step", "end join"),
     ),
     "replace": Feature(_has(Replace), lambda claims: claims.replaced_parameters, ("replace",)),
     "write": Feature(_has(Write), lambda claims: claims.writes_weights and claims.masters != MASTERS, ("write",)),

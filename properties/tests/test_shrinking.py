@@ -55,6 +55,8 @@ THREE = (ONE, ONE, ONE)
 SYNCHRONIZED = (Backward(((0,), (0,))), Finish())
 BOTH = (Backward(((0, 1), (0, 1))), Finish())
 WINDOW = (Join(), Backward(((0,), ()), gone=(1,)), Finish(), EndJoin())
+STEPPED_BY_RANK_ZERO = (*WINDOW[:-1], Step(), EndJoin())
+STEPPED_BY_RANK_ONE = (Join(), Backward(((), (0,)), gone=(0,)), Finish(), Step(), EndJoin())
 SKIPPED = (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad())
 SMALLEST = Scenario(2, (ONE,), SYNCHRONIZED)
 
@@ -118,6 +120,12 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "momentum": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), hyperparameters=Hyperparameters(momentum=0.5)),
     "adam": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), optimizer="Adam"),
     "groups": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), groups=(Group((0,), Hyperparameters(0.25)),)),
+    "three groups": Scenario(
+        2,
+        THREE,
+        (Backward(((0, 1, 2), (0, 1, 2))), Finish(), Step()),
+        groups=(Group((1,), Hyperparameters(maximize=True)), Group((2,), Hyperparameters(0.1))),
+    ),
     "set hyperparameters": Scenario(
         2, (ONE,), (SetHyperparameters(Hyperparameters(learning_rate=0.25)), *SYNCHRONIZED, Step())
     ),
@@ -145,6 +153,8 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "outsiders": Scenario(2, (ONE,), SYNCHRONIZED, outsiders=1),
     "joins": Scenario(2, (ONE,), WINDOW),
     "joins twice": Scenario(2, (ONE,), WINDOW * 2),
+    "others stay": Scenario(2, (ONE,), (*STEPPED_BY_RANK_ZERO, *STEPPED_BY_RANK_ONE)),
+    "step without rank 0": Scenario(2, (ONE,), STEPPED_BY_RANK_ONE),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
 }
