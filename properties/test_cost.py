@@ -26,6 +26,7 @@ from properties.claims import CAP_FROM, EQUAL_FROM, Claims
 from properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
 from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.traffic import cost_of, elements, passed, reductions
+from properties.judging.wire import on_the_wire
 from properties.law import law
 from properties.test_accumulation import without_local
 from properties.trial import SENT, Run, Trial
@@ -173,17 +174,19 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
     are open: ZeRO-1 may all-reduce gradients (3 n), ZeRO-3 may keep what it has gathered for backward, all of it or
     some units (2 n to 3 n), inside `no_sync` for the next forward too. An evaluation gathers, at stage 3, once more at
     most; a norm costs nothing that depends on n, and what is frozen is at most gathered, or published in a step. Extra
-    elements leave out what does not depend on them, such as flags and padding. Broken by reducing twice:
+    elements leave out what does not depend on them, such as flags and padding. What travels in a wider dtype than it
+    has, or than gradients are claimed to be reduced in, counts as so many more. Broken by reducing twice:
     horovod/horovod#1099.
     """
-    few, many = (cost_of(trial, each) for each in (scenario, larger(scenario)))
+    due = on_the_wire("float32", trial.claims.reduce_dtype or "float32")
+    few, many = (cost_of(trial, each, due) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
     batches = len(scenario.microbatches)
     least, most = promised(trial.claims, scenario, PADDING * scenario.world_size)
     for rank, (one, other) in enumerate(zip(few.costs, many.costs, strict=True)):
         if not least <= other - one <= most:
             size = f"{extra} elements more, {batches} micro-batch{'es' * (batches > 1)} and a step"
-            words = f"{size}: rank {rank} moves {other - one} more"
+            words = f"{size}: rank {rank} moves {other - one} elements of {due} more"
             right = f"{least}" if least == most else f"{least} to {most}"
             kind = Wasteful if other - one > most else SilentlyWrong  # what is not sent is added up nowhere
             raise few.run.broken(kind, f"{words}, where it must be {right}.")

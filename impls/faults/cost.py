@@ -91,6 +91,23 @@ class ReducesTwice(StaticBuckets):
                 dist.all_reduce(bucket.buffer.clone())
 
 
+class SendsInDouble(NaiveAccumulation):
+    """Adds up in float64, for the sake of a better sum, and does not say so."""
+
+    known_fault = "gradients in float32 travel in float64, at twice the bytes"
+    source = "recipe: a cast for the sum that nobody asked for"
+    claims = {**NaiveAccumulation.claims, "cost": True}
+    killed_by = (MARGIN,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """The mean over ranks, rounded once."""
+        for parameter in self.trained if self.synchronize else ():
+            if parameter.grad is not None:
+                wide = parameter.grad.double()
+                dist.all_reduce(wide)
+                parameter.grad.copy_(wide / dist.get_world_size())
+
+
 class OneParameterInEachBucket(StaticBuckets):
     """A bucket counts as full from the start."""
 

@@ -199,6 +199,7 @@ class FSDP1ShardsNothing(FSDP1):
         "evaluates": True,
         "drops_losses": True,
         "drops_windows": True,
+        "cost": False,  # what is frozen is reduced with what it lies end to end with (properties/FINDINGS.md)
     }
     strategy = ShardingStrategy.NO_SHARD
 

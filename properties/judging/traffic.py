@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from oracle.formats import FORMATS
 from oracle.program import Scenario
 from properties.trial import Run, Trial
 from worlds.contract import MESSAGES, Collective, members_of
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 # What each of n elements costs a member, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
+WIDEST = "float64"
 PASSES = {"all_reduce": 2, "barrier": 0}
 
 
@@ -31,9 +33,18 @@ def elements(call: Collective) -> int:
     return sum(call.gives) or call.count
 
 
-def passed(calls: Iterable[Collective], ranks: int) -> Fraction:
-    """Elements times passes, in a world of two ranks or more: what a rank moves, but for the world's (S - 1) / S."""
-    return sum((_moved(call, ranks) for call in calls), Fraction(0)) * Fraction(ranks, ranks - 1)
+def passed(calls: Iterable[Collective], ranks: int, due: str = WIDEST) -> Fraction:
+    """Elements times passes, in a world of two ranks or more: what a rank moves, but for the world's (S - 1) / S.
+
+    What is wider than the dtype that is ``due`` counts as so many more; what is narrower, or bytes, element by element.
+    """
+    moved = (times_as_wide(call, due) * _moved(call, ranks) for call in calls)
+    return sum(moved, Fraction(0)) * Fraction(ranks, ranks - 1)
+
+
+def times_as_wide(call: Collective, due: str) -> Fraction:
+    """How many elements of the dtype that is due an element takes as long as, at least one."""
+    return max(Fraction(1), Fraction(FORMATS[call.dtype if call.dtype in FORMATS else due].bytes, FORMATS[due].bytes))
 
 
 def _moved(call: Collective, ranks: int) -> Fraction:
@@ -45,7 +56,7 @@ def _moved(call: Collective, ranks: int) -> Fraction:
     return PASSES.get(call.operation, 1) * whole * Fraction(members - 1, members)
 
 
-def cost_of(trial: Trial, scenario: Scenario) -> Cost:
-    """What a program moves beyond what construction does."""
+def cost_of(trial: Trial, scenario: Scenario, due: str) -> Cost:
+    """What a program moves beyond what construction does, see `passed`."""
     run = trial.run(scenario)
-    return Cost(run, tuple(passed(calls, scenario.world_size) for calls in run.since_construction))
+    return Cost(run, tuple(passed(calls, scenario.world_size, due) for calls in run.since_construction))

@@ -1,7 +1,8 @@
-"""How much of a dtype a collective can carry: never less than it does, whatever was sent."""
+"""How much of a dtype a collective can carry, never less than it does, and what a wider one costs."""
 
 import pytest
 
+from properties.judging.traffic import passed
 from properties.judging.wire import room
 from worlds.contract import Collective
 
@@ -25,3 +26,19 @@ WIDE = ("float32", "float64")
 )
 def test_a_collective_carries_what_its_bytes_may_hold(call: Collective, most: int) -> None:
     assert room(call, WIDE) == most
+
+
+@pytest.mark.parametrize(
+    ("sent", "due", "elements"),
+    [
+        ("float32", "float32", 12),
+        ("float64", "float32", 24),
+        ("float64", "float64", 12),
+        ("float32", "bfloat16", 24),
+        ("bfloat16", "float32", 12),  # who claims no narrower one gains nothing here
+        ("uint8", "float32", 12),
+    ],
+)
+def test_what_is_wider_than_it_is_due_costs_as_many_times_more(sent: str, due: str, elements: int) -> None:
+    """Two passes of six elements, on two ranks."""
+    assert passed([Collective("all_reduce", "sum", sent, 6, -1, "default")], 2, due) == elements
