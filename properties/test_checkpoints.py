@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Finish, Load, Raise, SaveAndLoad, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Event, Finish, Load, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
 from oracle.state import Inside
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect, known
@@ -187,19 +187,26 @@ def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
     features += [("go back", "masters")] * FEATURES["masters"].claimed(claims)
     features += [("go back", "freeze")] * claims.freezing
     features += [("evaluate, go back", "quadratic")] * claims.evaluates
-    return st.one_of(*(exact_scenarios(claims, has=has) for has in features), with_more(claims))
+    plain = (exact_scenarios(claims, has=has) for has in features)
+    more = [("step", "adam", "momentum"), ("save", "quadratic", "momentum")]
+    more += [("drop", "quadratic", "momentum")] * (claims.accumulation and claims.drops_windows)
+    more += [("raise", "quadratic", "momentum")] * claims.survives_errors
+    return st.one_of(*plain, *(with_more(claims, *each) for each in more))
 
 
-def with_more(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """The same with a window that is dropped, or an error, right before the Load, or with all saved right after it."""
-    what = ["save", *["drop"] * (claims.accumulation and claims.drops_windows), *["raise"] * claims.survives_errors]
+def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scenario]:
+    """The same with a "step" before the Save, so that there is a state to save; with a window that is dropped ("drop"),
+    or an error ("raise"), right before the Load; or with all saved ("save") right after it.
+    """
 
-    def those(scenario: Scenario, more: str) -> Scenario | None:
-        kinds = list(map(type, scenario.program))
-        place = kinds.index(Load, kinds.index(Step))
+    def those(scenario: Scenario) -> Scenario | None:
+        types = list(map(type, scenario.program))
+        place = types.index(Save) if more == "step" else types.index(Load, types.index(Step))
         batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
+        stepped = (replace(batch, synchronize=True), Finish(), Step(), ZeroGrad())
         dropped = (Backward(batch.orders, False), ZeroGrad())
-        before: tuple[Event, ...] = {"drop": dropped, "raise": (Raise("backward"),)}.get(more, ())
+        kept = {"step": stepped, "drop": dropped, "raise": (Raise("backward"),)}
+        before: tuple[Event, ...] = kept.get(more, ())
         after = (SaveAndLoad(),) * (more == "save")
         program = (*scenario.program[:place], *before, scenario.program[place], *after, *scenario.program[place + 1 :])
         try:
@@ -208,8 +215,8 @@ def with_more(claims: Claims) -> st.SearchStrategy[Scenario]:
             return None
         return None if beyond(claims, other) or known(other, claims) is None else other
 
-    going = st.one_of(*(exact_scenarios(claims, has=("go back", other)) for other in ("quadratic", "momentum")))
-    return those_there_are(st.builds(those, going, st.sampled_from(what)))
+    going = st.one_of(*(exact_scenarios(claims, has=("go back", other)) for other in kinds))
+    return those_there_are(going.map(those))
 
 
 @law("P11", going_back, needs=lambda claims: claims.reloads)
