@@ -47,7 +47,7 @@ class TakesTiesApart(Zero1):
 
 
 class LoadsWhatItTrains(Zero1):
-    """Takes what is frozen for the same on every rank, and everywhere."""
+    """Takes what is frozen for known, and loads the rest."""
 
     known_fault = "a frozen layer is not loaded: it stays as it was built"
     source = "recipe: what is frozen left out, as in https://github.com/deepspeedai/DeepSpeed/issues/6771"

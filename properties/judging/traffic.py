@@ -10,8 +10,8 @@ from properties.trial import Run, Trial
 from worlds.contract import MESSAGES, Collective, members_of
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
-# What each of n elements costs a member, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
 WIDEST = "float64"
+# What each of n elements costs a member, but for the factor (S - 1) / S: an all-reduce is two passes over a ring.
 PASSES = {"all_reduce": 2, "barrier": 0}
 
 

@@ -87,7 +87,7 @@ def _words(run: Run, difference: Difference) -> str:
     scenario: Any = run.scenario
     assert isinstance(scenario, ModelScenario)
     parameters, buffers = run.observations[0]["names"]
-    outputs = ["its output", "its second output"]
+    outputs = ["its output", *(f"its output {number}" for number in range(2, difference.parameter + 2))]
     kinds = {"buffer": buffers, "input": ["inputs"], "output": outputs}
     names = kinds.get(difference.quantity, [*parameters, *buffers])
     name = names[difference.parameter] + (".grad" if difference.quantity in ("gradient", "input") else "")
