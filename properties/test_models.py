@@ -13,7 +13,7 @@ from properties.models.draws import (
 )
 from properties.models.expected import expect, unseen
 from properties.models.run import run
-from properties.models.scenario import ModelScenario
+from properties.models.scenario import BUFFERED, ModelScenario
 from properties.trial import Trial
 
 SEEN = "no faulty mean could lie in the intervals"
@@ -127,7 +127,7 @@ def test_a_real_model_is_evaluated_as_it_is_without_a_wrapper(trial: Trial, scen
 
 @law(
     "P16",
-    partial(provable_scenarios, models=("batch norm", "moving average")),
+    partial(provable_scenarios, models=BUFFERED),
     needs=lambda claims: claims.buffers is not None and claims.plain_bits,
 )
 def test_buffers_begin_alike_and_follow_the_policy_claimed(trial: Trial, scenario: ModelScenario) -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from oracle.lattice import Inexact
 from properties.claims import EQUAL_FROM, Claims
 from properties.models import exact
-from properties.models.scenario import CONTINUOUS, LAYERS, MODELS, OPTIMIZERS, ModelScenario
+from properties.models.scenario import BUFFERED, CONTINUOUS, LAYERS, MODELS, OPTIMIZERS, ModelScenario
 
 MOST_RANKS = 5
 CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
 SEEDS = 3
 EXACT = ("mlp",)
-WITHOUT_BUFFERS = ("mlp", "tied", "two heads", "transformer")
+WITHOUT_BUFFERS = tuple(model for model in MODELS if model not in BUFFERED)
 
 
 def claimed(claims: Claims) -> Iterator[str]:
@@ -25,8 +25,7 @@ def claimed(claims: Claims) -> Iterator[str]:
     needs = {
         "tied": claims.tied_parameters,
         "two heads": claims.unused is not None,
-        "batch norm": claims.buffers is not None,
-        "moving average": claims.buffers is not None,
+        **dict.fromkeys(BUFFERED, claims.buffers is not None),
     }
     yield from (model for model in MODELS if needs.get(model, True))
 

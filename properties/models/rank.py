@@ -21,6 +21,8 @@ from properties.ranks.probes import to_numpy
 from properties.seen import Values
 from worlds.devices import place
 
+OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
+
 
 @lru_cache(maxsize=8)
 def _read(payload: str) -> tuple[str, ModelScenario, str]:
@@ -96,28 +98,22 @@ class ModelTraining:
 
     def save(self) -> dict[str, Any]:
         """What a caller keeps of a run: weights, buffers, the optimizer's state, its rank's random numbers."""
-        saved: dict[str, Any] = {"random": random_numbers(), "model": self.model.state_dict()}
-        if "load_full" not in self.offers:
-            return copy.deepcopy({**saved, "optimizer": self.optimizer.state_dict()})
-        persistent = {name: buffer for name, buffer in self.model.named_buffers() if name in saved["model"]}
-        whole = "full_parameters" in self.offers
-        weights = self.wrapped.full_parameters() if whole else dict(self.model.named_parameters())
-        states = self.wrapped.full_optimizer_state()
-        return copy.deepcopy({**saved, "model": persistent, "parameters": weights, "optimizer": states})
+        whole = "load_full" in self.offers
+        states = self.wrapped.full_optimizer_state() if whole else self.optimizer.state_dict()
+        weights = checkpoint.weights_of(self.model, self.wrapped, self.offers)
+        return {"weights": weights, "optimizer": copy.deepcopy(states), "random": random_numbers()}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Builds all anew, from other values, and takes up what `save` gave."""
-        self.model = modules.build(replace(self.scenario, seed=self.scenario.seed + 1000), self.rank)
+        self.model = modules.build(replace(self.scenario, seed=self.scenario.seed + OTHER_VALUES), self.rank)
         self._wrap()
+        weights, states = saved["weights"], saved["optimizer"]
         if "load_full" in self.offers:
-            in_files = (checkpoint.backwards(saved[kind]) for kind in ("parameters", "optimizer"))
-            self.wrapped.load_full(*in_files)
-            for name, buffer in self.model.named_buffers():
-                if name in saved["model"]:
-                    buffer.copy_(saved["model"][name])
+            weights = {**weights, "parameters": checkpoint.backwards(weights["parameters"])}
+            states = checkpoint.backwards(states)
         else:
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            self.optimizer.load_state_dict(states)
+        checkpoint.load_weights(self.model, self.wrapped, self.offers, weights, states)
         random_numbers(saved["random"])
 
     def run(self, event: Event) -> None:

@@ -9,6 +9,7 @@ from oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
 
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer")
 CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # whose inputs are no words
+BUFFERED = ("batch norm", "moving average")
 CHECKPOINTS = ("", "not re-entrant", "re-entrant")
 OPTIMIZERS = ("SGD", "momentum", "Adam")
 DTYPES = ("float32", "float64")

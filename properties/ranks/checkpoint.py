@@ -1,6 +1,7 @@
 """A checkpoint as a caller keeps it: a file of weights and of everything else, from one world to another."""
 
 import base64
+import copy
 import io
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +9,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from worlds import devices
+
+
+def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mapping[str, Any]:
+    """A copy of the model's state dict; or, where ``wrapped`` takes up what is whole (`properties.sharded`), of all its
+    ``parameters``, whole, and of the ``buffers`` that a state dict has.
+    """
+    state = model.state_dict()
+    if "load_full" not in offers:
+        return copy.deepcopy(state)
+    whole = "full_parameters" in offers
+    parameters = wrapped.full_parameters() if whole else dict(model.named_parameters())
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in state}
+    return copy.deepcopy({"parameters": parameters, "buffers": buffers})
+
+
+def load_weights(
+    model: nn.Module, wrapped: Any, offers: frozenset[str], weights: Mapping[str, Any], states: Any
+) -> None:
+    """Takes up what `weights_of` gave; and ``states``, as `properties.sharded` says, if ``wrapped`` takes up those."""
+    if "load_full" not in offers:
+        model.load_state_dict(weights)
+        return
+    wrapped.load_full(weights["parameters"], states)
+    for name, buffer in model.named_buffers():
+        if name in weights["buffers"]:
+            buffer.copy_(weights["buffers"][name])
 
 
 def write(state: Any) -> npt.NDArray[np.uint8]:

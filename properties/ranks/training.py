@@ -13,6 +13,7 @@ from torch import nn
 from oracle import hyperparameters
 from oracle.events import SetHyperparameters
 from oracle.program import Scenario
+from properties.ranks import checkpoint
 from properties.ranks.probes import Probe, to_numpy
 
 
@@ -143,11 +144,7 @@ class Training:
 
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
-        if "load_full" not in self.offers:
-            return copy.deepcopy(self.probe.state_dict())
-        whole = "full_parameters" in self.offers
-        parameters = self.wrapped.full_parameters() if whole else dict(self.probe.named_parameters())
-        return copy.deepcopy({"parameters": parameters, "buffers": dict(self.probe.named_buffers())})
+        return checkpoint.weights_of(self.probe, self.wrapped, self.offers)
 
     def save(self) -> dict[str, Any]:
         """The state of everything here."""
@@ -164,12 +161,8 @@ class Training:
     def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:
         """Takes up what `save_weights` gave, and what `save` gave; if that is None, the rest begins afresh."""
         self._begin()
-        if "load_full" in self.offers:
-            self.wrapped.load_full(weights["parameters"], None if rest is None else rest["optimizer"])
-            for name, buffer in self.probe.named_buffers():
-                buffer.copy_(weights["buffers"][name])
-        else:
-            self.probe.load_state_dict(weights)
+        states = rest["optimizer"] if rest is not None and "load_full" in self.offers else None
+        checkpoint.load_weights(self.probe, self.wrapped, self.offers, weights, states)
         if rest is not None:
             self.settings, self.scale = rest["settings"], rest["scale"]
             self.steps_since_overflow = rest["steps_since_overflow"]

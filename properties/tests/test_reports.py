@@ -40,7 +40,7 @@ def test_every_law_that_a_sum_breaks_is_reported(
     trial, broken = trial_of(name, sim), 0
     for law in every_law().values():
         if concerns(law, trial.claims):
-            for failure in search(law, trial, 3, seed_value=0, shrink=False).failures:
+            for failure in search(law, trial, 5, seed_value=0, shrink=False).failures:
                 text = report(law, trial, failure)
                 assert trial.implementation.short in text
                 assert sentence(law) in " ".join(text.split())

@@ -36,7 +36,7 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
     for law in LAWS.values():
         under_test = trial(name, sim)
         if concerns(law, under_test.claims):
-            found = search(law, under_test, 2, seed_value=0)
+            found = search(law, under_test, 3, seed_value=0)
             assert found.failures == [], law.name
             assert unwitnessed(law, under_test) == []
             held += under_test.witnessed[ENDED] > 0
