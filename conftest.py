@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable, try_out
 from properties.kernels import device
-from properties.kernels.held import Kernels, look_up_kernels
+from properties.kernels.under_test import Kernels, look_up_kernels
 from properties.law import Law
 from properties.reports.causes import tell_once
 from properties.reports.matrix import in_short, matrix, totals, verdicts

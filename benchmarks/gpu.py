@@ -129,9 +129,10 @@ def require(holds: bool, words: str) -> None:
 def cases() -> None:
     """The cases that the properties always try, in this process, on the GPU."""
     from properties.kernels import cases, expected, runner
-    from properties.kernels.held import must_equal
+    from properties.kernels.case import Case
+    from properties.kernels.comparing import must_equal
 
-    def results(operation: str, case: cases.Case) -> list[expected.Array]:
+    def results(operation: str, case: Case) -> list[expected.Array]:
         request = {"implementation": "impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
         found = runner.run(json.dumps(request), 0, 1)
         require(not found["spilled"], f"{operation} writes nothing else")

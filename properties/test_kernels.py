@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from oracle.rounding import round_to_nearest
 from properties.kernels import cases, expected, steps
-from properties.kernels.cases import Case, Tensor
+from properties.kernels.case import Case, Tensor
+from properties.kernels.comparing import must_equal, must_lie
 from properties.kernels.expected import Array
-from properties.kernels.held import Kernels, kernel_law, must_equal, must_lie
+from properties.kernels.law import kernel_law
+from properties.kernels.under_test import Kernels
 
 
 @kernel_law(cases.moves(), {"pack": ()}, cases.LONG)
@@ -72,6 +74,7 @@ def test_a_cast_rounds_to_nearest_even_and_keeps_nan_and_infinity(
     kernels: Kernels, drawn: tuple[Tensor, str, str]
 ) -> None:
     """Every value of 16 bits survives the way through float32; float32 is rounded once, subnormals and overflow too.
+    The result has the shape of what was cast.
 
     Why: a cast that truncates is biased towards zero, and gradients shrink. Triton's own interpreter truncates:
     triton-lang/triton#4972.

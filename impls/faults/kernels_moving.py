@@ -191,3 +191,11 @@ class Truncates(Kernels):
         words = packing.carried(out.view(-1), False)
         truncate[grid(out.numel())](wide.view(-1), words, out.numel(), BLOCK=BLOCK)
         return out
+
+
+class CastFlattens(Kernels):
+    """Casts end to end, and forgets to give the result its shape back."""
+
+    @staticmethod
+    def cast(source, dtype):
+        return packing.cast(source, dtype).view(-1)

@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 # The kinds of `impls.kernels.table`.
-FLOAT32 = tl.constexpr(0)
 BFLOAT16 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)
 FIELDS = tl.constexpr(6)

@@ -1,13 +1,11 @@
 """What the laws of kernels draw: lists of tensors in every shape, stride, offset and dtype, and their values."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.events import Short
+from properties.kernels.case import Case, Tensor
 from properties.kernels.values import KINDS
 
 NUMBERS = ("float32", "bfloat16", "float16")
@@ -16,59 +14,6 @@ MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "compl
 EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
 
 LONGEST = 139_267  # a prime: beyond a grid of 2**17 elements, and so far that a norm of these alone is too small
-
-
-@dataclass(frozen=True, repr=False)
-class Tensor(Short):
-    """A tensor's place in memory: ``order`` of its dimensions from the innermost, each with gaps of ``steps`` - 1.
-
-    ``offset``: elements from an address that is a multiple of 16 bytes; ``seed``: of its values.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    offset: int = 0
-    order: tuple[int, ...] = ()
-    steps: tuple[int, ...] = ()
-    seed: int = 0
-
-    @property
-    def count(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In elements; row-major and without gaps where nothing else is said."""
-        order = self.order or tuple(reversed(range(len(self.shape))))
-        strides, reach = [0] * len(self.shape), 1
-        for place, dimension in enumerate(order):
-            strides[dimension] = reach * (self.steps[place] if self.steps else 1)
-            reach = strides[dimension] * max(self.shape[dimension], 1)
-        return tuple(strides)
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> "Tensor":
-        """The inverse."""
-        plain: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
-        return Tensor(**plain)
-
-
-@dataclass(frozen=True, repr=False)
-class Case(Short):
-    """A list of tensors, the kind of their values, and what a law does to them. ``bucket``: dtype of the bucket."""
-
-    tensors: tuple[Tensor, ...]
-    kind: str = "distinct"
-    bucket: Tensor = Tensor((0,))
-    divisor: float = 1.0
-    scale: float = 1.0
-    coefficient: float | None = None
-
-    @property
-    def count(self) -> int:
-        """Elements of all tensors."""
-        return sum(tensor.count for tensor in self.tensors)
 
 
 def lengths(most: int = 70_000) -> st.SearchStrategy[int]:

@@ -12,7 +12,7 @@ from oracle.clipping import coefficient
 from oracle.formats import FORMATS
 from oracle.intervals import Interval, hull
 from oracle.rounding import half_ulp, round_array
-from properties.kernels.cases import Case, Tensor
+from properties.kernels.case import Case, Tensor
 from properties.kernels.values import DTYPES, elements
 
 Array = NDArray[Any]

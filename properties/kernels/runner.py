@@ -13,7 +13,7 @@ import torch
 
 from properties.kernels.arena import Placed
 from properties.kernels.calls import NamesItsArguments
-from properties.kernels.cases import Tensor
+from properties.kernels.case import Tensor
 from properties.kernels.values import elements
 from properties.ranks import lookup
 
@@ -111,7 +111,7 @@ def average_and_clip_(kernels: Any, request: Request, device: str) -> Mapping[st
 
 
 def step(kernels: Any, request: Request, device: str) -> Mapping[str, Any]:
-    """Steps of ``sgd_step`` or ``adamw_step`` on a shard, cut into pieces at ``cuts``; see `expected.steps`."""
+    """Steps of ``sgd_step`` or ``adamw_step`` on a shard, cut into pieces at ``cuts``; see `kernels.steps`."""
     count, steps = request["count"], request["steps"]
     names = ["master", *request["states"]]
     arrays = {name: _flat(count, "float32", offset, device) for offset, name in enumerate(names, start=1)}

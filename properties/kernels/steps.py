@@ -12,8 +12,9 @@ from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
 from oracle.optimizers import SGD, Adam, AdamState, SGDState
 from oracle.rounding import round_array
 from properties.kernels.cases import LONGEST, NUMBERS, lengths
+from properties.kernels.comparing import must_equal
 from properties.kernels.expected import Array, same
-from properties.kernels.held import Kernels, must_equal
+from properties.kernels.under_test import Kernels
 from properties.kernels.values import DTYPES, elements
 
 OPTIMIZERS = (

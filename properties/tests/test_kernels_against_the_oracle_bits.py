@@ -10,7 +10,7 @@ from oracle.optimizer_bits import adam_step_bits, sgd_step_bits
 from oracle.optimizers import SGD, AdamState, SGDState
 from properties.kernels import steps
 from properties.kernels.expected import Array
-from properties.kernels.held import look_up_kernels
+from properties.kernels.under_test import look_up_kernels
 from properties.kernels.values import elements
 from worlds.contract import World
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from properties import test_kernels as laws
 from properties.kernels import cases
-from properties.kernels import held as held_kernels
-from properties.kernels.cases import Case, Tensor  # noqa: F401  # evaluated
-from properties.kernels.held import Kernels, kernel_law, look_up_kernels
+from properties.kernels import law as law_of_kernels
+from properties.kernels.case import Case, Tensor  # noqa: F401  # evaluated
+from properties.kernels.law import kernel_law
 from properties.kernels.steps import Shard, check_pieces
+from properties.kernels.under_test import Kernels, look_up_kernels
 from properties.law import as_sentence
 from properties.tests import user_kernels
 from worlds.contract import World
@@ -57,7 +58,7 @@ def holding(name: str, world: World) -> list[str]:
     for law in vars(laws).values():
         if hasattr(law, "kernel_law"):
             filed: dict[str, Any] = {}
-            with mock.patch.object(held_kernels, "INTERPRETED", settings().max_examples // 10):
+            with mock.patch.object(law_of_kernels, "INTERPRETED", settings().max_examples // 10):
                 law(kernels, lambda _, value, filed=filed: filed.update(value))
             assert filed["verdict"] in ("holds", "not claimed")
             held += [filed["law"]] if filed["verdict"] == "holds" else []

@@ -1,0 +1,116 @@
+"""The decorator that makes a pytest test of a check of kernels, and the search for the smallest case that fails."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from properties.kernels import device
+from properties.kernels.under_test import Kernels
+from properties.law import as_sentence
+from properties.reports.matrix import PROPERTY
+from properties.reports.paragraphs import entry
+from properties.strategies.independent import INDEPENDENT
+
+Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
+INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
+
+
+def kernel_law(
+    draws: st.SearchStrategy[Any], needs: Mapping[str, tuple[str, ...]], always: Sequence[Any] = (), some: bool = False
+) -> Callable[[Callable[[Kernels, Any], None]], Callable[..., None]]:
+    """Makes a pytest test of a check; ``needs``: which functions, with which arguments, it is about.
+
+    ``always``: what is tried before anything is drawn, because few draws would hit it; ``some``: one argument will do,
+    and the check leaves out the others (`Kernels.claimed`).
+    """
+    enough = any if some else all
+
+    def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
+        def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
+            law = as_sentence(check.__name__)
+            filed = {"number": "P17", "law": law, "implementation": kernels.name}
+            lacking = [
+                function
+                for function, arguments in needs.items()
+                if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
+            ]
+            if lacking:
+                record_property(PROPERTY, {**filed, "world": "", "verdict": "not claimed"})
+                return
+            verdict, message, ends = "not judged: error in Lockstep", "", Ends()
+            try:
+                hold(check, kernels, draws, always, ends=ends)
+                verdict = "holds"
+            except AssertionError as error:
+                verdict, message = "wrong", "\n".join(story(kernels, law, error))
+            finally:
+                ended = {"world": "one process", "verdict": verdict, "examples": len(ends)}
+                record_property(PROPERTY, {**filed, **ended})
+            if message:
+                pytest.fail(message, pytrace=False)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
+        return test
+
+    return decorate
+
+
+def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
+    """What happened, line by line."""
+    result, *details = str(error).splitlines() or [""]
+    case = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
+    words = [f"{kernels.name.rpartition(':')[2]} breaks P17: wrong", ""]
+    words += [*entry("The law", law), *entry("Result", result), *details]
+    return [*words, "", *entry("Case", *case)]
+
+
+def hold(
+    check: Callable[[Kernels, Any], None],
+    kernels: Kernels,
+    draws: st.SearchStrategy[Any],
+    always: Sequence[Any] = (),
+    shrink: bool = True,
+    ends: Ends | None = None,
+) -> None:
+    """Searches, shrinks, and raises the smallest failure; without ``shrink``, the same one in every run.
+
+    ``ends``: filled in. The same case ends in the same way, also where chance decided it.
+    """
+    known = Ends() if ends is None else ends
+    profile = settings()
+    wanted = settings(
+        max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
+        backend=INDEPENDENT,
+        derandomize=profile.derandomize or not shrink,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
+        suppress_health_check=list(HealthCheck),
+    )
+
+    def examine(drawn: Any) -> None:
+        case = repr(drawn)
+        if case not in known:
+            known[case] = _wrong(check, kernels, drawn)
+        if (error := known[case]) is not None:
+            raise error
+
+    search = given(draws)(examine)
+    for case in reversed(always):
+        search = example(case)(search)
+    wanted(search)()
+
+
+def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) -> AssertionError | None:
+    """What is wrong in a case, with a note that says which it is."""
+    try:
+        check(kernels, drawn)
+    except AssertionError as error:
+        error.add_note(repr(drawn))
+        return error
+    return None
