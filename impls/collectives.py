@@ -153,7 +153,7 @@ class AllGather(torch.autograd.Function):
 
 
 class Collectives:
-    """The wrappers, as P14 calls them: each returns its result, and leaves what it was given as it was."""
+    """The wrappers, as P14 calls them. Each returns its result, and leaves what it was given."""
 
     claims = {"collectives": ("all_reduce", "broadcast", "reduce_scatter", "all_gather"), "differentiable": True}
 

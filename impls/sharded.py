@@ -15,10 +15,35 @@ from torch import nn
 from impls.average import average_
 from impls.sharded_optimizer import ShardedOptimizer
 from impls.shards import Flat, Reduction
-from impls.wrapper import DataParallel, Group
+from impls.static_buckets import assign_buckets
+from impls.wrapper import ROBUST, DataParallel, Group, torch_groups
 
 # What is not claimed by a stage that holds more than it needs, or moves it more often.
 HOLDS_MORE = {"exact_memory": False, "sharded_by": None, "schedule": None, "cost": False}
+# What the two claim alike that shard no parameters.
+IN_BUCKETS = {
+    **ROBUST,
+    "replaced_parameters": False,
+    "accumulation": True,
+    "cap_from": "first step",
+    "unused": "zero",
+    "masters": True,
+    "moved_parameters": True,
+    "exact_memory": True,
+    "same_bits": True,
+    "reloads": True,
+    "several_optimizers": True,
+    "writes_weights": True,
+    "swaps_weights": True,
+    "sharded_by": "buckets",
+}
+
+
+def buckets(module: nn.Module, cap: float) -> list[list[nn.Parameter]]:
+    """As in `impls.static_buckets`; what is frozen is apart, so that it need not travel."""
+    parameters = list(module.parameters())[::-1]
+    kinds = ([each for each in parameters if each.requires_grad is trained] for trained in (True, False))
+    return [bucket for kind in kinds for bucket in assign_buckets(kind, cap)]
 
 
 class ShardedDataParallel(DataParallel):
@@ -96,10 +121,7 @@ class ShardedDataParallel(DataParallel):
         **defaults: Any,
     ) -> ShardedOptimizer:
         """An optimizer of this rank's pieces; others may have others."""
-        told = []
-        for group in groups:
-            options = {key: value for key, value in group.items() if key != "names"}
-            told.append({**options, "params": [self._by_name[name] for name in group["names"]]})
+        told = torch_groups(groups, self._by_name)
         optimizer = ShardedOptimizer(self, kind, told, masters, self._kernels, **defaults)
         self.stepped_by |= {member: optimizer for group in told for member in group["params"]}
         return optimizer

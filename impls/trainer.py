@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from impls.static_buckets import StaticBuckets
+from impls.wrapper import torch_groups
 
 Options = Mapping[str, Any]
 
@@ -29,14 +30,7 @@ class MasterOptimizer:
         self.named = named
         self.masters = {name: self.master_of(each) for name, each in named.items() if masters and _is_short(each)}
         self.held = {name: self.masters.get(name, parameter) for name, parameter in named.items()}
-        tensors = [
-            {
-                "params": [self.held[name] for name in group["names"]],
-                **{option: value for option, value in group.items() if option != "names"},
-            }
-            for group in groups
-        ]
-        self.inner = kind(tensors, **defaults)
+        self.inner = kind(torch_groups(groups, self.held), **defaults)
 
     def master_of(self, parameter: nn.Parameter) -> nn.Parameter:
         """What is stepped in the place of a 16-bit parameter."""

@@ -1,7 +1,7 @@
 """What every data-parallel wrapper here does beside its algorithm: the same start on every rank, and `no_sync`."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -66,6 +66,15 @@ class DataParallel(nn.Module):
             yield
         finally:
             self.synchronize = before
+
+
+def torch_groups(groups: Sequence[Mapping[str, Any]], tensors: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
+    """Groups as torch's optimizers take them. One of these is {"names": [...], **options}; ``tensors``: by name."""
+    told = ({key: value for key, value in group.items() if key != "names"} for group in groups)
+    return [
+        {**options, "params": [tensors[name] for name in group["names"]]}
+        for options, group in zip(told, groups, strict=True)
+    ]
 
 
 @torch.no_grad()

@@ -9,34 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import ShardedDataParallel
+from impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
 from impls.shards import Flat
-from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST, Group
+from impls.wrapper import Group
 
 
 class Zero1(ShardedDataParallel):
     """Buckets of one dtype, each cut over all ranks. ``kernels``: see `impls.average`."""
 
-    claims = {
-        **ROBUST,
-        "replaced_parameters": False,
-        "accumulation": True,
-        "backwards": "anywhere",
-        "cap_from": "first step",
-        "unused": "zero",
-        "stage": 1,
-        "masters": True,
-        "moved_parameters": True,
-        "exact_memory": True,
-        "same_bits": True,
-        "reloads": True,
-        "several_optimizers": True,
-        "writes_weights": True,
-        "swaps_weights": True,
-        "sharded_by": "buckets",
-        "schedule": "reduce-scatter",
-    }
+    claims = {**IN_BUCKETS, "backwards": "anywhere", "stage": 1, "schedule": "reduce-scatter"}
 
     def __init__(
         self,
@@ -76,10 +57,3 @@ class Zero1(ShardedDataParallel):
         member.grad = whole.detach().contiguous()
         piece = flat.piece(member, member.grad)
         self.means[member] = piece.copy_(self.means[member])
-
-
-def buckets(module: nn.Module, cap: float) -> list[list[nn.Parameter]]:
-    """As in `impls.static_buckets`; what is frozen is apart, so that it need not travel."""
-    parameters = list(module.parameters())[::-1]
-    kinds = ([each for each in parameters if each.requires_grad is trained] for trained in (True, False))
-    return [bucket for kind in kinds for bucket in assign_buckets(kind, cap)]

@@ -10,33 +10,15 @@ from typing import Any
 
 from torch import nn
 
-from impls.sharded import ShardedDataParallel
+from impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
 from impls.shards import Flat, Reduction
-from impls.wrapper import ROBUST, Group
-from impls.zero1 import buckets
+from impls.wrapper import Group
 
 
 class Zero2(ShardedDataParallel):
     """Buckets of one dtype, each cut over all ranks. ``kernels``: see `impls.average`."""
 
-    claims = {
-        **ROBUST,
-        "callers_collectives": False,
-        "replaced_parameters": False,
-        "accumulation": True,
-        "cap_from": "first step",
-        "unused": "zero",
-        "stage": 2,
-        "masters": True,
-        "moved_parameters": True,
-        "exact_memory": True,
-        "same_bits": True,
-        "reloads": True,
-        "several_optimizers": True,
-        "writes_weights": True,
-        "swaps_weights": True,
-        "sharded_by": "buckets",
-    }
+    claims = {**IN_BUCKETS, "callers_collectives": False, "stage": 2}
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp._debug_utils import SimpleProfiler
 
-from impls.wrapper import broadcast_from_rank_zero
+from impls.wrapper import broadcast_from_rank_zero, torch_groups
 
 _WRAPPER = "_fsdp_wrapped_module."
 
@@ -91,8 +91,7 @@ class FSDP1(nn.Module):
     ) -> torch.optim.Optimizer:
         """An optimizer of the parts that this rank owns."""
         parts = {name.replace(_WRAPPER, ""): part for name, part in self.module.named_parameters()}
-        given = [{**group, "params": [parts[name] for name in group["names"]]} for group in groups]
-        self.optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
+        self.optimizer = kind(torch_groups(groups, parts), **defaults)
         return self.optimizer
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from impls.wrapper import broadcast_from_rank_zero
+from impls.wrapper import broadcast_from_rank_zero, torch_groups
 
 
 class FSDP2(nn.Module):
@@ -84,8 +84,7 @@ class FSDP2(nn.Module):
         self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
     ) -> torch.optim.Optimizer:
         """An optimizer of shards."""
-        given = [{**group, "params": [self.sharded[name] for name in group["names"]]} for group in groups]
-        optimizer = kind([{key: group[key] for key in group if key != "names"} for group in given], **defaults)
+        optimizer = kind(torch_groups(groups, self.sharded), **defaults)
         self.optimizers.append(optimizer)
         return optimizer
 

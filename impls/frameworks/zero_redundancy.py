@@ -12,6 +12,8 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from impls.wrapper import torch_groups
+
 
 class ZeroRedundancy(DistributedDataParallel):
     """As both come: every trained parameter takes part on every rank, and all have one dtype."""
@@ -46,13 +48,7 @@ class ZeroRedundancy(DistributedDataParallel):
         self, kind: type[torch.optim.Optimizer], groups: Sequence[Mapping[str, Any]], **defaults: Any
     ) -> ZeroRedundancyOptimizer:
         """Its groups are torch's."""
-        given = [{**group, "params": [self.named[name] for name in group["names"]]} for group in groups]
-        optimizer = ZeroRedundancyOptimizer(
-            [{key: group[key] for key in group if key != "names"} for group in given],
-            kind,
-            **self.options,
-            **defaults,
-        )
+        optimizer = ZeroRedundancyOptimizer(torch_groups(groups, self.named), kind, **self.options, **defaults)
         self.optimizers.append(optimizer)
         return optimizer
 
