@@ -69,8 +69,9 @@ The events:
     Load       What Save has saved last, since all was built, is loaded into the model and the optimizer that are there:
                all becomes what it was then, but for what is frozen, and there are no gradients. From weights alone the
                rest begins afresh, as in SaveAndLoad.
-    Evaluate   A forward of all parameters, frozen ones too, that no backward follows: without autograd, in evaluation
-               mode, outside of ``no_sync``; or in torch's inference mode. Nothing changes, and buffers are left alone.
+    Evaluate   A forward of all parameters, frozen ones too, that no backward follows: without autograd, or in torch's
+               inference mode; in evaluation mode, unless without ``switch``; outside of ``no_sync``, unless it does not
+               ``synchronize``. Nothing changes, and buffers are left alone.
     Join       From here to EndJoin ranks may run out of micro-batches: a Backward says which are ``gone``. Until
                EndJoin those do nothing but take part in the others' collectives, with zeros for the gradients that
                they have; the means divide by the number of all ranks, or of those that remain (``DIVISORS``).
@@ -95,7 +96,7 @@ implementation takes it, the name of its constructor's argument says. None, zero
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -194,7 +195,7 @@ class Scenario(Short):
     probe: str = "linear"
     bucket_cap: int | None = None
     learning_rate: float = 0.5
-    only: tuple[int, int, int, int] | None = field(default=None)
+    only: tuple[int, int, int, int] | None = None
     optimizer: str = "SGD"
     hyperparameters: Hyperparameters = DEFAULTS
     groups: tuple[Group, ...] = ()
@@ -288,6 +289,11 @@ class Scenario(Short):
     def names(self, *tensors: int) -> list[int]:
         """The parameters that are names of these tensors, themselves included."""
         return [index for index in range(len(self.parameters)) if self.tensor(index) in tensors]
+
+    def trained_after(self, event: Freeze, before: set[int]) -> set[int]:
+        """Which parameters are trained after it, under all their names, of those that were before."""
+        names = {*self.names(*event.parameters)}
+        return before - names if event.frozen else before | names
 
     def unit(self, parameter: int) -> int | None:
         """The unit that a parameter belongs to; None: it is the root's own."""

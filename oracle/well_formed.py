@@ -27,6 +27,7 @@ from oracle.events import (
     Unscale,
     Write,
     ZeroGrad,
+    gradients_there,
     is_whole,
 )
 
@@ -130,8 +131,8 @@ def _check_samples(scenario: "Scenario") -> None:
 def _check_program(scenario: "Scenario") -> None:
     """Each backward uses trained parameters, each synchronization is finished, and each event finds what it needs."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    unfinished = unsynchronized = gradients = unscaled = leftover = saved = False
-    for event in scenario.program:
+    unfinished = unsynchronized = unscaled = leftover = saved = False
+    for event, gradients in zip(scenario.program, gradients_there(scenario.program), strict=True):
         if unfinished != isinstance(event, Finish):
             raise ValueError(f"Finish follows each synchronizing Backward, and nothing else: here is {event!r}")
         unfinished = isinstance(event, Backward) and event.synchronize
@@ -150,22 +151,16 @@ def _check_program(scenario: "Scenario") -> None:
             raise ValueError(f"{event!r} leaves open before which forward buffers are broadcast: have none")
         match event:
             case Backward():
-                unsynchronized, gradients = not event.synchronize, True
-            case ZeroGrad():  # zeros stay on the ranks that had gradients, and on no others
-                gradients = gradients and not event.set_to_none
+                unsynchronized = not event.synchronize
+            case ZeroGrad():
                 unsynchronized = unsynchronized and not event.set_to_none
-            case EndJoin():
-                gradients = False
             case SaveAndLoad() | Load():
-                gradients = unscaled = False
+                unscaled = False
                 saved = isinstance(event, Load)
             case Save():
                 saved = True
-            case Raise():
-                gradients = gradients and not event.drops_gradients
             case Freeze():
-                names = {*scenario.names(*event.parameters)}
-                trained = trained - names if event.frozen else trained | names
+                trained = scenario.trained_after(event, trained)
             case Unscale() | Step():
                 unscaled = isinstance(event, Unscale)
     hyperparameters.at(scenario, len(scenario.program))

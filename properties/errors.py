@@ -38,15 +38,15 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
             raise Refused(message)
     told = to_blame(outcome)
-    if kinds & {"mismatch"}:
+    if "mismatch" in kinds:
         disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
         raise Crashes(_sentence(disagreement), scenario, outcome)
     words = "; ".join(f"rank {rank} {_words(error)}" for rank, error in told.items())
     if len(told) == len(outcome) > 1 and len({_words(error) for error in told.values()}) == 1:
         words = f"every rank: {_words(told[0])}"
-    if kinds & {"deadlock"}:
+    if "deadlock" in kinds:
         raise Hangs(_sentence(f"deadlock: {told[min(told)].message}"), scenario, outcome)
-    if kinds & {"timeout"}:
+    if "timeout" in kinds:
         raise Hangs(_sentence(words), scenario, outcome)
     raise Crashes(_sentence(words), scenario, outcome)
 

@@ -8,4 +8,4 @@ class GlooWorld(PoolWorld):
     """See `worlds.contract.World`. With the device "cuda", ranks put tensors on the GPUs, several to one if need be."""
 
     def __init__(self, limit: float = 30.0, device: str = "cpu", memory: int | None = None) -> None:
-        super().__init__(Setup("gloo", device, limit=limit), limit=limit, memory=memory)
+        super().__init__(Setup("gloo", device, limit=limit), memory=memory)

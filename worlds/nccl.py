@@ -15,4 +15,4 @@ class NcclWorld(PoolWorld):
 
     def __init__(self, gpus: int, ranks_per_gpu: int = 1, limit: float = 60.0, memory: int | None = None) -> None:
         setup = Setup("nccl", "cuda", limit=limit, hosts_apart=ranks_per_gpu > 1)
-        super().__init__(setup, gpus * ranks_per_gpu, limit, memory)
+        super().__init__(setup, gpus * ranks_per_gpu, memory)

@@ -27,8 +27,8 @@ COLD = 30.0
 class PoolWorld:
     """See `worlds.contract.World`. ``memory``: bytes that one rank may hold."""
 
-    def __init__(self, setup: Setup, ranks: int | None = None, limit: float = 30.0, memory: int | None = None) -> None:
-        self.name, self.device, self.ranks, self.limit = setup.backend, setup.device, ranks, limit
+    def __init__(self, setup: Setup, ranks: int | None = None, memory: int | None = None) -> None:
+        self.name, self.device, self.ranks, self.limit = setup.backend, setup.device, ranks, setup.limit
         self.memory = memory or (process.MEMORY if setup.device == "cpu" else process.MEMORY_WITH_DEVICE)
         self._setup = setup
         self._pool: list[process.Child] = []

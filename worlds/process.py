@@ -306,7 +306,7 @@ class Clock:
     """
 
     def __init__(self, limit: float) -> None:
-        self._limit, self._began = limit, time.monotonic()
+        self._began = time.monotonic()
         self.deadline = self._began + limit
         self._looked: float | None = None
         self._queued: dict[Child, float] = {}

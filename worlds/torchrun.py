@@ -174,7 +174,7 @@ class TorchrunWorld(PoolWorld):
 
     def __init__(self, backend: str = "gloo", device: str = "cpu", limit: float = 60.0) -> None:
         size = int(os.environ["WORLD_SIZE"])
-        super().__init__(Setup(backend, device, limit=limit), size, limit)
+        super().__init__(Setup(backend, device, limit=limit), size)
         self.name = "torchrun"
         self._pools = 0
         self._agents: dict[int, Agent] = {}

@@ -179,8 +179,7 @@ def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]
     yield trained, when_wrapped
     for event in scenario.program:
         if isinstance(event, Freeze):
-            names = {*scenario.names(*event.parameters)}
-            trained = trained - names if event.frozen else trained | names
+            trained = scenario.trained_after(event, trained)
         elif isinstance(event, SaveAndLoad):
             when_wrapped = trained
         yield trained, when_wrapped
