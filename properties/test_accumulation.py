@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
-from oracle.program import Backward, Event, Finish, Freeze, Parameter, Raise, SaveAndLoad, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge, launches
@@ -15,12 +15,15 @@ from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.several import after_two_forwards, with_several_backwards
+from properties.strategies.variants import one_by_one, with_one_unit, without_local
 from properties.strategies.within import beyond
 from properties.trial import SENT, Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
 COPIED = "a gradient was replaced"
-ACCUMULATED = Scenario(2, (Parameter((1,)),), (replace(_WINDOW[0], synchronize=False), *_WINDOW))
+SILENT = "what is sent inside no_sync was looked at, where nothing is claimed to be"
+ACCUMULATED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False), *_WINDOW))
+NESTED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False, nested=True), *_WINDOW))
 TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
 
 
@@ -29,7 +32,7 @@ def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
     return exact_scenarios(claims, has=("accumulation",)) | exact_scenarios(claims, has=("together",))
 
 
-@law("P3", accumulating, needs=lambda claims: claims.accumulation)
+@law("P3", accumulating, needs=lambda claims: claims.accumulation, witnesses={SILENT: ACCUMULATED})
 def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenario) -> None:
     """What was accumulated under `no_sync` is in the next mean, each micro-batch once; until then nothing is sent.
 
@@ -46,7 +49,9 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
     the claims, and can show what was due anyhow.
     """
     without = without_local(scenario)
-    if trial.claims.silent_no_sync and followed(scenario) and not beyond(trial.claims, without):
+    compared = followed(scenario) and not beyond(trial.claims, without)
+    trial.witnessed[SILENT] += compared or not trial.claims.silent_no_sync
+    if compared and trial.claims.silent_no_sync:
         launches.silent_inside_no_sync(trial.run(scenario), trial.run(without), headline)
 
 
@@ -64,30 +69,12 @@ def followed(scenario: Scenario) -> bool:
     return not local
 
 
-def without_local(scenario: Scenario) -> Scenario:
-    """The same without micro-batches inside `no_sync`; what those used, the next one that synchronizes uses as well.
-
-    So that what an implementation sends may depend on which parameters were used since it last sent.
-    """
-    kept: list[Event] = []
-    nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
-    used = nothing
-    for event in scenario.program:
-        if isinstance(event, Backward):
-            both = zip(event.orders, used, strict=True)
-            used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
-            if event.synchronize:
-                kept.append(replace(event, orders=used))
-                used = nothing
-            continue
-        match event:
-            case ZeroGrad(set_to_none=True) | Raise(drops_gradients=True):
-                used = nothing
-        kept.append(event)
-    return replace(scenario, program=tuple(kept))
-
-
-@law("P3", lambda claims: exact_scenarios(claims, has=("nested",)), needs=lambda claims: claims.accumulation)
+@law(
+    "P3",
+    lambda claims: exact_scenarios(claims, has=("nested",)),
+    needs=lambda claims: claims.accumulation,
+    witnesses={SILENT: NESTED},
+)
 def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario: Scenario) -> None:
     """A micro-batch inside `no_sync` stays local where a second `no_sync` was entered and left before its forward.
 
@@ -109,16 +96,6 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
         all_used = exact_scenarios(replace(claims, unused=None), "same on all ranks", has)  # so are the calls of units
         drawn += [all_used.filter(lambda scenario: len(one_by_one(scenario)) > 1).map(with_one_unit)] * 2
     return st.one_of(*drawn)
-
-
-def one_by_one(scenario: Scenario) -> list[int]:
-    """The parameters that are trained, each tensor once."""
-    return [index for index, p in enumerate(scenario.parameters) if p.trainable and p.tied is None]
-
-
-def with_one_unit(scenario: Scenario) -> Scenario:
-    """The same, where the last parameter that is trained has a module of its own, and the root has the others."""
-    return replace(scenario, units=(tuple(one_by_one(scenario)[-1:]),), outside=())
 
 
 @law("P3", with_errors, needs=lambda claims: claims.survives_errors)

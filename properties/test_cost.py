@@ -28,7 +28,7 @@ from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.traffic import cost_of, elements, passed, reductions
 from properties.judging.wire import on_the_wire
 from properties.law import law
-from properties.test_accumulation import without_local
+from properties.strategies.variants import without_local
 from properties.trial import SENT, Run, Trial
 from properties.verdict import SilentlyWrong, Wasteful
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Finish, Parameter, Raise, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.variants import on_one_rank, with_one_rank_alike
 from properties.strategies.within import beyond
 from properties.trial import Trial
 
@@ -63,27 +64,6 @@ def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenari
     """
     judge.by_the_oracle(trial, scenario, "After many synchronizations gradients are not the mean over ranks.")
     trial.witnessed[LONG] += scenario.program.count(Finish()) > MANY
-
-
-def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios that one rank can run as well."""
-    return exact_scenarios(claims, enclosed=False).filter(lambda scenario: is_alike_on_one_rank(scenario, claims))
-
-
-def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
-    """Whether one rank with all samples must have the same: an overflow of some ranks is not one of the whole batch.
-
-    And coefficients of the whole batch may cancel where no rank's do: times a negative weight, zero is -0.0.
-    """
-    if any(batch.overflow for batch in scenario.microbatches):
-        return False
-    return is_exact(on_one_rank(scenario), claims)
-
-
-def on_one_rank(scenario: Scenario) -> Scenario:
-    """The same scenario with all samples on one rank, whose every error is everybody's."""
-    program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return replace(scenario, world_size=1, replicas=1, program=tuple(program))
 
 
 @law("P1", with_one_rank_alike)

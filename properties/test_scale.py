@@ -10,8 +10,8 @@ from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.variants import on_one_rank, with_one_rank_alike
 from properties.strategies.within import beyond
-from properties.test_mean import on_one_rank, with_one_rank_alike
 from properties.trial import Trial
 
 MOST_DOUBLINGS = 8

@@ -11,8 +11,8 @@ from properties.expected import is_exact, known
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.variants import one_by_one, with_one_unit
 from properties.strategies.within import beyond
-from properties.test_accumulation import one_by_one, with_one_unit
 from properties.trial import Trial
 
 

@@ -14,10 +14,10 @@ from oracle.program import Scenario
 from properties.calls import Call
 from properties.conditions import Conditions
 from properties.errors import alike
+from properties.failure_place import place_of
 from properties.law import Law, sentence
 from properties.members import as_a_world
 from properties.naming import event_words, model_words
-from properties.noted import place_of
 from properties.reports import notes, otherwise, real_models
 from properties.reports.decode import decode, explain
 from properties.reports.guess import guess

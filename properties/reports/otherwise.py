@@ -33,6 +33,7 @@ RUN_OTHERWISE = {
     "asynchrony": "when collectives read and write",
     "order": "the order in which reductions add",
     "part": "what is saved, loaded or left out",
+    "overflows": "how a micro-batch overflows",
     "around": "that forwards go around the wrapper",
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",

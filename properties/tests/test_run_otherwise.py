@@ -1,9 +1,13 @@
 """Scenarios run otherwise: ranks in the parts of others, parameters registered in another order."""
 
+from dataclasses import fields
+
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
+from properties.conditions import Conditions
 from properties.judging import judge
+from properties.reports.otherwise import RUN_OTHERWISE
 from properties.test_accumulation import same_samples, split_and_whole
 from properties.test_scale import shared
 from properties.tests.trials import trial_of
@@ -48,3 +52,9 @@ def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[i
     pairs = [shared(SCENARIO, twice, which, 8) for which in range(4)]
     assert {other.world_size for _, other in pairs} == ranks
     assert all(one.samples == other.samples == 2 * (1 + twice) for one, other in pairs)
+
+
+def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
+    """What says more of an implementation's claims, or counts bytes, is none."""
+    ways = {field.name for field in fields(Conditions)} - {"equal_from", "asks_for_masters", "collects"}
+    assert RUN_OTHERWISE.keys() == ways | {"asynchrony", "order"}

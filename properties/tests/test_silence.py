@@ -5,7 +5,8 @@ import pytest
 from oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
 from properties.catalogue import every_law
 from properties.judging.launches import silent_inside_no_sync
-from properties.test_accumulation import followed, without_local
+from properties.strategies.variants import without_local
+from properties.test_accumulation import followed
 from properties.tests.trials import trial_of
 from properties.verdict import Wasteful
 from worlds.contract import World

@@ -41,10 +41,10 @@ from properties.strategies.independent import sample
 from properties.strategies.scenarios import adds_up_rounded_means
 from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.traits import TRAITS, buckets
+from properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
 from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
-from properties.test_accumulation import split_and_whole, without_local
+from properties.test_accumulation import split_and_whole
 from properties.test_binding import going_around, moving
-from properties.test_mean import is_alike_on_one_rank, on_one_rank
 from properties.tests.of_scenarios import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
