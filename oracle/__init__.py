@@ -1,5 +1,9 @@
 """What must happen: a textbook in code. NumPy and ml_dtypes only; one function per rule; every result exact or proved.
 
+It says more than the laws ask, and holds all of it against papers, published figures, torch and gloo. No law rests on
+what a bound can see (`power`), ZeRO's steps in numbers (`zero_step`), torch's optimizers bit for bit
+(`optimizer_bits`), which samples a rank sees (`batches`, `sampler`), and on some of the arithmetic and collectives.
+
 Programs:
 
     program              the one page on what events mean

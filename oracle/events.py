@@ -183,10 +183,13 @@ class Load(Short):
 class Evaluate(Short):
     """A forward of all parameters on every rank that no backward follows: without autograd, in evaluation mode.
 
-    ``inference``: in torch's inference mode, whose tensors no autograd ever takes.
+    ``inference``: in torch's inference mode, whose tensors no autograd ever takes. Without ``switch`` modules stay in
+    the mode in which they train; without ``synchronize`` it is inside ``no_sync``. So are losses only measured.
     """
 
     inference: bool = False
+    switch: bool = True
+    synchronize: bool = True
 
 
 @dataclass(frozen=True, repr=False)

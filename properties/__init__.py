@@ -19,11 +19,11 @@ What is known on both sides, by pytest and by the ranks:
     part              of a program that stops, and goes on in another world
     companion         another model, trained beside one
     members           ranks that are a group in a larger world
-    noted             where on a rank an error came, as the judge reads it
+    failure_place     where on a rank an error came, as the judge reads it
     seen              what a rank sees of a program, and sends back
     naming            how parameters, elements and events are called
 
-The way of an example, package by package. None imports one that comes later:
+The way of an example, package by package. None imports one that comes later, but programs of their own do:
 
     strategies        draws it; ``python -m properties.strategies`` prints how often each feature is
     ranks             run it

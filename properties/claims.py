@@ -63,6 +63,7 @@ class Claims:
     survives_errors: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
     inference_mode: bool = True  # and may be in torch's inference mode
+    measures: bool = True  # and may leave modules in the mode in which they train, and be inside `no_sync`
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
     direct_forwards: bool = False
@@ -184,6 +185,11 @@ class Claims:
     def infers(self) -> bool:
         """Whether an evaluation may be in torch's inference mode."""
         return self.evaluates and self.inference_mode
+
+    @property
+    def measures_losses(self) -> bool:
+        """Whether an evaluation may be in the mode in which modules train, and inside `no_sync`."""
+        return self.evaluates and self.measures
 
     @property
     def several_backwards(self) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from oracle.events import Event
 from oracle.program import Scenario, Step
 from properties.calls import Call
+from properties.failure_place import place_of
 from properties.members import misnames_a_rank
-from properties.noted import place_of
 from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
 from worlds.contract import Outcome, RankError, errors_of, to_blame
 

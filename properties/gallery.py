@@ -26,7 +26,7 @@ from worlds.sim.world import SimWorld
 
 PAGE = Path(__file__).with_name("GALLERY.md")
 EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is looked for first
-SEEDS = range(3)  # where making a program smaller ends hangs on where it began: the shortest report is shown
+SEEDS = range(3)  # where making a program smaller ends depends on where it began: the shortest report is shown
 HEAD = """# Gallery
 
 What Lockstep shows when a law is broken: for every law one known fault of published code, a few lines over an

@@ -187,7 +187,9 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             return ["load the saved weights into the model that is there; the rest begins afresh, without gradients"]
         case Evaluate():
             without = "in inference mode" if event.inference else "without autograd"
-            return [f"evaluate: a forward of all parameters, {without} and in evaluation mode"]
+            mode = "in evaluation mode" if event.switch else "in the mode of training"
+            inside = "" if event.synchronize else ", inside no_sync"
+            return [f"evaluate: a forward of all parameters, {without} and {mode}{inside}"]
         case Join():
             told = "the number of all ranks" if event.divide_by == "world size" else "the number of ranks that remain"
             return [f"join: from here on ranks may run out of micro-batches; means divide by {told}"]

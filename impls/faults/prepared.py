@@ -10,7 +10,7 @@ from impls.wrapper import add_over_ranks
 
 ZEROED_LATE = "test_gradients_may_be_zeroed_between_forward_and_backward"
 # Each takes a forward for the first half of a micro-batch of its own; the other laws say what comes of that.
-_CLAIMS = {
+IN_PAIRS = {
     **NaiveAccumulation.claims,
     **dict.fromkeys(("drops_losses", "drops_windows", "survives_errors", "direct_forwards", "freezing"), False),
     **dict.fromkeys(("replaced_parameters", "moved_parameters", "other_models"), False),
@@ -23,7 +23,7 @@ class PointsGradientsInForward(NaiveAccumulation):
 
     known_fault = "gradients that were zeroed since, by setting them to None, are not the ones that are averaged"
     source = "recipe: gradients that are views of buckets, https://github.com/facebookresearch/fairscale/issues/354"
-    claims = _CLAIMS
+    claims = IN_PAIRS
     killed_by = (ZEROED_LATE,)
 
     def __init__(self, module: nn.Module) -> None:
@@ -52,7 +52,7 @@ class SetsAveragesApartInForward(NaiveAccumulation):
 
     known_fault = "an average that was zeroed between forward and backward comes back"
     source = "recipe: an average set apart by the next forward, https://github.com/pytorch/pytorch/pull/73535"
-    claims = _CLAIMS
+    claims = IN_PAIRS
     killed_by = (ZEROED_LATE,)
 
     def __init__(self, module: nn.Module) -> None:
@@ -83,7 +83,7 @@ class ForgetsWithItsGradients(NaiveAccumulation):
 
     known_fault = "zero_grad resets what the forward before it has noted, and nothing is synchronized"
     source = "recipe: a zero_grad that resets a synchronizer, as of one that counts"
-    claims = _CLAIMS
+    claims = IN_PAIRS
     killed_by = (ZEROED_LATE,)
 
     _expects = False

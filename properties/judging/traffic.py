@@ -1,4 +1,4 @@
-"""What a run has sent, counted as `oracle.zero` and `oracle.cost` count it."""
+"""What a run has sent, in elements: what each rank moves, in the mean, if collectives go round a ring."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from properties.kernels.arena import Placed
-from properties.kernels.calls import NamesItsArguments
 from properties.kernels.case import Tensor
+from properties.kernels.error_notes import NamesItsArguments
 from properties.kernels.values import elements
 from properties.ranks import lookup
 

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from properties.claims import EQUAL_FROM
+from properties.failure_place import note
 from properties.models import data, modules
 from properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from properties.models.seen import ModelSeen
-from properties.noted import note
 from properties.ranks import adapter, checkpoint
 from properties.ranks.probes import to_numpy
 from properties.seen import Values

@@ -40,7 +40,7 @@ from oracle.program import (
 from properties import members
 from properties.companion import companion, partner, turns
 from properties.conditions import Conditions
-from properties.noted import note
+from properties.failure_place import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
 from properties.ranks.probes import CallersError, Probe, to_numpy
@@ -280,10 +280,13 @@ class Rank(Wrapped):
         inputs = self.filled_with(0.0)
         for home in self.probe.homes:
             home.read.clear()
-        self.switch("eval")
-        with torch.inference_mode() if event.inference else torch.no_grad():
+        if event.switch:
+            self.switch("eval")
+        inside = adapter.synchronizing(self.wrapped, event.synchronize)
+        with inside, torch.inference_mode() if event.inference else torch.no_grad():
             self.call(inputs, tuple(range(len(inputs))))
-        self.switch(self.scenario.mode)
+        if event.switch:
+            self.switch(self.scenario.mode)
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
     def evaluate_swapped(self) -> list[Any]:

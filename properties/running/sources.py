@@ -1,4 +1,4 @@
-"""What a verdict hangs on besides the seed: the source of an implementation, found without importing it, that of
+"""What a verdict depends on besides the seed: the source of an implementation, found without importing it, that of
 Lockstep, and what is installed.
 """
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle.program import Backward, Event, Scenario
+from oracle.program import Backward, Evaluate, Event, Scenario
 from properties.naming import COPIES, DROPS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
 from properties.script.seen import compare
@@ -35,7 +35,7 @@ def saved(writer: "Writer") -> list[str]:
 def swapped(writer: "Writer") -> list[str]:
     """An evaluation with other weights."""
     lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
-    lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *writer.evaluate(inference=False)]
+    lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *writer.evaluate(Evaluate())]
     lines += writer.same_as_read([np.full(each.shape, OTHER_WEIGHTS) for each in writer.scenario.parameters])
     return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
 

@@ -192,7 +192,7 @@ class Writer:
             case Load():
                 return checkpoints.load(self, event)
             case Evaluate():
-                return [*self.evaluate(event.inference), *self.read(number)]
+                return [*self.evaluate(event), *self.read(number)]
             case Join():
                 join = f"wrapped.join(divide_by_initial_world_size={event.divide_by == 'world size'})"
                 return ["window = contextlib.ExitStack()", f"window.enter_context({join})"]
@@ -259,12 +259,14 @@ class Writer:
         rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
         return f"{self.calls}({', '.join([coefficients, order, *rest])})"
 
-    def evaluate(self, inference: bool) -> list[str]:
-        """A forward in evaluation mode."""
-        lines = ["read.clear()", *SWITCH, "        module.eval()"]
-        lines += [f"with torch.{'inference_mode' if inference else 'no_grad'}():"]
+    def evaluate(self, event: Evaluate) -> list[str]:
+        """A forward without autograd, in evaluation mode if it is switched to."""
+        inside = "" if event.synchronize else "wrapped.no_sync(), "
+        lines = ["read.clear()", *([*SWITCH, "        module.eval()"] if event.switch else [])]
+        lines += [f"with {inside}torch.{'inference_mode' if event.inference else 'no_grad'}():"]
         lines += [f"    {self.call('dict.fromkeys(tensors(), 0.0)', 'list(tensors())')}"]
-        return [*lines, *([*SWITCH, "        module.train()"] if self.scenario.mode == "train" else [])]
+        back = event.switch and self.scenario.mode == "train"
+        return [*lines, *([*SWITCH, "        module.train()"] if back else [])]
 
     def read(self, number: int) -> list[str]:
         """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the

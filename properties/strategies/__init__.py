@@ -9,10 +9,11 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
     programs     events in any order that a training loop could have
     timing       when collectives read and write, on sim
+    variants     scenarios that several laws make of others
     combined     features that seldom meet by chance
     several      micro-batches with several forwards, or backwards
     calls        calls of wrappers of collectives
-    independent  examples that do not hang on one another
+    independent  examples that do not depend on one another
 """
 
 from properties.strategies.models import MOST_PARAMETERS, bucket_caps

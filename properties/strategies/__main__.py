@@ -25,6 +25,7 @@ _NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
+# But for what is claimed by one of several words, such as a stage, or buffers that are broadcast before each forward.
 EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant_checkpointing="any", joins=DIVISORS)
 
 
@@ -68,7 +69,7 @@ def shares(drawn: Sequence[T], told: Mapping[str, Callable[[T], Any]]) -> dict[s
 
 
 def table(examples: int) -> dict[str, dict[str, float]]:
-    """What is told of so many programs, runs of real models, and calls of collectives, where everything is claimed."""
+    """What is told of so many programs, runs of real models, and calls of collectives."""
     return {
         "programs": shares(sample(scenarios(EVERYTHING), examples), PROGRAMS),
         "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),
@@ -77,7 +78,7 @@ def table(examples: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Prints how often, in percent, each feature occurs among drawn programs, where everything is claimed."""
+    """Prints how often, in percent, each feature is drawn for code that shards nothing and claims nearly all else."""
     parser = argparse.ArgumentParser(prog="python -m properties.strategies", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
     asked = parser.parse_args()

@@ -233,7 +233,11 @@ FEATURES: dict[str, Feature] = {
         ("keep", "synchronize", "step", "evaluate", "go back", "synchronize"),
     ),
     "evaluate": Feature(_has(Evaluate), lambda claims: claims.evaluates, ("evaluate",)),
-    "infer": Feature(lambda s: Evaluate(True) in s.program, lambda claims: claims.infers, ("infer",)),
+    "infer": Feature(
+        lambda s: any(isinstance(event, Evaluate) and event.inference for event in s.program),
+        lambda claims: claims.infers,
+        ("infer",),
+    ),
     "raise": Feature(_has(Raise), lambda claims: claims.survives_errors, ("raise",)),
     "raise, go on": Feature(
         lambda s: _in_turn(s, Raise, Step, Backward),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import factorial
 
 from hypothesis import strategies as st
@@ -88,7 +89,13 @@ def kinds(claims: Claims) -> tuple[str, ...]:
 
 def evaluations(claims: Claims) -> st.SearchStrategy[Evaluate]:
     """An evaluation of each kind that is claimed."""
-    return st.builds(Evaluate, st.booleans() if claims.infers else st.just(False))
+    return st.builds(partial(evaluation, claims), st.booleans() if claims.infers else st.just(False), st.integers(0, 3))
+
+
+def evaluation(claims: Claims, inference: bool, form: int) -> Evaluate:
+    """An evaluation of one of four forms: as usual, inside `no_sync`, in the mode of training, or both, if claimed."""
+    stays, local = (form // 2 % 2, form % 2) if claims.measures_losses else (0, 0)
+    return Evaluate(inference, not stays, not (local and claims.accumulation))
 
 
 def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
@@ -231,7 +238,7 @@ class Loop:
             case "evaluate" | "infer":
                 if not self.broadcasts:
                     self.settled(phase)
-                    self.events.append(Evaluate(phase.kind == "infer"))
+                    self.events.append(evaluation(self.claims, phase.kind == "infer", phase.twist))
             case "raise":
                 self.error(phase)
             case "join":

@@ -80,7 +80,7 @@ EVERYTHING = Scenario(
         Backward(((0, 2), (3, 2))),
         Finish(),
         Step(),
-        Evaluate(True),
+        Evaluate(True, switch=False, synchronize=False),
         Load(False),
         Backward(((0, 2), (3, 2))),
         Finish(),

@@ -257,7 +257,12 @@ test_can_produce_a_parameter_frozen_while_there_are_gradients = can_produce(
 )
 test_can_produce_a_parameter_replaced = can_produce(has(Replace))
 test_can_produce_an_evaluation = can_produce(has(Evaluate))
-test_can_produce_an_evaluation_in_inference_mode = can_produce(lambda s: Evaluate(True) in s.program)
+test_can_produce_an_evaluation_in_inference_mode = can_produce(has(Evaluate, inference=True))
+test_can_produce_an_evaluation_in_the_mode_of_training = can_produce(has(Evaluate, switch=False, synchronize=True))
+test_can_produce_an_evaluation_inside_no_sync = can_produce(has(Evaluate, switch=True, synchronize=False))
+test_can_produce_an_evaluation_in_the_mode_of_training_inside_no_sync = can_produce(
+    has(Evaluate, switch=False, synchronize=False)
+)
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
 test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))
 test_can_produce_everything_loaded_into_what_has_trained_since = can_produce(in_order(Save, Step, Load, Backward))

@@ -34,11 +34,11 @@ from oracle.state import Inside
 from properties import test_mean
 from properties.claims import Claims
 from properties.errors import judge_errors
+from properties.failure_place import note, place_of
 from properties.implementations import Implementation
 from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_agree, runs_equal, values_equal
 from properties.law import law_of
 from properties.naming import event_words, model_words
-from properties.noted import note, place_of
 from properties.running.hold import hold, printed
 from properties.searching.search import UNRUNNABLE
 from properties.seen import Seen

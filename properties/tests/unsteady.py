@@ -35,7 +35,7 @@ class WrongByChance(NaiveDataParallel):
 
 
 class InTheOrderOfASetOfNames(NaiveDataParallel):
-    """Adds up all gradients in one tensor, in an order that hangs on the hashes of names: Python has others in each
+    """Adds up all gradients in one tensor, in an order that depends on the hashes of names: Python has others in each
     process. NVIDIA/Megatron-LM#2218 and huggingface/transformers#48162 are of this kind.
     """
 
