@@ -14,7 +14,7 @@ What ranks ask of `torch.distributed`, in all of them:
     collectives    in one vocabulary, for every torch release
     signatures     in every form in which torch lets one call them
     stand_in       every backend that a program asks for is the world's
-    together       one handle for several collectives
+    coalesced      one handle for several collectives
     devices        where a rank's tensors belong
 
 Real processes:
@@ -30,7 +30,7 @@ Any process:
     process        a supervised child: its clock, its log, its end
     progress       what it tells whatever becomes of it
     addresses      the same in every run
-    family         processes and what they have started
+    process_tree   processes and what they have started
     fresh          what an example must not inherit from the one before it
     settings       what it would leave to the next: settings and functions of Python and torch
     preloaded      what fork servers import first: memory as usual for what they start, and no collection of garbage

@@ -35,7 +35,7 @@ from worlds import progress
 from worlds.addresses import same_addresses
 from worlds.blame import Progress
 from worlds.contract import raised
-from worlds.family import descendants, queued, signal_all, state_of
+from worlds.process_tree import descendants, queued, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
 # cycle through C++ that Python's collector cannot free, so most implementations leave some 25 kB behind each time.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from worlds import devices, progress
 from worlds.contract import Job, RankReport, raised, resolve
-from worlds.family import Leftovers, end_if_forked
+from worlds.process_tree import Leftovers, end_if_forked
 
 if TYPE_CHECKING:
     from worlds.backend_group import Groups

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 
 
-class Core:
+class Affinity:
     """The core that these threads run on."""
 
     def __init__(self, threads: Sequence[threading.Thread]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from worlds.coalesced import Together
 from worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
 from worlds.contract import Collective, RankError
 from worlds.sim.agreement import check, check_tensor, disagreeing
@@ -25,7 +26,6 @@ from worlds.sim.meaning import carry_out
 from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
 from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
-from worlds.together import Together
 
 _UNWATCHED = contextlib.nullcontext()
 

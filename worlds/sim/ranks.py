@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised, resolve
-from worlds.family import Leftovers, end_if_forked
+from worlds.process_tree import Leftovers, end_if_forked
 from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
 from worlds.sim import futures, profilers
+from worlds.sim.affinity import Affinity
 from worlds.sim.baton import Baton, Deadlock
 from worlds.sim.belongings import Belongings
-from worlds.sim.core import Core
 from worlds.sim.group import SimGroup
 from worlds.sim.isolation import RankThread, isolate_threads
 from worlds.sim.meeting import Mismatch, Run, current
@@ -57,7 +57,7 @@ class Ranks:
         ]
         for thread in self._threads:
             thread.start()
-        self._core = Core(self._threads)
+        self._affinity = Affinity(self._threads)
 
     def run(self, job: Job) -> Outcome:
         """One example. The job's world size is this many ranks.
@@ -75,7 +75,7 @@ class Ranks:
         if job.timeline or job.contents:
             run.log = [[] for _ in range(self._size)]
         self._reports: list[RankReport | None] = [None] * self._size
-        self._core.gather()
+        self._affinity.gather()
         self._baton.run()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size

@@ -17,8 +17,8 @@ from unittest import mock
 
 from worlds import pool, process
 from worlds.contract import Job
-from worlds.family import name_of
 from worlds.gloo import GlooWorld
+from worlds.process_tree import name_of
 from worlds.tests.faults import FAULTS, complaints
 from worlds.tests.outcomes import gone
 from worlds.tests.users import marked
