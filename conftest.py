@@ -3,9 +3,7 @@ over a module of `properties`.
 """
 
 import functools
-import signal
 import sys
-import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -13,20 +11,20 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, KERNELS, WRAPPERS, Unusable, try_out
-from properties.kernels import device
+from properties.implementations import KERNELS
 from properties.kernels.under_test import Kernels, look_up_kernels
 from properties.law import Law
 from properties.reports.causes import tell_once
-from properties.reports.matrix import in_short, matrix, totals, verdicts
+from properties.reports.matrix import in_short, verdicts
 from properties.running import profiles
+from properties.running.begin import SEED, begin
 from properties.running.bench import Bench
 from properties.running.budget import Budget
 from properties.running.hold import hold as hold_against
 from properties.running.options import add_options
 from properties.running.record import Record
 from properties.running.selection import pairs, part, runs
-from properties.running.where import decide
+from properties.running.summary import summary
 from properties.trial import Trial
 from worlds import torchrun
 from worlds.contract import World
@@ -35,7 +33,6 @@ LAWS = Path(__file__).parent / "properties"
 _BENCH = pytest.StashKey[Bench]()
 _RECORD = pytest.StashKey[Record | None]()
 _CAUSES = pytest.StashKey[list[str]]()
-SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
 
 profiles.register()
 
@@ -57,48 +54,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     """A wrong --impl, a world that cannot be, or an interruption, is one clear line, before anything is collected."""
     try:
-        _configure(config)
+        config.stash[_BENCH], config.stash[_RECORD] = begin(config)
     except KeyboardInterrupt as ended:  # which pytest does not tell so early
         why = str(ended) or "interrupted"
         pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
-
-
-def _configure(config: pytest.Config) -> None:
-    for folder in (str(config.rootpath), str(config.invocation_params.dir)):
-        if folder not in sys.path:  # a user's module is found from where pytest was started
-            sys.path.insert(0, folder)
-    device.choose()
-    option, is_worker = config.getoption, hasattr(config, "workerinput")
-    usual = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if usual and not is_worker:  # a time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        config.add_cleanup(functools.partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
-    names = option("--impl")
-    try:
-        workers = bool(getattr(config.option, "numprocesses", None))
-        asked = (option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"))
-        where = decide(*asked, workers, option("--any-order"))
-        part(option("--shard"), [])
-        record = config.stash[_RECORD] = Record(Path(option("--record"))) if option("--record") else None
-        if is_worker:
-            setattr(config.option, SEED, config.workerinput[SEED])
-        elif not config.option.help:
-            profile = option("--hypothesis-profile") or settings.get_current_profile_name()
-            setattr(config.option, SEED, profiles.run_seed(option(SEED), profile, record))
-    except Unusable as error:
-        raise pytest.UsageError(str(error)) from None
-    if "torchrun" in where.worlds:
-        torchrun.report_the_end()
-    bench = config.stash[_BENCH] = Bench(names or [*CORRECT, *WRAPPERS], where)
-    if record is not None and not config.option.help:
-        for name in bench.names:
-            record.sources(name)
-    if names and not config.option.help and not is_worker:
-        try:
-            try_out(bench.implementations, bench.world("sim"))
-        except Unusable as error:
-            bench.close()
-            raise pytest.UsageError(str(error)) from None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -238,16 +197,13 @@ def pytest_terminal_summary(
     """
     yield
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    filed = verdicts(reports, config.stash[_BENCH].left_out)
-    if lines := matrix(filed):
+    bench, failed = config.stash[_BENCH], len(terminalreporter.stats.get("failed", []))
+    filed = verdicts(reports, bench.left_out)
+    most = config.getoption("maxfail") or 0
+    stopped = exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= failed
+    of_a_user = bench if config.getoption("--impl") else None
+    if lines := summary(filed, config.stash[_CAUSES], stopped, of_a_user):
         terminalreporter.section("verdicts")
-        lines += ["", totals(filed), *config.stash[_CAUSES]]
-        most = config.getoption("maxfail") or 0
-        if exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminalreporter.stats.get("failed", [])):
-            lines.append("The run was stopped: laws that are not listed here had not come to their end.")
-        if config.getoption("--impl"):
-            bench = config.stash[_BENCH]
-            lines += filter(None, [profiles.told_if_few(bench.where.worlds[0], len(bench.names))])
         for line in lines:
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:

@@ -1,6 +1,7 @@
 """What makes up a run of pytest.
 
 options       of the command line
+begin         what they come to, before anything is collected
 where         which worlds, and whether this machine has them
 bench         implementations and worlds, for one process of pytest
 selection     which tests
@@ -10,5 +11,6 @@ probing       what is not claimed, tried and told
 unbroken      how a law ends that nothing has broken
 budget        spends the examples, and tells how far it is
 record        keeps them, for a run that goes on
+summary       the verdicts, at the end
 sources       what makes what was kept stale
 """

@@ -1,0 +1,77 @@
+"""What a run is about, decided before anything is collected: implementations, worlds, the seed, the record."""
+
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from properties.implementations import CORRECT, WRAPPERS, Unusable, try_out
+from properties.kernels import device
+from properties.running import profiles
+from properties.running.bench import Bench
+from properties.running.record import Record
+from properties.running.selection import part
+from properties.running.where import decide
+from worlds import torchrun
+
+SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
+
+
+def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
+    """The bench of a run, and where it is kept. pytest.UsageError, in one line, for options that cannot be.
+
+    A user's implementations have been tried out by then.
+    """
+    for folder in (str(config.rootpath), str(config.invocation_params.dir)):
+        if folder not in sys.path:  # a user's module is found from where pytest was started
+            sys.path.insert(0, folder)
+    device.choose()
+    option = config.getoption
+    told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # of a worker of pytest-xdist
+    if told is None:
+        end_as_by_ctrl_c(config)
+    try:
+        workers = bool(getattr(config.option, "numprocesses", None))
+        asked = (option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"))
+        where = decide(*asked, workers, option("--any-order"))
+        part(option("--shard"), [])
+        record = Record(Path(option("--record"))) if option("--record") else None
+        if told is not None:
+            setattr(config.option, SEED, told[SEED])
+        elif not config.option.help:
+            profile = option("--hypothesis-profile") or settings.get_current_profile_name()
+            setattr(config.option, SEED, profiles.run_seed(option(SEED), profile, record))
+    except Unusable as error:
+        raise pytest.UsageError(str(error)) from None
+    if "torchrun" in where.worlds:
+        torchrun.report_the_end()
+    names = option("--impl")
+    bench = Bench(names or [*CORRECT, *WRAPPERS], where)
+    if record is not None and not config.option.help:
+        for name in bench.names:
+            record.sources(name)
+    if names and not config.option.help and told is None:
+        try:
+            try_out(bench.implementations, bench.world("sim"))
+        except BaseException as error:
+            bench.close()
+            if isinstance(error, Unusable):
+                raise pytest.UsageError(str(error)) from None
+            raise
+    return bench, record
+
+
+def end_as_by_ctrl_c(config: pytest.Config) -> None:
+    """A time limit's signal ends a run as Ctrl-C does: verdicts so far are told and kept."""
+
+    def as_usual() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        config.add_cleanup(as_usual)

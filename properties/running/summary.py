@@ -1,0 +1,26 @@
+"""What stands at the end of a run: the verdict of every law, for every implementation and world."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from properties.reports.matrix import matrix, totals
+from properties.running import profiles
+from properties.running.bench import Bench
+
+
+def summary(
+    filed: Sequence[Mapping[str, Any]], causes: Sequence[str], stopped: bool, of_a_user: Bench | None
+) -> list[str]:
+    """The lines, of verdicts as they were filed and causes in words; none where no law was held against anything.
+
+    ``stopped``: before every law had come to its end. ``of_a_user``: the bench, unless it is of what ships.
+    """
+    lines = matrix(filed)
+    if not lines:
+        return []
+    lines += ["", totals(filed), *causes]
+    if stopped:
+        lines.append("The run was stopped: laws that are not listed here had not come to their end.")
+    if of_a_user is not None:
+        lines += filter(None, [profiles.told_if_few(of_a_user.where.worlds[0], len(of_a_user.names))])
+    return lines
