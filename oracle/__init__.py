@@ -55,4 +55,8 @@ Cost:
     cost                 bytes held, elements moved, time; ``python -m oracle.cost`` prints an example
     overlap              what backward hides of it
     batches, sampler     samples per step, and which of them a rank sees
+
+Refused everywhere alike:
+
+    checks               counts and stages that cannot be
 """

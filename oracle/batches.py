@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from oracle.checks import check_at_least
+
 
 @dataclass(frozen=True)
 class Offers:
@@ -17,19 +19,19 @@ class Offers:
 
 def global_batch(micro_batch: int, accumulation: int, world_size: int) -> int:
     """Samples per optimizer step = micro-batch x accumulation steps x N."""
-    check_positive(micro_batch=micro_batch, accumulation=accumulation, world_size=world_size)
+    check_at_least(1, micro_batch=micro_batch, accumulation=accumulation, world_size=world_size)
     return micro_batch * accumulation * world_size
 
 
 def tokens(samples: int, sequence_length: int) -> int:
     """Tokens per optimizer step = samples x sequence length."""
-    check_positive(samples=samples, sequence_length=sequence_length)
+    check_at_least(1, samples=samples, sequence_length=sequence_length)
     return samples * sequence_length
 
 
 def samples(batch_tokens: int, sequence_length: int) -> int:
     """Samples in a batch given in tokens; ValueError unless the sequence length divides it."""
-    check_positive(batch_tokens=batch_tokens, sequence_length=sequence_length)
+    check_at_least(1, batch_tokens=batch_tokens, sequence_length=sequence_length)
     if batch_tokens % sequence_length:
         raise ValueError(f"{batch_tokens} tokens are not whole sequences of {sequence_length}: give a multiple of it")
     return batch_tokens // sequence_length
@@ -37,7 +39,7 @@ def samples(batch_tokens: int, sequence_length: int) -> int:
 
 def accumulation_steps(batch: int, micro_batch: int, world_size: int) -> int:
     """k = global batch / (micro-batch x N). ValueError, with what would do, where that is not a whole number >= 1."""
-    check_positive(batch=batch, micro_batch=micro_batch, world_size=world_size)
+    check_at_least(1, batch=batch, micro_batch=micro_batch, world_size=world_size)
     one_pass = micro_batch * world_size
     if batch % one_pass == 0:
         return batch // one_pass
@@ -56,7 +58,7 @@ def accumulation_steps(batch: int, micro_batch: int, world_size: int) -> int:
 
 def offers(batch: int, micro_batch: int, world_size: int) -> Offers:
     """The nearest values that fit: most ranks up to N, least batch from the given one, largest micro-batch up to it."""
-    check_positive(batch=batch, micro_batch=micro_batch, world_size=world_size)
+    check_at_least(1, batch=batch, micro_batch=micro_batch, world_size=world_size)
     ranks = [ranks for ranks in range(1, world_size + 1) if batch % (micro_batch * ranks) == 0]
     micro = [size for size in range(1, micro_batch + 1) if batch % (size * world_size) == 0]
     one_pass = micro_batch * world_size
@@ -74,10 +76,3 @@ def share(batch: int, micro_batch: int, world_size: int, step: int, rank: int) -
         raise ValueError(f"step {step}, rank {rank}: give steps 0..{accumulation - 1} and ranks 0..{world_size - 1}")
     start = (step * world_size + rank) * micro_batch
     return range(start, start + micro_batch)
-
-
-def check_positive(**counts: int) -> None:
-    """ValueError for a count below 1, by name."""
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} {count}: give at least 1")

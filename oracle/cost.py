@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from fractions import Fraction
 
+from oracle.checks import check_at_least, check_stage
 from oracle.collectives import volume
 from oracle.overlap import best_bucket_size, timeline
 from oracle.recipes import Recipe, recipe
@@ -139,19 +140,6 @@ def scaling_efficiency(throughput: Number, world_size: int, throughput_of_one: N
     if throughput_of_one <= 0:
         raise ValueError(f"throughput of one rank {throughput_of_one}: give more than 0")
     return Fraction(throughput) / (world_size * Fraction(throughput_of_one))
-
-
-def check_stage(stage: int) -> None:
-    """ValueError for a stage that ZeRO does not have."""
-    if stage not in (0, 1, 2, 3):
-        raise ValueError(f"stage {stage}: give 0, 1, 2 or 3")
-
-
-def check_at_least(least: int, **counts: int) -> None:
-    """ValueError for a count below ``least``, by name."""
-    for name, count in counts.items():
-        if count < least:
-            raise ValueError(f"{name} {count}: give at least {least}")
 
 
 def memory_table(parameters: int, shards: int, precision: Recipe) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle.checks import check_at_least
+
 Array = NDArray[np.float64]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -102,12 +104,6 @@ def check_partition(shapes: Shapes, owned: Sequence[Sequence[Range]]) -> None:
             raise ValueError(f"{name!r} has no owner for element {end}: each element needs exactly one")
 
 
-def check_world(world_size: int) -> None:
-    """ValueError for a world of fewer than one rank."""
-    if world_size < 1:
-        raise ValueError(f"world_size {world_size}: give at least 1")
-
-
 def flat(shapes: Shapes, world_size: int) -> Layout:
     """All parameters end to end, zeros up to a multiple of N; rank r holds slice r.
 
@@ -117,7 +113,7 @@ def flat(shapes: Shapes, world_size: int) -> Layout:
     too, but with ``use_orig_params`` it pads between parameters as well. One call per dtype, parameter group or unit;
     `join` puts them together.
     """
-    check_world(world_size)
+    check_at_least(1, world_size=world_size)
     size = -(-sum(numel(shape) for shape in shapes.values()) // world_size)
     owned: list[tuple[Range, ...]] = []
     for rank in range(world_size):
@@ -139,7 +135,7 @@ def chunked(shapes: Shapes, world_size: int) -> Layout:
     Every rank's shard of parameter and gradient is padded to c rows, so that collectives move equal shares; optimizer
     state is not (measured: FSDP2 of torch 2.13, storage of each rank's shard). ValueError for a scalar.
     """
-    check_world(world_size)
+    check_at_least(1, world_size=world_size)
     owned: list[list[Range]] = [[] for _ in range(world_size)]
     padded = 0
     for name, shape in shapes.items():
@@ -162,7 +158,7 @@ def greedy(groups: Sequence[Shapes], world_size: int) -> Layout:
     totals carry over. No padding; shares differ in size.
     Source: measured against ZeroRedundancyOptimizer of torch 2.13.
     """
-    check_world(world_size)
+    check_at_least(1, world_size=world_size)
     shapes = merge(groups)
     owned: list[list[Range]] = [[] for _ in range(world_size)]
     totals = [0] * world_size

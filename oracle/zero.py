@@ -8,6 +8,7 @@ stage 1 is P_os, stage 2 P_os+g, stage 3 P_os+g+p; stage 0 is plain data paralle
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
+from oracle.checks import check_at_least, check_stage
 from oracle.recipes import Recipe
 from oracle.shards import Layout
 
@@ -40,11 +41,9 @@ class Plan:
         sizes = sorted({layer.world_size for layer in self.layers})
         if len(sizes) != 1:
             raise ValueError(f"layers cut over {sizes} ranks: give at least one layer, all over one shard group")
-        if self.stage not in (0, 1, 2, 3):
-            raise ValueError(f"stage {self.stage}: give 0, 1, 2 or 3")
-        for name, least in (("replicas", 1), ("micro_batches", 1), ("keep_last", 0), ("prefetch", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} {getattr(self, name)}: give at least {least}")
+        check_stage(self.stage)
+        check_at_least(1, replicas=self.replicas, micro_batches=self.micro_batches)
+        check_at_least(0, keep_last=self.keep_last, prefetch=self.prefetch)
         if self.replicas > 1 and self.stage == 0:
             raise ValueError(f"{self.replicas} replicas at stage 0, which shards nothing: give stage 1, 2 or 3")
         if self.keep_last > len(self.layers):
