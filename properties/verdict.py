@@ -1,6 +1,7 @@
 """How a law against an implementation ends, and what is known of a failure.
 
-    holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing
+    holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing;
+    of kernels wrong; where a world cannot have the law, cannot be told; where it or Lockstep is at fault, not judged
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
 """
@@ -13,7 +14,10 @@ from properties.difference import Difference
 from worlds.contract import Outcome
 
 HOLDS, REFUSES, SHOWS_NOTHING, NOT_RUNNABLE = "holds", "refuses", "shows nothing", "not runnable here"
-SIM_ONLY = "sim only, no failure"
+SIM_ONLY, NOT_CLAIMED, WRONG = "sim only, no failure", "not claimed", "wrong"
+IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
+BACKEND_AT_FAULT = "not judged: the backend is at fault"
+ERROR_IN_LOCKSTEP = "not judged: error in Lockstep"
 
 
 @dataclass(eq=False)  # an exception is equal to itself alone

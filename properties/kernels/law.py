@@ -13,6 +13,7 @@ from properties.law import as_sentence
 from properties.reports.matrix import PROPERTY
 from properties.reports.paragraphs import entry
 from properties.strategies.independent import INDEPENDENT
+from properties.verdict import ERROR_IN_LOCKSTEP, HOLDS, NOT_CLAIMED, WRONG
 
 Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
 INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
@@ -38,14 +39,14 @@ def kernel_law(
                 if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
             ]
             if lacking:
-                record_property(PROPERTY, {**filed, "world": "", "verdict": "not claimed"})
+                record_property(PROPERTY, {**filed, "world": "", "verdict": NOT_CLAIMED})
                 return
-            verdict, message, ends = "not judged: error in Lockstep", "", Ends()
+            verdict, message, ends = ERROR_IN_LOCKSTEP, "", Ends()
             try:
                 hold(check, kernels, draws, always, ends=ends)
-                verdict = "holds"
+                verdict = HOLDS
             except AssertionError as error:
-                verdict, message = "wrong", "\n".join(story(kernels, law, error))
+                verdict, message = WRONG, "\n".join(story(kernels, law, error))
             finally:
                 ended = {"world": "one process", "verdict": verdict, "examples": len(ends)}
                 record_property(PROPERTY, {**filed, **ended})

@@ -7,7 +7,7 @@ from properties.law import sentence
 from properties.models.scenario import ModelScenario
 from properties.running.where import STARTED_HERE, decide
 from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from properties.verdict import HOLDS, NOT_CLAIMED, LawBroken, Refused
 
 
 def main() -> None:
@@ -35,8 +35,8 @@ def main() -> None:
     try:
         (implementation,) = look_up([asked.impl], world)
         for law in (test.law for test in vars(test_models).values() if hasattr(test, "law")):
-            told = "holds" if law.needs(implementation.claims) else "not claimed"
-            if told == "holds":
+            told = HOLDS if law.needs(implementation.claims) else NOT_CLAIMED
+            if told == HOLDS:
                 try:
                     law.check(Trial(implementation, world, any_order=asked.any_order), scenario)
                 except Refused as refused:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from properties.verdict import IMPOSSIBLE, NOT_CLAIMED
+
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
 KINDS = 3  # of refusals that are told
-IMPOSSIBLE = "cannot be told"  # of a real backend: when it reads and writes, in which order it reduces, what it holds
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
@@ -20,7 +21,7 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
     told = {each["implementation"] for each in filed}
     for name, number, law, world in left_out:
         if name in told:
-            verdict = IMPOSSIBLE if world else "not claimed"
+            verdict = IMPOSSIBLE if world else NOT_CLAIMED
             row = {"implementation": name, "number": number, "law": law, "world": world, "verdict": verdict}
             filed.append(row)
     return sorted(filed, key=lambda each: (each["implementation"], int(each["number"][1:]), each["law"]))

@@ -23,7 +23,9 @@ from properties.searching.search import REPEAT_SECONDS, Failure, Search, how_bro
 from properties.searching.witnesses import unwitnessed
 from properties.trial import ENDED, Trial
 from properties.verdict import (
+    BACKEND_AT_FAULT,
     HOLDS,
+    NOT_CLAIMED,
     NOT_RUNNABLE,
     REFUSES,
     SHOWS_NOTHING,
@@ -60,7 +62,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
     if trial.world_fault:
-        record(PROPERTY, {**filed, "verdict": "not judged: the backend is at fault"})
+        record(PROPERTY, {**filed, "verdict": BACKEND_AT_FAULT})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)
     if concerns(law, trial.implementation.claims) and not concerns(law, trial.claims):
         record(PROPERTY, {**filed, "verdict": NOT_RUNNABLE})
@@ -69,7 +71,7 @@ def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bud
         pytest.skip(f"not runnable on the {trial.world.name} world: {has}")
     if not concerns(law, trial.claims):
         verdict, examples = probe(law, trial)
-        record(PROPERTY, {**filed, "verdict": f"not claimed; probed: {verdict}", "examples": examples})
+        record(PROPERTY, {**filed, "verdict": f"{NOT_CLAIMED}; probed: {verdict}", "examples": examples})
         return
 
     trial.witnessed.clear()
