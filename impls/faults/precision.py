@@ -8,6 +8,7 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
+from impls.wrapper import broadcast_from_rank_zero
 
 WIRE = ("test_gradients_travel_in_their_own_dtype_or_a_wider_one",)
 ORDER = ("test_exact_sums_do_not_depend_on_the_order_of_reduction",)
@@ -56,6 +57,21 @@ class ReducesInBfloat16(StaticBuckets):
     source = "J04 V https://github.com/pytorch/pytorch/issues/186998"
     killed_by = WIRE + ORDER
     bucket_class = _InBfloat16
+
+
+class RefreshesParametersToo(StaticBuckets):
+    """The same, and rank 0's parameters go out again with every synchronization, in their own dtype."""
+
+    known_fault = "gradients are reduced in bfloat16, beside as many elements of parameters in float32"
+    source = "J04 V https://github.com/pytorch/pytorch/issues/186998"
+    killed_by = WIRE
+    claims = {**StaticBuckets.claims, "cost": False}
+    bucket_class = _InBfloat16
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages, and broadcasts."""
+        super().finish_gradient_synchronization()
+        broadcast_from_rank_zero(self.module)
 
 
 class ReducesInFloat16(StaticBuckets):
