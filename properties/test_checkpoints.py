@@ -203,7 +203,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
         types = list(map(type, scenario.program))
         place = types.index(Save) if more == "step" else types.index(Load, types.index(Step))
         batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
-        stepped = (replace(batch, synchronize=True), Finish(), Step(), ZeroGrad())
+        stepped = (Backward(batch.orders), Finish(), Step(), ZeroGrad())
         dropped = (Backward(batch.orders, False), ZeroGrad())
         kept = {"step": stepped, "drop": dropped, "raise": (Raise("backward"),)}
         before: tuple[Event, ...] = kept.get(more, ())
