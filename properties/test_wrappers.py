@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.calls import AROUND, Call, adjoints, results, weights
+from properties.calls import AROUND, Call, adjoints, inputs, results, weights
 from properties.errors import judge_errors
 from properties.judging.judge import holds
 from properties.law import law
@@ -18,6 +18,7 @@ from worlds.contract import Job, Outcome
 @law("P14", calls, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
     """Whatever the shape, strides and group, every member gets the reduction, broadcast or gathering of all members'.
+    What a member gives stays as it is, unless it is what is returned.
 
     Why: callers do not know how a tensor lies in memory, and a root or a share goes by one numbering of ranks. Broken
     by reducing a contiguous copy and returning the original, by memory taken for values, and by a rank in the group
@@ -25,6 +26,11 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
     """
     outcome = run(trial, call, adjoint=False)
     compare(call, outcome, "result", results(call), "The result is not what the collective means.")
+    for rank, given in enumerate(inputs(call, 1, call.shape)):
+        left: Any = outcome[rank].result["left"] if rank in call.group else None
+        if left is not None and not holds(left, given):
+            words = f"What rank {rank} gave was {given.tolist()}, is {left.tolist()} after the call"
+            raise SilentlyWrong(f"{words}, and is not what was returned.", call, outcome)
     for rank in call.group if call.layout == "columns" else ():
         seen: Any = outcome[rank].result
         if not holds(seen["around"], np.full_like(seen["around"], AROUND)):

@@ -36,6 +36,49 @@ class ReturnsWhatItWasGiven(Collectives):
         return values
 
 
+class _Clobbers(AllReduce):
+    @staticmethod
+    def forward(context: Any, values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        result = AllReduce.forward(context, values, reduction, group)
+        values.data.copy_(result)
+        return result
+
+
+class ReducesItsInput(Collectives):
+    """all_reduce in place, and a copy of that is returned."""
+
+    known_fault = "the caller's tensor is overwritten, though another one is returned"
+    source = "recipe: an all-reduce in place, and a copy for autograd"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for callers that throw away what they have given."""
+        result: torch.Tensor = _Clobbers.apply(values, reduction, group)
+        return result
+
+
+class _ScattersMemory(AllGather):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        as_it_lies = gradient.as_strided((gradient.numel(),), (1,)).view(gradient.shape)
+        return AllGather.backward(context, as_it_lies)
+
+
+class AdjointTakesMemoryForRows(Collectives):
+    """Backward of all_gather cuts the gradient as it lies in memory."""
+
+    known_fault = "the gradient of a result that is used transposed goes to other rows"
+    source = "recipe: memory taken for values, as K01 V https://github.com/NVIDIA/Megatron-LM/issues/5337 in backward"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right for contiguous gradients."""
+        result: torch.Tensor = _ScattersMemory.apply(values, group)
+        return result
+
+
 class GathersInFloat32(Collectives):
     """Has one buffer, of float32, for all that it gathers."""
 

@@ -28,7 +28,7 @@ _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "zero_grad": ((), {"set_to_none": True}),
-    "clip_grad_norm_": ((), {"max_norm": 1.0, "norm_type": 2.0}),
+    "clip_grad_norm_": ((), {"max_norm": 1.0}),
     "unscale_": ((), {"scale": 1.0}),
 }
 _WITH_THE_OPTIMIZER = ("full_optimizer_state", "load_full")
@@ -153,6 +153,19 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
         divide_by_initial_world_size=divide_by == "world size"
     )
     return context
+
+
+def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
+    """Has it clip the gradients; returns their norm as it tells it. Without an argument for it, it knows one type."""
+    if _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {})):
+        norm = wrapped.clip_grad_norm_(max_norm, norm_type)
+    elif norm_type == 2.0:
+        norm = wrapped.clip_grad_norm_(max_norm)
+    else:
+        raise NotImplementedError(f"clip_grad_norm_ takes no norm_type, which is {norm_type} here")
+    if norm is None:
+        raise NotImplementedError("clip_grad_norm_ returns no norm")
+    return norm
 
 
 def offers(wrapped: Any) -> frozenset[str]:

@@ -15,7 +15,8 @@ from worlds.devices import place
 
 def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """``result``: what the wrapper returned; ``gradient``: of what went in; ``given``: that of the result, which
-    backward was given; ``around``: of the memory between what went in.
+    backward was given, laid out like what went in; ``around``: of the memory between what went in; ``left``: what went
+    in, as it is then, unless it is what was returned.
 
     None on ranks outside the group, and where there is none.
     """
@@ -24,7 +25,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     wrappers = lookup.find(asked["implementation"])
     group = None if len(call.group) == world_size else dist.new_group(list(call.group))
     if rank not in call.group:
-        return {"result": None, "gradient": None, "given": None, "around": None}
+        return dict.fromkeys(("result", "gradient", "given", "around", "left"))
     memory = memory_of(inputs(call, 1, call.shape)[rank], call.layout)
     memory.requires_grad_(asked["adjoint"])
     values = view_of(memory, call.layout)
@@ -35,13 +36,20 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     result = getattr(wrappers, call.operation)(values, **options, group=group)
     gradient = given = None
     if asked["adjoint"]:
-        weight = torch.tensor(weights(call)[rank], device=place())
+        layout = "transposed" if call.layout == "transposed" else "contiguous"
+        weight = view_of(memory_of(weights(call)[rank], layout), layout)
         result.backward(weight)
         given = to_numpy(weight)
         # To autograd None is zero: it is what a backward may return for what has no part in the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
     between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.detach()[..., :0]
-    return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between)}
+    left = None if in_place(result, memory) else to_numpy(values)
+    return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between), "left": left}
+
+
+def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
+    """Whether what was returned lies where that lies which went in: then it is what the caller goes on with."""
+    return result.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
 
 
 def memory_of(values: Any, layout: str) -> torch.Tensor:

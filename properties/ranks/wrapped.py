@@ -174,7 +174,7 @@ class Wrapped:
     def clip(self, event: Clip) -> torch.Tensor:
         """Clips the gradients; returns their norm."""
         if "clip_grad_norm_" in self.offers:
-            norm = self.wrapped.clip_grad_norm_(event.max_norm, event.norm_type)
+            norm = adapter.clip(self.wrapped, event.max_norm, event.norm_type)
             norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
             return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
         tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is

@@ -161,7 +161,7 @@ class Writer:
             case Unscale():
                 return optimizers.unscale(self)
             case Clip():
-                most = f"{event.max_norm!r}, {event.norm_type!r}"
+                most = f"{event.max_norm!r}" + f", {event.norm_type!r}" * (event.norm_type != 2.0)
                 if self.in_pieces:
                     return [f"norm = clip({most})"]
                 if "clip_grad_norm_" in self.implementation.offers:

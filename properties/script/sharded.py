@@ -37,10 +37,10 @@ def make_optimizer(kind, groups, **defaults):
     return kind([{**group, "params": [named[name] for name in group.pop("names")]} for group in groups], **defaults)
 
 
-def clip(max_norm, norm_type):
+def clip(*how):
     if not hasattr(wrapped, "clip_grad_norm_"):
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
-    norm = wrapped.clip_grad_norm_(max_norm, norm_type)
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), *how)
+    norm = wrapped.clip_grad_norm_(*how)
     norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
     return norm.reshape(()) if norm.numel() == 1 else norm
 
