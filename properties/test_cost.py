@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import CAP_FROM, EQUAL_FROM, Claims
+from properties.claims import CAP_FROM, EQUAL_FROM, MASTERS, Claims
 from properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
 from properties.judging.memory import WEIGHED, WEIGHING
 from properties.judging.traffic import cost_of, elements, passed, reductions
@@ -161,11 +163,19 @@ def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> 
             raise run.broken(Wasteful, f"{words} without them.")
 
 
-@law(
-    "P18",
-    lambda claims: windows(claims, more=("evaluate", "clip", "frozen")),
-    needs=lambda claims: claims.cost and claims.most_ranks > 1,
-)
+@st.composite
+def priced(draw: st.DrawFn, claims: Claims) -> Scenario:
+    """A window in any dtype that is claimed, with masters where these are, on replicas of shards too."""
+    scenario = draw(windows(claims, more=("evaluate", "clip", "frozen")))
+    dtype = draw(st.sampled_from(("float32", *("bfloat16",) * claims.sixteen_bits, *("float64",) * claims.float64)))
+    model = tuple(replace(each, dtype=dtype) for each in scenario.parameters)
+    masters = dtype == "bfloat16" and (claims.masters == MASTERS or (bool(claims.masters) and draw(st.booleans())))
+    several = [number for number in range(1, scenario.world_size + 1) if scenario.world_size % number == 0]
+    replicas = draw(st.sampled_from(several)) if claims.replicas else 1
+    return replace(scenario, parameters=model, masters=masters, replicas=replicas)
+
+
+@law("P18", priced, needs=lambda claims: claims.cost and claims.most_ranks > 1)
 def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: Scenario) -> None:
     """With n elements more, a step moves as many more as `oracle.cost.moved` says of n parameters: exactly, where it is
     claimed in which way; else as in one of the ways in which the stage may be done, or a mixture of them.
@@ -178,7 +188,8 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
     has, or than gradients are claimed to be reduced in, counts as so many more. Broken by reducing twice:
     horovod/horovod#1099.
     """
-    due = on_the_wire("float32", trial.claims.reduce_dtype or "float32")
+    dtype = scenario.parameters[0].dtype
+    due = on_the_wire(dtype, trial.claims.reduce_dtype or dtype)
     few, many = (cost_of(trial, each, due) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
     batches = len(scenario.microbatches)
@@ -192,24 +203,31 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
             raise few.run.broken(kind, f"{words}, where it must be {right}.")
 
 
-def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[int, int]:
+def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[Fraction, Fraction]:
     """Least and most elements that a step moves for so many more of each parameter, by the ways in which it may go.
 
-    Counted whole: without the factor (S - 1) / S.
+    Counted as `passed` does.
     """
     moving, batches = len(scenario.microbatches[0].orders[0]), len(scenario.microbatches)
     extra, frozen = moving * more, (len(scenario.parameters) - moving) * more
-    ways = {"": moved(claims.stage or 0, extra, 2, micro_batches=batches)}
+    ranks, replicas = scenario.world_size, scenario.replicas
+    shards = ranks // replicas if claims.stage else ranks
+
+    def of(elements: int, micro_batches: int = batches, **how: Any) -> Fraction:
+        stage, whole = claims.stage or 0, Fraction(ranks, ranks - 1)
+        return whole * moved(stage, elements, shards, ranks // shards, micro_batches, **how)
+
+    ways = {"": of(extra)}
     if claims.stage == 1:
         ways = {"reduce-scatter": ways[""]}
-        ways["all-reduce"] = moved(1, extra, 2, micro_batches=batches, all_reduce_gradients=True)
+        ways |= {"all-reduce": of(extra, all_reduce_gradients=True)} if replicas == 1 else {}
     if claims.stage == 3:
-        ways = {"gather twice": ways[""], "gather once": moved(3, extra, 2, micro_batches=batches, kept=extra)}
-        ways["keep in no_sync"] = moved(3, extra, 2, kept=extra)
-    counts = [int(2 * way) for name, way in ways.items() if claims.schedule in (None, name)]
+        ways = {"gather twice": ways[""], "gather once": of(extra, kept=extra)}
+        ways["keep in no_sync"] = of(extra, 1, kept=extra)
+    counts = [way for name, way in ways.items() if claims.schedule in (None, name)]
     evaluations = sum(isinstance(event, Evaluate) for event in scenario.program)
     # What is frozen may be published with what was stepped, or lie with what is trained and pass through the same.
-    with_frozen = int(2 * moved(3, frozen, 2, micro_batches=batches)) + evaluations * (extra + frozen)
+    with_frozen = (2 * batches + 1) * frozen + evaluations * (extra + frozen)
     beside = {1: frozen, 2: frozen, 3: with_frozen}.get(claims.stage or 0, 0)
     return min(counts), max(counts) + beside
 

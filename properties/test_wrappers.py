@@ -27,12 +27,13 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
     outcome = run(trial, call, adjoint=False)
     compare(call, outcome, "result", results(call), "The result is not what the collective means.")
     for rank, given in enumerate(inputs(call, 1, call.shape)):
-        left: Any = outcome[rank].result["left"] if rank in call.group else None
+        seen: Any = outcome[rank].result
+        left = seen["left"] if rank in call.group else None
         if left is not None and not holds(left, given):
             words = f"What rank {rank} gave was {given.tolist()}, is {left.tolist()} after the call"
             raise SilentlyWrong(f"{words}, and is not what was returned.", call, outcome)
     for rank in call.group if call.layout == "columns" else ():
-        seen: Any = outcome[rank].result
+        seen = outcome[rank].result
         if not holds(seen["around"], np.full_like(seen["around"], AROUND)):
             raise SilentlyWrong(f"On rank {rank} memory between the tensor's elements was written.", call, outcome)
 
