@@ -14,7 +14,7 @@ from oracle.state import State
 def unscale(state: State) -> None:
     """g <- g / scale. Whether any gradient of any rank is not finite decides for all ranks to skip the next step."""
     assert state.scale is not None  # a well-formed scenario has one
-    state.gradients.exact[:] = lattice.divide(state.gradients.exact, int(state.scale), state.form)
+    state.gradients.exact[:] = lattice.divide(state.gradients.exact, whole(state.scale), state.form)
     for parameter, value in state.gradients.enclosed.items():
         form = state.scenario.parameters[parameter].dtype
         halved = Interval(value.low / state.scale, value.high / state.scale)
@@ -24,10 +24,7 @@ def unscale(state: State) -> None:
 
 
 def update(state: State) -> None:
-    """After a step: halved if it was skipped, doubled after ``growth_interval`` in a row that were not.
-
-    Inexact where the scale leaves the range 1 .. 2**24 in which it is an integer that every format but float16 holds.
-    """
+    """After a step: halved if it was skipped, doubled after ``growth_interval`` in a row that were not."""
     settings = state.scenario.loss_scale
     assert settings is not None
     assert state.scale is not None
@@ -37,11 +34,16 @@ def update(state: State) -> None:
         state.steps_since_overflow += 1
         if state.steps_since_overflow == settings.growth_interval:
             state.scale, state.steps_since_overflow = state.scale * 2, 0
-    if not 1 <= state.scale <= 2.0**24:
-        raise lattice.Inexact(f"a loss scale of {state.scale} is not one of 1 .. 2**24")
     state.unscaled = state.skip = False
+
+
+def whole(scale: float) -> int:
+    """Inexact outside of the range 1 .. 2**24, in which a scale is an integer that every format but float16 holds."""
+    if not 1 <= scale <= 2.0**24:
+        raise lattice.Inexact(f"a loss scale of {scale} is not one of 1 .. 2**24")
+    return int(scale)
 
 
 def scaled(totals: np.ndarray, scale: float | None) -> np.ndarray:
     """Integer coefficients of a loss that is multiplied by the scale."""
-    return totals if scale is None else totals * int(scale)
+    return totals if scale is None else totals * whole(scale)

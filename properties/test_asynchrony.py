@@ -1,15 +1,18 @@
 """P7: when communication reads and writes, and in which order it adds, is not for the implementation to know."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.claims import Claims
+from properties.claims import BUFFERS, Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.several import with_several_backwards
 from properties.strategies.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
+from properties.strategies.variants import evaluated_after_errors
 from properties.trial import Trial
 from worlds.contract import Asynchrony
 
@@ -21,12 +24,16 @@ THREE_RANKS = Scenario(3, (Parameter((1,)),), (Backward(((0,), (0,), (0,))), Fin
 
 
 def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchrony]]:
-    """A scenario with any two features, or with several buckets that are made anew after an error, or with several
-    backwards; and when its collectives and messages read and write.
+    """A scenario with any two features, or with several buckets that are made anew after an error, or evaluated right
+    after it, or with several backwards; and when its collectives and messages read and write.
     """
     drawn = with_any(claims, 2)
     if claims.survives_errors and claims.freezing and claims.bucket_cap:
         drawn |= exact_scenarios(claims, has=("raise, freeze", "cap"))
+    if claims.survives_errors and claims.evaluates:
+        kept = replace(claims, buffers=claims.buffers and BUFFERS[0])
+        failing = exact_scenarios(kept, has=("raise, go on", *["cap"] * claims.bucket_cap))
+        drawn |= failing.map(evaluated_after_errors)
     if claims.several_backwards:
         drawn |= with_several_backwards(claims)
     return st.tuples(drawn, ASYNCHRONIES)

@@ -5,14 +5,14 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Parameter, Scenario, Step
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
-from properties.strategies.within import trained_parameters
+from properties.strategies.variants import replaced_again, trained_again
 from properties.trial import SENT, Trial
 
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
@@ -36,7 +36,7 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios in which parameters are frozen, and at the end, perhaps, trained again, maybe instead of others, and
-    first inside `no_sync`; those that were frozen from the start, too, where that is claimed.
+    first inside `no_sync`, or stepped then; those that were frozen from the start, too, where that is claimed.
     """
     train = partial(trained_again, everything=claims.unfreezing)
     again = [train, partial(train, instead=True)]
@@ -45,26 +45,16 @@ def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
     drawn = st.builds(
         lambda scenario, end: end(scenario), exact_scenarios(claims, has=("freeze",), enclosed=False), ends
     )
+    with_state = exact_scenarios(claims, has=("freeze", "momentum"), enclosed=False)
+    drawn |= with_state.map(partial(train, steps=True))
     return drawn.filter(lambda scenario: is_exact(scenario, claims))
 
 
-def trained_again(scenario: Scenario, instead: bool = False, local: bool = False, everything: bool = False) -> Scenario:
-    """The same, and in the end everything that was trained when it was last wrapped is trained once more, or
-    ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
-    micro-batch inside `no_sync` comes first.
-    """
-    *_, (trained, when_wrapped) = trained_parameters(scenario)
-    when_wrapped = {*range(len(scenario.parameters))} if everything else when_wrapped
-    thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
-    if not thaw:
-        return scenario
-    freeze = sorted(still)[: len(thaw)] if instead else []
-    names = range(len(scenario.parameters))
-    reached = tuple(index for index in names if scenario.tensor(index) in (still | thaw).difference(freeze))
-    again: list[Event] = [ZeroGrad(), *([Freeze(tuple(freeze))] if freeze else []), Freeze(tuple(sorted(thaw)), False)]
-    batch = Backward((reached,) * scenario.samples)
-    again += [*([replace(batch, synchronize=False)] * local), batch, Finish()]
-    return replace(scenario, program=(*scenario.program, *again))
+def replaced(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which parameters are replaced, one of them again and again in a third of them."""
+    drawn = exact_scenarios(claims, has=("replace",))
+    again = exact_scenarios(replace(claims, joins=()), has=("replace",), enclosed=False).map(replaced_again)
+    return st.one_of(drawn, drawn, again.filter(lambda scenario: is_exact(scenario, claims)))
 
 
 @law("P15", with_freezing, needs=lambda claims: claims.freezing)
@@ -77,7 +67,7 @@ def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Sce
     judge.by_the_oracle(trial, scenario, "What is trained now is not what is synchronized.")
 
 
-@law("P15", lambda claims: exact_scenarios(claims, has=("replace",)), needs=lambda claims: claims.replaced_parameters)
+@law("P15", replaced, needs=lambda claims: claims.replaced_parameters)
 def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
     """New parameters in the place of those that were there when the model was wrapped are synchronized like them.
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Finish, Load, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Event, Finish, Freeze, Load, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
 from oracle.state import Inside
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import expect, known
@@ -23,21 +23,20 @@ from properties.trial import Trial
 
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios that save and load somewhere: anywhere, or with a state that is there and is used."""
-    return st.one_of(
-        *(
-            exact_scenarios(claims, has=has)
-            for has in (("save",), ("go on", "momentum"), ("go on", "adam"), ("go on", "momentum", "groups"))
-        )
-    )
+    features: list[tuple[str, ...]] = [("save",), ("go on", "momentum"), ("go on", "adam")]
+    features += [("go on", "momentum", "groups")]
+    masters = FEATURES["masters"].claimed(claims)
+    features += [("go on", "masters")] * masters
+    features += [("go on", "masters", "replicas")] * (masters and claims.replicas)
+    return st.one_of(*(exact_scenarios(claims, has=has) for has in features))
 
 
 def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with masters that load weights and nothing else, and step after."""
-    return (
-        exact_scenarios(claims, has=("save", "masters", "step"))
-        .map(weights_alone)
-        .filter(lambda scenario: known(scenario, claims) is not None)
-    )
+    """Scenarios with masters that load weights and nothing else, and step after, also with several optimizers."""
+    drawn = exact_scenarios(claims, has=("save", "masters", "step"))
+    if claims.several_optimizers:
+        drawn |= exact_scenarios(claims, has=("go on", "masters", "several optimizers"))
+    return drawn.map(weights_alone).filter(lambda scenario: known(scenario, claims) is not None)
 
 
 def weights_alone(scenario: Scenario) -> Scenario:
@@ -184,31 +183,38 @@ def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: 
 def going_back(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios that load, after a step, what they had saved before it, and train on."""
     features = [("go back",), *(("go back", other) for other in ("momentum", "adam", "groups"))]
-    features += [("go back", "masters")] * FEATURES["masters"].claimed(claims)
+    masters = FEATURES["masters"].claimed(claims)
+    features += [("go back", "masters")] * masters
     features += [("go back", "freeze")] * claims.freezing
     features += [("evaluate, go back", "quadratic")] * claims.evaluates
     plain = (exact_scenarios(claims, has=has) for has in features)
-    more = [("step", "adam", "momentum"), ("save", "quadratic", "momentum")]
+    more: list[tuple[str, ...]] = [("step", "adam", "momentum"), ("save", "quadratic", "momentum")]
     more += [("drop", "quadratic", "momentum")] * (claims.accumulation and claims.drops_windows)
     more += [("raise", "quadratic", "momentum")] * claims.survives_errors
+    more += [("thaw", "momentum"), *[("thaw", "masters")] * masters] * claims.freezing
     return st.one_of(*plain, *(with_more(claims, *each) for each in more))
 
 
 def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scenario]:
     """The same with a "step" before the Save, so that there is a state to save; with a window that is dropped ("drop"),
-    or an error ("raise"), right before the Load; or with all saved ("save") right after it.
+    or an error ("raise"), right before the Load; with all saved ("save") right after it; or with a parameter frozen
+    right before it and trained again right after it ("thaw"). ``kinds``: features beside, of which each is drawn.
     """
 
     def those(scenario: Scenario) -> Scenario | None:
         types = list(map(type, scenario.program))
         place = types.index(Save) if more == "step" else types.index(Load, types.index(Step))
         batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
-        stepped = (Backward(batch.orders), Finish(), Step(), ZeroGrad())
+        window = (Backward(batch.orders), Finish(), Step(), ZeroGrad())
         dropped = (Backward(batch.orders, False), ZeroGrad())
-        kept = {"step": stepped, "drop": dropped, "raise": (Raise("backward"),)}
+        kept = {"step": window, "drop": dropped, "raise": (Raise("backward"),)}
         before: tuple[Event, ...] = kept.get(more, ())
         after = (SaveAndLoad(),) * (more == "save")
-        program = (*scenario.program[:place], *before, scenario.program[place], *after, *scenario.program[place + 1 :])
+        rest = scenario.program[place + 1 :]
+        if more == "thaw":
+            last = scenario.tensors[-1]
+            before, rest = (ZeroGrad(), Freeze((last,))), (Freeze((last,), frozen=False), *window)
+        program = (*scenario.program[:place], *before, scenario.program[place], *after, *rest)
         try:
             other = replace(scenario, program=program)
         except ValueError:  # buffers that are broadcast, or a parameter that was frozen by then

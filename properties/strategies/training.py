@@ -10,7 +10,7 @@ from oracle.program import Group, Hyperparameters, LossScale, Parameter
 from properties.claims import MASTERS
 from properties.strategies.models import Options
 
-# The first of each are short; what comes after `_LONG` rounds and is enclosed.
+# The first of each are short, see `is_short`; the others round, and are enclosed.
 MOMENTUM = (
     Hyperparameters(momentum=0.5),
     Hyperparameters(momentum=0.5, nesterov=True),
@@ -20,7 +20,8 @@ MOMENTUM = (
 )
 ADAM = (Hyperparameters(), Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.001))
 DECAY = (0.5, 0.01)
-SCALES = (2.0, 8.0, 1024.0, 16384.0, 65536.0)  # with the last two, sums of float16 overflow, or each of them
+# With 2**14 and 2**16 sums of float16 overflow, or each of them; with 1 there is nothing to unscale.
+SCALES = (2.0, 8.0, 1024.0, 16384.0, 65536.0, 1.0)
 INTERVALS = (2000, 1, 2)
 IN_GROUPS = (
     Hyperparameters(learning_rate=0.25),

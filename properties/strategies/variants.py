@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Raise, Scenario, ZeroGrad
+from oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
 from properties.claims import Claims
 from properties.expected import is_exact
 from properties.strategies.scenarios import exact_scenarios
+from properties.strategies.within import trained_parameters
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -62,3 +63,42 @@ def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
     program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
     return replace(scenario, world_size=1, replicas=1, program=tuple(program))
+
+
+def trained_again(
+    scenario: Scenario, instead: bool = False, local: bool = False, everything: bool = False, steps: bool = False
+) -> Scenario:
+    """The same, and in the end everything that was trained when it was last wrapped is trained once more, or
+    ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
+    micro-batch inside `no_sync` comes first; ``steps``: and a step comes last.
+    """
+    *_, (trained, when_wrapped) = trained_parameters(scenario)
+    when_wrapped = {*range(len(scenario.parameters))} if everything else when_wrapped
+    thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
+    if not thaw:
+        return scenario
+    freeze = sorted(still)[: len(thaw)] if instead else []
+    names = range(len(scenario.parameters))
+    reached = tuple(index for index in names if scenario.tensor(index) in (still | thaw).difference(freeze))
+    again: list[Event] = [ZeroGrad(), *([Freeze(tuple(freeze))] if freeze else []), Freeze(tuple(sorted(thaw)), False)]
+    batch = Backward((reached,) * scenario.samples)
+    again += [*([replace(batch, synchronize=False)] * local), batch, Finish(), *([Step()] * steps)]
+    return replace(scenario, program=(*scenario.program, *again))
+
+
+def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
+    """The same, and in the end a tensor that is trained is replaced so many times, with a window after each."""
+    *_, (trained, _) = trained_parameters(scenario)
+    names = tuple(index for index in range(len(scenario.parameters)) if index in trained)
+    if not names:
+        return scenario
+    window = (ZeroGrad(), Replace((scenario.tensor(names[-1]),)), Backward((names,) * scenario.samples), Finish())
+    return replace(scenario, program=(*scenario.program, *window * times))
+
+
+def evaluated_after_errors(scenario: Scenario) -> Scenario:
+    """The same, with an evaluation right after each error of the caller's."""
+    program = (
+        each for event in scenario.program for each in ((event, Evaluate()) if isinstance(event, Raise) else (event,))
+    )
+    return replace(scenario, program=tuple(program))

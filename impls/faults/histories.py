@@ -1,0 +1,138 @@
+"""What only some histories bring out: replaced again, frozen when loaded, evaluated right after an error."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+from impls.static_buckets import StaticBuckets
+from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from impls.wrapper import add_over_ranks
+from impls.zero1 import Zero1
+
+REPLACED = "test_parameters_that_are_replaced_are_synchronized"
+GOING_BACK = "test_going_back_to_what_was_saved_undoes_what_came_since"
+FOLLOWED = "test_what_is_frozen_or_trained_again_is_followed"
+OVERFLOWS = "test_ranks_agree_on_overflows_and_on_the_loss_scale"
+WEIGHTS_ALONE = "test_loading_weights_alone_makes_the_masters_follow"
+TIMING = "test_collectives_may_read_and_write_at_any_time"
+
+
+class HooksById(NaiveAccumulation):
+    """Remembers by ``id`` which parameters have its hook; Python gives the id of one that is gone to another."""
+
+    known_fault = "a parameter that is replaced again and again is, at the address of an earlier one, no longer reduced"
+    source = "recipe: a set of ids that are never dropped"
+    claims = {**NaiveAccumulation.claims, "direct_forwards": False}
+    killed_by = (REPLACED,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._hooked: set[int] = set()
+        self._ready: set[int] = set()
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        for parameter in self.trained:
+            if id(parameter) not in self._hooked:
+                self._hooked.add(id(parameter))
+                parameter.register_post_accumulate_grad_hook(lambda each: self._ready.add(id(each)))
+        return super().forward(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages what its hooks have seen."""
+        if self.synchronize:
+            for parameter in self.trained:
+                if parameter.grad is not None and id(parameter) in self._ready:
+                    add_over_ranks(parameter.grad, self.group)
+                    parameter.grad /= dist.get_world_size(self.group)
+            self._ready.clear()
+
+
+class ForgetsInFlightToEvaluate(StaticBuckets):
+    """An evaluation has nothing to wait for, and forgets what is on its way."""
+
+    known_fault = "what an error in backward has left in flight arrives, after an evaluation, in what came since"
+    source = "recipe: handles dropped by a forward without autograd"
+    killed_by = (TIMING,)
+
+    def prepare(self) -> None:
+        """Right where a synchronization was finished before."""
+        if not torch.is_grad_enabled():
+            self._in_flight.clear()
+        super().prepare()
+
+
+class _OfWhatIsTrained(MasterOptimizer):
+    def load(self, state: Mapping[str, Mapping[str, torch.Tensor]] | None) -> None:
+        before = {name: held.detach().clone() for name, held in self.held.items()}
+        super().load(state)
+        for name in self.masters:
+            if not self.named[name].requires_grad:
+                self.held[name].data.copy_(before[name])
+
+
+class LoadsMastersOfWhatIsTrained(StaticBucketsTrainer):
+    """Takes the masters of frozen parameters for something that nobody needs."""
+
+    known_fault = "a parameter that was frozen when its master was loaded goes back, once it is trained again"
+    source = "recipe: a load that walks over what requires gradients"
+    claims = {**StaticBucketsTrainer.claims, "reloads": True}
+    killed_by = (GOING_BACK,)
+    optimizer_class = _OfWhatIsTrained
+
+
+class TrustsAScaleOfOne(StaticBucketsTrainer):
+    """With a loss scale of 1 there is nothing to divide, and it looks at nothing."""
+
+    known_fault = "at a loss scale of 1 infinite gradients are stepped"
+    source = "recipe: a shortcut for a scale that has come down to 1"
+    killed_by = (OVERFLOWS,)
+
+    def unscale_(self, scale: float) -> bool:
+        """Right for any other scale."""
+        return scale == 1 or super().unscale_(scale)
+
+
+class MastersOfTheLastFollow(Zero1):
+    """After weights are loaded alone, the masters of the optimizer that was made last are made anew."""
+
+    known_fault = "of several optimizers, the masters of one alone follow weights that were loaded"
+    source = "recipe: an attribute for the optimizer, where there may be several"
+    killed_by = (WEIGHTS_ALONE,)
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """The others keep what they have."""
+        first = {each: each.detach().clone() for each in self._masters_of_others()}
+        super().load_full(parameters, optimizer_state)
+        if optimizer_state is None:
+            for master, values in first.items():
+                master.data.copy_(values)
+
+    def _masters_of_others(self) -> list[nn.Parameter]:
+        others = {optimizer for optimizer in self.stepped_by.values() if optimizer is not self.optimizer}
+        return [master for optimizer in others for master in optimizer.masters.values()]
+
+
+class ForgetsTheStateOfWhatIsFrozen(StaticBucketsTrainer):
+    """Drops the state of what it does not step, to save memory."""
+
+    known_fault = "momentum begins anew where a parameter was frozen for a while"
+    source = "recipe: state of what is not trained, freed before a step"
+    killed_by = (FOLLOWED,)
+
+    class _Frees(MasterOptimizer):
+        def step(self) -> None:
+            for name, parameter in self.named.items():
+                if not parameter.requires_grad:
+                    self.inner.state.pop(self.held[name], None)
+            super().step()
+
+    optimizer_class = _Frees
