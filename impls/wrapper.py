@@ -18,6 +18,7 @@ ROBUST = {
     "sixteen_bits": True,
     "survives_errors": True,
     "drops_losses": True,
+    "measures_late": True,
     "callers_collectives": True,
     "callers_hooks": True,
     "replaced_gradients": True,

@@ -64,6 +64,7 @@ class Claims:
     evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
     inference_mode: bool = True  # and may be in torch's inference mode
     measures: bool = True  # and may leave modules in the mode in which they train, and be inside `no_sync`
+    measures_late: bool = False  # and may come between a forward and its backward, in the mode in which modules train
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
     direct_forwards: bool = False

@@ -33,6 +33,8 @@ class Conditions:
     dropped: tuple[int, ...] = ()
     # The ZeroGrads, each right before a Backward, that come between its forwards and its backwards.
     zeroed_late: tuple[int, ...] = ()
+    # The Backwards between whose forwards and backwards there is an evaluation, in the mode in which modules train.
+    measured: tuple[int, ...] = ()
     # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
     swapped: tuple[int, ...] = ()
     copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients

@@ -34,6 +34,7 @@ from properties.seen import OTHER_WEIGHTS
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 DROPS = "a forward, of NaN, whose loss is dropped"
+MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"
 SAVES = "the state is saved, and nothing is done with it"
 COPIES = "and then the caller puts copies in the place of the gradients"
 METRIC = "and then the caller adds a number of its own up over the ranks"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
 from oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
-from properties.claims import Claims
+from properties.claims import BUFFERS, Claims
 from properties.expected import is_exact
 from properties.judging import judge, launches
 from properties.law import law
@@ -182,6 +182,33 @@ def test_gradients_may_be_zeroed_between_forward_and_backward(
     scenario, places = drawn
     run = trial.run(scenario, zeroed_late=places)
     judge.values_equal(run, trial.expected(scenario), "Gradients cannot be zeroed between forward and backward.")
+
+
+def measuring(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """A scenario with any features, and micro-batches during which a loss is measured: one, or all."""
+    stays = replace(claims, joins=(), buffers=claims.buffers and BUFFERS[0])
+    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
+    return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_measure(scenario))))
+
+
+def where_to_measure(scenario: Scenario) -> list[tuple[int, ...]]:
+    """The places of the micro-batches, each and all."""
+    places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+    return [*((place,) for place in places), tuple(places)]
+
+
+@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: (TWICE, (0,))})
+def test_a_loss_may_be_measured_between_a_forward_and_its_backward(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+) -> None:
+    """A forward without autograd between a forward and its backward changes nothing of that backward.
+
+    Why: a target, a teacher or a reference is often the same model, run without autograd before the loss is known.
+    Broken by a forward that undoes what the one before it has made ready. No report of it is known.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, measured=places)
+    judge.values_equal(run, trial.expected(scenario), "A loss that is measured before a backward leaves a trace.")
 
 
 def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:

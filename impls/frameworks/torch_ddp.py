@@ -24,6 +24,7 @@ IN_EVERY_FORM = {
     "accumulation": True,
     "several_dtypes": True,
     "several_forwards": True,
+    "measures_late": True,
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
     "sixteen_bits": True,
     "tied_parameters": True,

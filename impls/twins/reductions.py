@@ -175,7 +175,10 @@ class ReducesEveryMicroBatch(PerParameter):
     """What has accumulated is averaged when the next micro-batch begins, inside `no_sync` as well."""
 
     odd = "every micro-batch is reduced, as where only a shard of the gradients is kept"
-    claims = {**PerParameter.claims, "silent_no_sync": False, "several_forwards": False, "survives_errors": False}
+    claims = {
+        **PerParameter.claims,
+        **dict.fromkeys(("silent_no_sync", "several_forwards", "survives_errors", "measures_late"), False),
+    }
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)

@@ -62,7 +62,7 @@ class FreesWholeGradients(Zero2):
 class StepsUseGradientsUp(Zero2):
     """As an engine's, whose step ends a window: DeepSpeed's does."""
 
-    claims = {**Zero2.claims, "outlive_steps": False}
+    claims = {**Zero2.claims, "outlive_steps": False, "several_optimizers": False}
     odd = "after a step there are no gradients any more"
 
     def make_optimizer(self, kind: Any, groups: Any, masters: bool = False, **defaults: Any) -> ShardedOptimizer:

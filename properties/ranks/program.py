@@ -261,6 +261,8 @@ class Rank(Wrapped):
             late = self.scenario.program[place - 1] if place - 1 in self.conditions.zeroed_late else None
             if isinstance(late, ZeroGrad):
                 self.zero_grad(late.set_to_none)
+            if place in self.conditions.measured:
+                self.evaluate(Evaluate(switch=False))
             yield [self.scaled(loss) for loss in losses] * event.passes
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oracle.program import Backward, Event
-from properties.naming import COPIES, DROPS, METRIC, SAVES, SWAPS, exchanged, names
+from properties.naming import COPIES, DROPS, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
 from properties.reports.paragraphs import entry
 
 # How a micro-batch overflows.
@@ -37,6 +37,7 @@ RUN_OTHERWISE = {
     "around": "that forwards go around the wrapper",
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",
+    "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
     "beside": "the other model",
@@ -73,6 +74,7 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
     before = [(place in choices.get("part", {}).get("saves", ()), SAVES), (chosen("moved"), MOVES)]
     before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
     after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
+    after += [(chosen("measured"), f"{'':10}{MEASURES}")]
     after += [(chosen("metrics"), f"{'':10}{METRIC}"), (chosen("zeroed_late"), LATE)]
     first, then = ([f"      {words}" for there, words in each if there] for each in (before, after))
     return first, then

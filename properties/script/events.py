@@ -32,7 +32,7 @@ from oracle.program import (
 from properties.claims import EQUAL_FROM
 from properties.conditions import Conditions
 from properties.implementations import Implementation
-from properties.naming import event_words, parameter_name
+from properties.naming import MEASURES, event_words, parameter_name
 from properties.ranks import adapter
 from properties.script import between, checkpoints, optimizers
 from properties.script.head import beside, initial_values, may_hold_pieces, place
@@ -216,7 +216,10 @@ class Writer:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{self.call(f'each[{self.role}]', f'orders[{self.role}]')} for each in earlier]"]
         late = scenario.program[number - 1] if number - 1 in self.conditions.zeroed_late else None
-        run += self.go_back(event, loss, self.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else [])
+        meanwhile = self.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else []
+        if number in self.conditions.measured:
+            meanwhile += [f"# {MEASURES}", *self.evaluate(Evaluate(switch=False))]
+        run += self.go_back(event, loss, meanwhile)
         if event.synchronize:
             return [*lines, *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
@@ -226,19 +229,19 @@ class Writer:
         enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
         return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
 
-    def go_back(self, event: Backward, loss: str, zero: list[str]) -> list[str]:
-        """The backwards, with ``loss`` of the last forward, `losses` of the others, and ``zero`` right before them."""
+    def go_back(self, event: Backward, loss: str, meanwhile: list[str]) -> list[str]:
+        """The backwards, with ``loss`` of the last forward, `losses` of the others, and what comes ``meanwhile``."""
         scale = " * scale" if self.scaled else ""
         if event.passes > 1:
             again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)
-            return [f"loss = {loss}{scale}", *zero, *again, "loss.backward()"]
+            return [f"loss = {loss}{scale}", *meanwhile, *again, "loss.backward()"]
         if event.backwards > 1:
             each = f"(loss{scale}).backward()" if scale else "loss.backward()"
-            return [f"losses.append({loss})", *zero, "for loss in losses:", f"    {each}"]
+            return [f"losses.append({loss})", *meanwhile, "for loss in losses:", f"    {each}"]
         loss = f"sum(losses, {loss})" if event.forwards > 1 else loss
         loss = f"({loss}{scale})" if scale else loss
-        if zero:
-            return [f"loss = {loss}", *zero, "loss.backward()"]
+        if meanwhile:
+            return [f"loss = {loss}", *meanwhile, "loss.backward()"]
         return [f"yield {loss}" if self.shares_losses else f"{loss}.backward()"]
 
     def overflow(self, used: Sequence[int]) -> str:
