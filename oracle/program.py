@@ -78,11 +78,11 @@ The events:
     EndJoin    Every rank has run out. Parameters become, on every rank, those of the ranks that were the last to run
                out, and the caller drops all gradients.
     Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
-               of the caller's: in a ``no_sync`` block before forward; in forward, before it reads anything; in the
-               module whose forward reads the parameter in the middle; in backward, before that in the middle; in the
-               first parameter's gradient hook. The caller catches it, puts the buffers back and goes on, inside the
-               outer ``no_sync`` if the one that ended is ``nested``; once backward has begun all gradients are dropped,
-               on every rank.
+               of the caller's: in a ``no_sync`` block before forward, as Ctrl-C does; in forward, before it reads
+               anything; in the module whose forward reads the parameter in the middle; in backward, before that in the
+               middle; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes on,
+               inside the outer ``no_sync`` if the one that ended is ``nested``; once backward has begun all gradients
+               are dropped, on every rank.
 
 After construction every rank holds rank 0's parameters and buffers; or, where that is claimed, from the first forward
 after each construction on, which then comes before anything else. With ``broadcast_buffers`` buffers become rank 0's

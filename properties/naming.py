@@ -201,7 +201,8 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = ", inside a no_sync that is nested in another" if event.nested else ", inside no_sync"
             inside = "" if event.synchronize else inside
-            return [f"an error of the caller's, raised and caught on {who} in {where}{inside}"]
+            what = "a KeyboardInterrupt" if event.where == "no_sync" else "an error of the caller's"
+            return [f"{what}, raised and caught on {who} in {where}{inside}"]
 
 
 def _whose_step(scenario: Scenario, event: Step) -> str:

@@ -1,12 +1,14 @@
 """What only some histories bring out: replaced again, frozen when loaded, evaluated right after an error."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.faults.accumulation import AFTER_AN_ERROR
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from impls.trainer import MasterOptimizer, StaticBucketsTrainer
@@ -50,6 +52,25 @@ class HooksById(NaiveAccumulation):
                     add_over_ranks(parameter.grad, self.group)
                     parameter.grad /= dist.get_world_size(self.group)
             self._ready.clear()
+
+
+class CatchesExceptions(StaticBuckets):
+    """Leaves `no_sync` by its end or by an Exception."""
+
+    known_fault = "after Ctrl-C inside no_sync nothing is synchronized any more"
+    source = "recipe: except Exception where finally is meant"
+    killed_by = (AFTER_AN_ERROR,)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """KeyboardInterrupt is no Exception."""
+        before, self.synchronize = self.synchronize, False
+        try:
+            yield
+        except Exception:
+            self.synchronize = before
+            raise
+        self.synchronize = before
 
 
 class ForgetsInFlightToEvaluate(StaticBuckets):

@@ -87,9 +87,7 @@ class NothingToReduceAfterALook(Zero2):
     """Takes a forward without autograd for the last one before a step: there is nothing to reduce any more."""
 
     known_fault = "a loss that is measured before a backward ends what was made ready for it: nothing is reduced"
-    source = (
-        "recipe: what is to be reduced is listed in each forward, a target's too"
-    )
+    source = "recipe: what is to be reduced is listed in each forward, a target's too"
     killed_by = (MEASURED_LATE,)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

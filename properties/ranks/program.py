@@ -355,9 +355,10 @@ class Rank(Wrapped):
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
             self.fails = event.where
-            with contextlib.suppress(CallersError), adapter.synchronizing(self.wrapped, event.synchronize):
+            caught = contextlib.suppress(CallersError, KeyboardInterrupt)
+            with caught, adapter.synchronizing(self.wrapped, event.synchronize):
                 if event.where == "no_sync":
-                    raise CallersError("in no_sync")
+                    raise KeyboardInterrupt  # as Ctrl-C does, which is no Exception
                 self.scaled(self.call(inputs, order, fails=event.where)).backward()
             self.fails = ""
             self.seen["hooks"].pop()

@@ -301,13 +301,13 @@ class Writer:
         body = ["buffers = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
         body += [f'fails = "{event.where}"', "try:"]
         if event.where == "no_sync":
-            body += ["    with wrapped.no_sync():", "        raise CallersError"]
+            body += ["    with wrapped.no_sync():", "        raise KeyboardInterrupt  # as Ctrl-C does"]
         else:
             body += ["    trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
             scale = " * scale" if self.scaled else ""
             run = f"({self.call('dict.fromkeys(tensors(), nan)', 'trained', fails='fails')}{scale}).backward()"
             body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]
-        body += ["except CallersError:", "    pass", 'fails = ""']
+        body += ["except (CallersError, KeyboardInterrupt):", "    pass", 'fails = ""']
         if self.scenario.buffers:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(buffers[name])"]
         if event.rank is not None:
