@@ -107,6 +107,7 @@ class WrapsWithItsOptimizer(Zero1):
     """Wraps where its optimizer is made, as fairscale's ShardedDDP does, which needs one to be constructed."""
 
     odd = "nothing is wrapped or broadcast before make_optimizer"
+    claims = {**Zero1.claims, "several_optimizers": False}  # each would wrap anew
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         nn.Module.__init__(self)
