@@ -13,13 +13,11 @@ from impls.naive import NaiveAccumulation
 from impls.static_buckets import StaticBuckets
 from impls.trainer import MasterOptimizer, StaticBucketsTrainer
 from impls.wrapper import add_over_ranks
-from impls.zero1 import Zero1
 
 REPLACED = "test_parameters_that_are_replaced_are_synchronized"
 GOING_BACK = "test_going_back_to_what_was_saved_undoes_what_came_since"
 FOLLOWED = "test_what_is_frozen_or_trained_again_is_followed"
 OVERFLOWS = "test_ranks_agree_on_overflows_and_on_the_loss_scale"
-WEIGHTS_ALONE = "test_loading_weights_alone_makes_the_masters_follow"
 TIMING = "test_collectives_may_read_and_write_at_any_time"
 
 
@@ -116,30 +114,6 @@ class TrustsAScaleOfOne(StaticBucketsTrainer):
     def unscale_(self, scale: float) -> bool:
         """Right for any other scale."""
         return scale == 1 or super().unscale_(scale)
-
-
-class MastersOfTheLastFollow(Zero1):
-    """After weights are loaded alone, the masters of the optimizer that was made last are made anew."""
-
-    known_fault = "of several optimizers, the masters of one alone follow weights that were loaded"
-    source = "recipe: an attribute for the optimizer, where there may be several"
-    killed_by = (WEIGHTS_ALONE,)
-
-    def load_full(
-        self,
-        parameters: Mapping[str, torch.Tensor],
-        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
-    ) -> None:
-        """The others keep what they have."""
-        first = {each: each.detach().clone() for each in self._masters_of_others()}
-        super().load_full(parameters, optimizer_state)
-        if optimizer_state is None:
-            for master, values in first.items():
-                master.data.copy_(values)
-
-    def _masters_of_others(self) -> list[nn.Parameter]:
-        others = {optimizer for optimizer in self.stepped_by.values() if optimizer is not self.optimizer}
-        return [master for optimizer in others for master in optimizer.masters.values()]
 
 
 class ForgetsTheStateOfWhatIsFrozen(StaticBucketsTrainer):

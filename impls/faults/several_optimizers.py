@@ -1,4 +1,4 @@
-"""Sharded optimizers with one known fault each, where a model has several, each of some of its parameters (P12)."""
+"""Sharded optimizers with one known fault each, where a model has several, each of some of its parameters (P11, P12)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from impls.sharded_optimizer import ShardedOptimizer
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
 
+WEIGHTS_ALONE = "test_loading_weights_alone_makes_the_masters_follow"
 SEVERAL = ("test_each_of_several_optimizers_steps_its_own_parameters",)
 
 
@@ -93,3 +94,27 @@ class _Buffers:
                     new = stepped.get(member, self._known.get(member, self.values(member)))
                     self._known[member] = new.clone()
         self._owner.publish(self._known)
+
+
+class MastersOfTheLastFollow(Zero1):
+    """After weights are loaded alone, the masters of the optimizer that was made last are made anew."""
+
+    known_fault = "of several optimizers, the masters of one alone follow weights that were loaded"
+    source = "recipe: an attribute for the optimizer, where there may be several"
+    killed_by = (WEIGHTS_ALONE,)
+
+    def load_full(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer_state: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    ) -> None:
+        """The others keep what they have."""
+        first = {each: each.detach().clone() for each in self._masters_of_others()}
+        super().load_full(parameters, optimizer_state)
+        if optimizer_state is None:
+            for master, values in first.items():
+                master.data.copy_(values)
+
+    def _masters_of_others(self) -> list[nn.Parameter]:
+        others = {optimizer for optimizer in self.stepped_by.values() if optimizer is not self.optimizer}
+        return [master for optimizer in others for master in optimizer.masters.values()]

@@ -58,27 +58,6 @@ class ReducesItsInput(Collectives):
         return result
 
 
-class _ScattersMemory(AllGather):
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Any:
-        as_it_lies = gradient.as_strided((gradient.numel(),), (1,)).view(gradient.shape)
-        return AllGather.backward(context, as_it_lies)
-
-
-class AdjointTakesMemoryForRows(Collectives):
-    """Backward of all_gather cuts the gradient as it lies in memory."""
-
-    known_fault = "the gradient of a result that is used transposed goes to other rows"
-    source = "recipe: memory taken for values, as K01 V https://github.com/NVIDIA/Megatron-LM/issues/5337 in backward"
-    killed_by = ADJOINT
-
-    @staticmethod
-    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
-        """Right for contiguous gradients."""
-        result: torch.Tensor = _ScattersMemory.apply(values, group)
-        return result
-
-
 class GathersInFloat32(Collectives):
     """Has one buffer, of float32, for all that it gathers."""
 
@@ -179,6 +158,27 @@ class AdjointForgetsTheReduction(Collectives):
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right forward."""
         return _SumBackward.apply(values, reduction, group)
+
+
+class _ScattersMemory(AllGather):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        as_it_lies = gradient.as_strided((gradient.numel(),), (1,)).view(gradient.shape)
+        return AllGather.backward(context, as_it_lies)
+
+
+class AdjointTakesMemoryForRows(Collectives):
+    """Backward of all_gather cuts the gradient as it lies in memory."""
+
+    known_fault = "the gradient of a result that is used transposed goes to other rows"
+    source = "recipe: memory taken for values, in backward"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right for contiguous gradients."""
+        result: torch.Tensor = _ScattersMemory.apply(values, group)
+        return result
 
 
 class _AverageBackward(AllGather):
