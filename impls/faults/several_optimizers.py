@@ -1,4 +1,4 @@
-"""Sharded optimizers with one known fault each, where a model has several, each of some of its parameters (P11, P12)."""
+"""Sharded optimizers with one known fault each, where a model has several, each of some parameters (P11, P12)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
