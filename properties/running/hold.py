@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from properties.searching.witnesses import unwitnessed
 from properties.trial import ENDED, Trial
 from properties.verdict import (
     BACKEND_AT_FAULT,
+    ERROR_IN_LOCKSTEP,
     HOLDS,
     NOT_CLAIMED,
     NOT_RUNNABLE,
@@ -57,10 +58,19 @@ PAUSED = (
 
 
 def hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget | None = None) -> None:
-    """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix."""
-    budget = budget or Budget()
+    """The body of a law's test: passes, or fails with a report for people. Files the verdict for the matrix, which says
+    so too where the error is Lockstep's own.
+    """
     filed = {"number": law.number, "law": sentence(law), "implementation": trial.implementation.name}
     filed["world"] = trial.world.name
+    try:
+        _hold(law, trial, record, budget or Budget(), filed)
+    except Exception:
+        record(PROPERTY, {**filed, "verdict": ERROR_IN_LOCKSTEP})
+        raise
+
+
+def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Budget, filed: Mapping[str, Any]) -> None:
     if trial.world_fault:
         record(PROPERTY, {**filed, "verdict": BACKEND_AT_FAULT})
         pytest.fail(f"Nothing is judged on the {trial.world.name} world: {trial.world_fault}", pytrace=False)

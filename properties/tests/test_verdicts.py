@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import strategies as st
 
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
@@ -181,6 +182,21 @@ def test_what_communicates_from_a_thread_of_its_own_is_not_runnable_on_sim_and_h
     hold(law, Trial(threaded, gloo), lambda _, value: filed.append(value))
     assert [each["verdict"] for each in filed] == ["not runnable here", "holds"]
     assert filed[0]["examples"] == UNRUNNABLE
+
+
+def test_an_error_of_lockstep_s_own_is_raised_and_is_a_verdict_of_nobody(sim: World) -> None:
+    def draws(claims: Claims) -> st.SearchStrategy[Scenario]:
+        return st.integers().map(lambda number: Scenario(number, (), ()))
+
+    filed = list[Any]()
+    law = replace(law_of(test_mean.test_gradients_equal_the_mean_over_ranks), draws=draws)
+    with pytest.raises(ValueError, match="rank"):
+        hold(
+            law,
+            Trial(Implementation("impls.naive:NaiveDataParallel", Claims()), sim),
+            lambda _, value: filed.append(value),
+        )
+    assert [each["verdict"] for each in filed] == ["not judged: error in Lockstep"]
 
 
 RICH = Scenario(
