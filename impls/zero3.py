@@ -124,11 +124,10 @@ class Zero3(ShardedDataParallel):
         self._release(call.flats)
         if torch.is_grad_enabled():
             self._to_come.append(call)
-            tensors = list(tensors_in(outputs))
-            if outputs is not None and not tensors:  # None: its forward has raised
+            if not isinstance(outputs, torch.Tensor | Mapping | tuple | list | None):  # None: its forward has raised
                 kind = type(outputs).__name__
                 raise NotImplementedError(f"a unit gave a {kind}: tensors are found alone, or in tuples and mappings")
-            for tensor in tensors:
+            for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _, call=call: self._before_backward(call))
 

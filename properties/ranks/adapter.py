@@ -158,13 +158,12 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
     """Has it clip the gradients; returns their norm as it tells it. Without an argument for it, it knows one type."""
     if _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {})):
-        norm = wrapped.clip_grad_norm_(max_norm, norm_type)
-    elif norm_type == 2.0:
-        norm = wrapped.clip_grad_norm_(max_norm)
-    else:
+        return wrapped.clip_grad_norm_(max_norm, norm_type)
+    if norm_type != 2.0:
         raise NotImplementedError(f"clip_grad_norm_ takes no norm_type, which is {norm_type} here")
+    norm = wrapped.clip_grad_norm_(max_norm)
     if norm is None:
-        raise NotImplementedError("clip_grad_norm_ returns no norm")
+        raise NotImplementedError("clip_grad_norm_ takes no norm_type and returns no norm: it may mean something else")
     return norm
 
 

@@ -53,6 +53,14 @@ def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dr
     assert search(LAWS[DROPPED], none, 20, seed_value=0).failures
 
 
+def test_a_clip_that_takes_no_norm_type_is_called_where_it_need_not(sim: World) -> None:
+    """Else torch's would be called in its place, and hold."""
+    own = trial_of("properties.tests.user_code:ClipsEachByItself", sim)
+    found = search(LAWS["test_clipping_scales_every_gradient_by_one_factor"], own, 100, seed_value=0)
+    assert found.failures
+    assert all("takes no norm_type" in str(refusal) for refusal in found.refusals)
+
+
 def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
     under_test = trial("NeedsItsCap", sim)
     assert search(LAWS[MEAN], under_test, 20, seed_value=0).failures == []
