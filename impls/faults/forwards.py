@@ -17,7 +17,7 @@ class CountsForwards(NaiveAccumulation):
 
     known_fault = "after a forward without a backward of its own nothing is synchronized any more"
     source = "B22 V https://github.com/pytorch/pytorch/issues/58111"
-    killed_by = (TWO_FORWARDS, AFTER_AN_ERROR, DROPPED)
+    killed_by: tuple[str, ...] = (TWO_FORWARDS, AFTER_AN_ERROR, DROPPED)
 
     _pending = 0
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from impls.faults.prepared import IN_PAIRS
+from impls.faults.forwards import CountsForwards
+from impls.faults.prepared import IN_PAIRS, SetsAveragesApartInForward
 from impls.naive import NaiveAccumulation
 from impls.zero2 import Zero2
 from impls.zero3 import UnitCall, Zero3
@@ -20,55 +21,30 @@ READS = "test_an_evaluation_reads_what_the_last_step_has_left"
 _CLAIMS = {**IN_PAIRS, "several_forwards": False, "zeroes_late": False, "eval_mode": False}
 
 
-class CountsForwardsInTrainingMode(NaiveAccumulation):
-    """Synchronizes when there have been as many backwards as forwards in training mode that are to synchronize."""
+class CountsForwardsInTrainingMode(CountsForwards):
+    """Counts those forwards alone that are in training mode."""
 
     known_fault = "after a loss that was only measured, in training mode, nothing is synchronized any more"
     source = "recipe: https://github.com/pytorch/pytorch/issues/58111, counting in training mode alone"
     claims = _CLAIMS
     killed_by = (IN_STEP,)
 
-    _pending = 0
-
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """One more to wait for."""
-        self._pending += self.training and self.synchronize
-        return super().forward(*inputs, **named)
-
-    def finish_gradient_synchronization(self) -> None:
-        """One fewer."""
-        self._pending -= 1
-        if not self._pending:
-            super().finish_gradient_synchronization()
+        """One more to wait for, or none."""
+        return super().forward(*inputs, **named) if self.training else self.module(*inputs, **named)
 
 
-class SetsAveragesApartInTrainingMode(NaiveAccumulation):
-    """Keeps what has been averaged out of the sum that the next micro-batch makes, and adds it again."""
+class SetsAveragesApartInTrainingMode(SetsAveragesApartInForward):
+    """Does so in every forward in training mode."""
 
     known_fault = "a loss that is only measured, in training mode, takes averages away before they are stepped"
     source = "recipe: an average set apart by the next forward, https://github.com/pytorch/pytorch/pull/73535"
     claims = _CLAIMS
     killed_by = (IN_STEP,)
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module)
-        self._apart: dict[nn.Parameter, torch.Tensor] = {}
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward."""
-        if self.training and not self._apart:
-            self._apart = {each: each.grad for each in self.trained if each.grad is not None}
-            for parameter in self._apart:
-                parameter.grad = None
-        return super().forward(*inputs, **named)
-
-    def finish_gradient_synchronization(self) -> None:
-        """Averages what is new."""
-        super().finish_gradient_synchronization()
-        if self.synchronize:
-            for parameter, before in self._apart.items():
-                parameter.grad = before if parameter.grad is None else parameter.grad + before
-            self._apart = {}
+    def begins(self) -> bool:
+        """By the mode, which says nothing of autograd."""
+        return self.training
 
 
 class StaysWholeForABackward(Zero3):

@@ -62,12 +62,16 @@ class SetsAveragesApartInForward(NaiveAccumulation):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
-        if torch.is_grad_enabled() and self._averaged:
+        if self.begins() and self._averaged:
             self._averaged = False
             self._apart = {each: each.grad for each in self.trained if each.grad is not None}
             for parameter in self._apart:
                 parameter.grad = None
         return super().forward(*inputs, **named)
+
+    def begins(self) -> bool:
+        """Whether a backward is to follow this forward."""
+        return torch.is_grad_enabled()
 
     def finish_gradient_synchronization(self) -> None:
         """Averages what is new."""

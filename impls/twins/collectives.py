@@ -54,3 +54,20 @@ class ByAllToAll(Collectives):
         """Gathers, then picks the root's."""
         members = dist.get_process_group_ranks(group)
         return ByAllToAll.all_gather(values, group).unflatten(0, (len(members), -1))[members.index(root)]
+
+
+class InPlace(Collectives):
+    """Saves the memory of a result, as is usual where autograd has no part."""
+
+    odd = "all_reduce and broadcast work in what they are given, and return it"
+    claims = {**Collectives.claims, "collectives": ("all_reduce", "broadcast"), "differentiable": False}
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """What was given, with the result in it."""
+        return values.copy_(Collectives.all_reduce(values, reduction, group))
+
+    @staticmethod
+    def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
+        """What was given, with the result in it."""
+        return values.copy_(Collectives.broadcast(values, root, group))

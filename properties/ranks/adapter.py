@@ -156,7 +156,10 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 
 
 def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
-    """Has it clip the gradients; returns their norm as it tells it. Without an argument for it, it knows one type."""
+    """Has it clip the gradients; returns their norm as it tells it.
+
+    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2.
+    """
     if _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {})):
         return wrapped.clip_grad_norm_(max_norm, norm_type)
     if norm_type != 2.0:

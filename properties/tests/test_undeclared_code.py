@@ -1,12 +1,14 @@
 """Code that declares nothing is held to what its shape says, however odd: no false alarm, and a hint where due."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties.catalogue import every_law
 from properties.law import concerns
+from properties.ranks import adapter
 from properties.reports.failure import story
 from properties.running.probing import probe
 from properties.searching.search import search
@@ -58,7 +60,13 @@ def test_a_clip_that_takes_no_norm_type_is_called_where_it_need_not(sim: World) 
     own = trial_of("properties.tests.user_code:ClipsEachByItself", sim)
     found = search(LAWS["test_clipping_scales_every_gradient_by_one_factor"], own, 100, seed_value=0)
     assert found.failures
-    assert all("takes no norm_type" in str(refusal) for refusal in found.refusals)
+
+
+@pytest.mark.parametrize(("norm_type", "words"), [(float("inf"), "which is inf here"), (2.0, "returns no norm")])
+def test_a_clip_of_another_shape_is_refused(norm_type: float, words: str) -> None:
+    wrapped = SimpleNamespace(clip_grad_norm_=lambda max_norm: None)
+    with pytest.raises(NotImplementedError, match=f"takes no norm_type.*{words}"):
+        adapter.clip(wrapped, 1.0, norm_type)
 
 
 def test_a_cap_that_must_be_given_is_given(sim: World) -> None:

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.shards import Flat, Reduction
+from impls.wrapper import add_over_ranks
 from impls.zero1 import Zero1
 from impls.zero2 import Zero2
 from impls.zero3 import Zero3
@@ -14,21 +15,20 @@ from impls.zero3 import Zero3
 PRICE = ("test_an_element_more_costs_what_the_stage_promises",)
 
 
+class _GathersInFloat32(Flat):
+    def all_gather(
+        self, pieces: Mapping[nn.Parameter, torch.Tensor], dtype: torch.dtype
+    ) -> dict[nn.Parameter, torch.Tensor]:
+        return super().all_gather(pieces, torch.promote_types(dtype, torch.float32))
+
+
 class PublishesMasters(Zero1):
-    """Gathers what was stepped in float32, and casts what has arrived."""
+    """Gathers what was stepped in float32, and casts what has arrived: the values are the same."""
 
     known_fault = "float32 masters are gathered where 16-bit parameters would do"
     source = "recipe: masters published, and cast by whoever gets them"
     killed_by = PRICE
-
-    def publish(self, stepped: Mapping[nn.Parameter, torch.Tensor]) -> None:
-        """The values are the same: a cast commutes with a gathering."""
-        for flat in self.flats:
-            if any(member in stepped for member in flat.members):
-                pieces = {member: stepped.get(member, self.values(member)) for member in flat.members}
-                dtype = torch.promote_types(flat.members[0].dtype, torch.float32)
-                for member, whole in flat.all_gather(pieces, dtype).items():
-                    member.data.copy_(whole)
+    cut = _GathersInFloat32
 
 
 class _InFloat32(Reduction):
@@ -67,7 +67,7 @@ class WholeOverReplicas(Zero3):
             for member in flat.members:
                 if member.requires_grad:
                     member.grad = torch.zeros_like(member) if member.grad is None else member.grad
-                    dist.all_reduce(member.grad, group=self._replicas)
+                    add_over_ranks(member.grad, self._replicas)
         return super().reduce(flat)
 
     def settle(self, reduction: Reduction) -> None:
