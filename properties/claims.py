@@ -1,7 +1,7 @@
 """What an implementation promises. What is claimed is held against it; what is not claimed is not drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -181,6 +181,12 @@ class Claims:
             raise ValueError(
                 f"claims: schedule is None, {known}, not {on_one_line(self.schedule)} at stage {self.stage}"
             )
+
+    def without_broadcasts(self) -> "Claims":
+        """The same, for programs in which it is open when buffers that are broadcast are broadcast next: who broadcasts
+        them before forwards is drawn models without any, as it may have no way not to.
+        """
+        return replace(self, buffers=None if self.buffers == BUFFERS[-1] else self.buffers)
 
     @property
     def infers(self) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracle.fingerprint import contributions
 from oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
-from properties.claims import BUFFERS, Claims
+from properties.claims import Claims
 from properties.expected import is_exact
 from properties.judging import judge, launches
 from properties.law import law
@@ -186,7 +186,7 @@ def test_gradients_may_be_zeroed_between_forward_and_backward(
 
 def measuring(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
     """A scenario with any features, and micro-batches during which a loss is measured: one, or all."""
-    stays = replace(claims, joins=(), buffers=claims.buffers and BUFFERS[0])
+    stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
     return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_measure(scenario))))
 

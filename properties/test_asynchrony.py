@@ -1,11 +1,9 @@
 """P7: when communication reads and writes, and in which order it adds, is not for the implementation to know."""
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 
 from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.claims import BUFFERS, Claims
+from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
@@ -31,8 +29,7 @@ def with_asynchrony(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Asynchr
     if claims.survives_errors and claims.freezing and claims.bucket_cap:
         drawn |= exact_scenarios(claims, has=("raise, freeze", "cap"))
     if claims.survives_errors and claims.evaluates:
-        kept = replace(claims, buffers=claims.buffers and BUFFERS[0])
-        failing = exact_scenarios(kept, has=("raise, go on", *["cap"] * claims.bucket_cap))
+        failing = exact_scenarios(claims.without_broadcasts(), has=("raise, go on", *["cap"] * claims.bucket_cap))
         drawn |= failing.map(evaluated_after_errors)
     if claims.several_backwards:
         drawn |= with_several_backwards(claims)

@@ -221,8 +221,8 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
         events = ((event, then) if isinstance(event, Step) else (event,) for event in scenario.program)
         return replace(scenario, program=(first, *itertools.chain.from_iterable(events)))
 
-    once = replace(claims, buffers=claims.buffers and "initial")
-    return st.builds(evaluated, exact_scenarios(once, has=("step",)), evaluations(claims), evaluations(claims))
+    drawn = exact_scenarios(claims.without_broadcasts(), has=("step",))
+    return st.builds(evaluated, drawn, evaluations(claims), evaluations(claims))
 
 
 @law(
@@ -252,7 +252,7 @@ def with_swaps(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, .
     """Scenarios of several steps with any feature, and events before which weights are swapped for an evaluation: the
     first, one right after a step, or all of these.
     """
-    stays = replace(claims, joins=(), buffers=claims.buffers and "initial")
+    stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2, has=("several steps",))
     pairs = drawn.map(lambda scenario: (scenario, around_steps(scenario, claims)))
     return pairs.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1])))

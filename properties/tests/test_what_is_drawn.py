@@ -30,7 +30,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import BACKWARDS, COLLECTIVES, Claims
+from properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
 from properties.implementations import look_up
 from properties.models.scenario import MODELS
 from properties.strategies import __main__ as table
@@ -43,8 +43,9 @@ from properties.strategies.several import after_two_forwards, with_several_backw
 from properties.strategies.traits import TRAITS, buckets
 from properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
 from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
-from properties.test_accumulation import split_and_whole
+from properties.test_accumulation import measuring, split_and_whole
 from properties.test_binding import going_around, moving
+from properties.test_steps import with_swaps
 from properties.tests.of_scenarios import ALL, PLAIN, Holds, drawn, has
 from properties.trial import Trial
 from worlds.contract import World
@@ -66,6 +67,14 @@ def test_of_at_least_80_percent_of_what_is_drawn_the_oracle_knows_what_must_come
 def test_world_sizes_that_find_more_are_drawn_more() -> None:
     sizes = Counter(scenario.world_size for scenario in sample(scenarios(ALL), 1000))
     assert min(sizes[size] for size in (1, 3, 5, 6, 7)) > max(sizes[size] for size in (4, 8)) > 0
+
+
+@pytest.mark.parametrize("draws", [measuring, with_swaps], ids=lambda draws: draws.__name__)
+def test_who_broadcasts_buffers_before_forwards_is_drawn_none_where_it_is_open_when(draws: Any) -> None:
+    """Whoever broadcasts them once has them there."""
+    once, each = (sample(draws(replace(ALL, buffers=claimed)), 80) for claimed in BUFFERS)
+    assert any(scenario.buffers for scenario, _ in once)
+    assert not any(scenario.buffers for scenario, _ in each)
 
 
 # What no program has both of: one optimizer, one way to part the world, a loss scale for every step, masters that hear
