@@ -13,9 +13,13 @@ from typing import Any
 from oracle.program import Scenario
 from worlds.contract import DEFAULT, Collective, Hazard, Outcome, Passage, RankReport, group_label, members_of
 
+WHOLE_WORLD = "the whole world"  # what the world's default group is called, where members have one of their own
+
 _NO_MEMBER = re.compile(r"rank \d+ is not part of group")
-# Of what kinds of errors the words are the world's, which counts its own ranks.
-_OF_THE_WORLD = ("mismatch", "deadlock", "abandoned", "timeout")
+# Errors that are told in words of the world's alone, which counts its own ranks: no exception's message is among them.
+_OF_THE_WORLD = ("mismatch", "deadlock", "timeout")
+_GROUP = re.compile(rf"the ({DEFAULT}|ranks [\d,]+, \S+) group")
+_RANKS = re.compile(r"\brank (\d+(?:, \d+\b(?! x))*)")  # "rank 0", "rank 0, 2"; not "rank 0, 2 x float32"
 # c10d numbers groups as they are made, and the default one is 0.
 _NAME = "1"
 
@@ -52,10 +56,9 @@ def _ranks(scenario: Scenario) -> range:
 
 
 def _report(report: RankReport, scenario: Scenario) -> RankReport:
-    error, first = report.error, scenario.outsiders
+    error = report.error
     if error is not None and error.kind in _OF_THE_WORLD:
-        counted = f"ranks and default group are the whole world's, where the group's rank 0 is rank {first}"
-        error = replace(error, message=f"{error.message} ({counted})")
+        error = replace(error, message=_told_inside(error.message, scenario))
     return replace(
         report,
         error=error,
@@ -63,6 +66,22 @@ def _report(report: RankReport, scenario: Scenario) -> RankReport:
         timeline=tuple(_passage(each, scenario) for each in report.timeline),
         hazards=tuple(_hazard(each, scenario) for each in report.hazards),
     )
+
+
+def _told_inside(message: str, scenario: Scenario) -> str:
+    """The world's words, in which groups are called, and ranks counted, as the members do."""
+
+    def group(found: re.Match[str]) -> str:
+        label = _group(found[1], scenario)
+        return WHOLE_WORLD if label.endswith(WHOLE_WORLD) else f"the {label} group"
+
+    def ranks(found: re.Match[str]) -> str:
+        numbers = [int(number) for number in found[1].split(", ")]
+        inside, outside = _inside(numbers, scenario), [each for each in numbers if each < scenario.outsiders]
+        told = [f"the world's rank {', '.join(map(str, outside))}"] if outside else []
+        return " and ".join([*told, *([f"rank {', '.join(map(str, inside))}"] if inside else [])])
+
+    return _RANKS.sub(ranks, _GROUP.sub(group, message))
 
 
 def _collective(call: Collective, scenario: Scenario) -> Collective:
@@ -75,7 +94,7 @@ def _group(label: str, scenario: Scenario) -> str:
     if label == group_label(_ranks(scenario), _NAME):
         return DEFAULT
     members = members_of(label, scenario.outsiders + scenario.world_size)
-    name = "the whole world" if label == DEFAULT else label.partition(", ")[2]
+    name = WHOLE_WORLD if label == DEFAULT else label.partition(", ")[2]
     return group_label(_inside(members, scenario), name)
 
 

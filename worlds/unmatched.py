@@ -10,6 +10,8 @@ from itertools import zip_longest
 from worlds.blame import apart
 from worlds.contract import MESSAGES, Collective, Outcome, members_of
 
+UNMATCHED = "an unmatched"  # how it begins what it tells
+
 
 def also_unmatched(outcome: Outcome) -> Outcome:
     """The outcome, with what had no other side told as left behind by the ranks that launched it.
@@ -23,7 +25,7 @@ def also_unmatched(outcome: Outcome) -> Outcome:
     if not alone:
         return outcome
     return tuple(
-        replace(report, left=(*report.left, *sorted(f"an unmatched {what}" for who, what in alone if who == rank)))
+        replace(report, left=(*report.left, *sorted(f"{UNMATCHED} {what}" for who, what in alone if who == rank)))
         for rank, report in enumerate(outcome)
     )
 

@@ -7,6 +7,7 @@ from itertools import accumulate, zip_longest
 
 from oracle.formats import FORMATS
 from oracle.program import Scenario
+from properties.members import WHOLE_WORLD
 from properties.reports.labels import Labels, labels, meanings
 from worlds.contract import MESSAGES, Collective, Outcome, members_of
 
@@ -72,6 +73,8 @@ class _Meeting:
         if self.members == (min(self.calls),):
             return f"{what} of rank {called} alone"
         among = "" if len(self.members) == self.ranks else f" among ranks {', '.join(map(str, self.members))}"
+        if first.group.endswith(WHOLE_WORLD):
+            among = f" on {WHOLE_WORLD}"
         return what + among + ("" if len(self.calls) == len(self.members) else f", only rank {called}")
 
 
@@ -92,7 +95,7 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
     """What each rank put in, where different parameters meet, and what came out of a reduction."""
     calls = meeting.calls
     its_own = {rank: "" if meeting.alike else str(call) for rank, call in calls.items()}
-    if all(call.sent is None for call in calls.values()):  # not recorded; or a receive
+    if all(call.sent is None or not call.count for call in calls.values()):  # not recorded; a receive, or a barrier
         return [f"   rank {rank} calls {words}" for rank, words in its_own.items() if words]
     sent = {rank: [] if call.sent is None else call.sent[:WIDEST].tolist() for rank, call in calls.items()}
     # Integers are no gradients.

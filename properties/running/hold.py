@@ -36,6 +36,7 @@ from properties.verdict import (
     SilentlyWrong,
 )
 from worlds.contract import errors_of
+from worlds.unmatched import UNMATCHED
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
@@ -46,6 +47,10 @@ _WARNING = re.compile(r"^.+:\d+: \w*Warning: .*(\n  .*)?", re.MULTILINE)
 ONE_ORDER = (
     "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
     "of reduction, which is for a backend to choose; --any-order drew another one."
+)
+CARRIED_OUT = (
+    "gloo carried these collectives out although they do not match, and gave the right values this time; nothing "
+    "promises them, and other backends hang or corrupt."
 )
 PAST = (
     "fails only after other examples have run in the same process, so it keeps state (such as a class attribute) from "
@@ -215,7 +220,7 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
     if trial.world.name != "sim" or trial.confirm_on is None:
         words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
         return replace(failure, elsewhere=words)
-    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True)
+    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True, left=Counter())
     if failed < runs:  # the simulated world does the same every time, so the implementation does not
         there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
         return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")
@@ -229,6 +234,8 @@ def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
             give = "real processes on gloo give" if ranks > 1 else "real process on gloo gives"
             return replace(failure, elsewhere=f"confirmed: {ranks} {give} the same wrong bits.")
         return replace(failure, elsewhere=f"on gloo: {broken.verdict}. {capitalized(broken.headline)}{printed(broken)}")
+    if _unmatched(real) and any(error.kind == "mismatch" for error in errors_of(failure.broken.outcome).values()):
+        return replace(failure, elsewhere=CARRIED_OUT)
     if trial.any_order and not _fails(law, replace(trial, any_order=False), failure, times=1):
         return replace(failure, elsewhere=ONE_ORDER)
     at_once = replace(trial, at_once=True)
@@ -254,13 +261,18 @@ def _only_simulated(trial: Trial, failure: Failure) -> bool:
         usual = goes_wrong(timing, scenario)
         if usual is None or not explains(usual, failure, trial):
             return False
-    real = replace(apart, world=trial.confirm_on(), limit=None, apart=True)
+    real = replace(apart, world=trial.confirm_on(), limit=None, apart=True, left=Counter())
     try:
         for _ in range(TIMES):
             judge.by_the_oracle(real, scenario, "")
     except (LawBroken, Refused):
         return False
-    return True
+    return not _unmatched(real)
+
+
+def _unmatched(trial: Trial) -> bool:
+    """Whether ranks launched what had no other side, although every one of them came to its end."""
+    return any(left.startswith(UNMATCHED) for left in trial.left)
 
 
 def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:

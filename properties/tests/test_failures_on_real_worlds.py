@@ -14,7 +14,7 @@ from properties.implementations import look_up
 from properties.law import Law, law_of
 from properties.reports.failure import report
 from properties.running.budget import Budget
-from properties.running.hold import TIMES, confirm, hold, owes_to_the_past, paused
+from properties.running.hold import CARRIED_OUT, TIMES, confirm, hold, owes_to_the_past, paused
 from properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
 from properties.tests.unsteady import LATE, SLOW
 from properties.trial import Trial
@@ -212,6 +212,18 @@ def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
     confirmed = confirm(MEAN, under_test, failure)
     assert confirmed is not None
     assert confirmed.elsewhere == words
+
+
+@pytest.mark.parametrize("law", [MEAN, ANY_ORDER])
+def test_collectives_that_gloo_carries_out_although_they_do_not_match_are_a_failure(
+    sim: World, gloo: World, law: Law
+) -> None:
+    under_test = trial("properties.tests.unsteady:DisagreesOnWhatNobodyReads", sim, sim, confirm_on=lambda: gloo)
+    (failure,) = search(law, under_test, 30, seed_value=0).failures
+    assert isinstance(failure.broken, Crashes)
+    confirmed = confirm(law, under_test, failure)
+    assert confirmed is not None
+    assert confirmed.elsewhere == (CARRIED_OUT if law is MEAN else law.only_on["sim"])
 
 
 @pytest.mark.parametrize(

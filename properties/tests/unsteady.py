@@ -1,5 +1,6 @@
-"""Implementations whose results depend on chance, on whether each rank has a process of its own, or on the order in
-which a backend adds. A process imports it for every example that has one of its own, so it imports little itself.
+"""Implementations whose results depend on chance, on whether each rank has a process of its own, on the order in which
+a backend adds, or on what it looks at. A process imports it for every example that has one of its own, so it imports
+little itself.
 """
 
 import functools
@@ -87,6 +88,14 @@ class WrongOrRefusing(WrongOrCrashing):
     """The same, on purpose."""
 
     error = ValueError("not in processes of their own")
+
+
+class DisagreesOnWhatNobodyReads(NaiveDataParallel):
+    """Asks for the sum on rank 0 and for the maximum elsewhere, where gloo looks at neither."""
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        dist.all_reduce(torch.zeros(1), dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
 
 
 class WithStateOfTheClass(NaiveDataParallel):
