@@ -8,7 +8,7 @@ import numpy as np
 
 from oracle.fingerprint import initial_parameters
 from oracle.interpreter import Expectation, interpret
-from oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario
+from oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario, Step, Unscale
 from oracle.state import Inside
 from properties.difference import Difference
 from properties.judging.judge import same_bits
@@ -74,8 +74,14 @@ def _hypotheses(
     if gone := scenario.gone(difference.place):
         yield "divided by the number of all ranks, not of those that remain", expected * divisor / ranks
         yield "divided by the number of ranks that remain, not of all", expected * divisor / (ranks - len(gone))
-    yield "the sum over ranks where the mean is due", expected * divisor
-    yield "divided by the number of ranks twice", expected / divisor
+    scale = scenario.loss_scale
+    if scale is not None and _rescaled(scenario, difference.place) and divisor & (divisor - 1) == 0:
+        # Scales are powers of two as well: who divides by a wrong one and who forgets the ranks look the same.
+        yield "not divided by the loss scale", expected * scale.initial
+        yield "divided by the loss scale twice", expected / scale.initial
+    else:
+        yield "the sum over ranks where the mean is due", expected * divisor
+        yield "divided by the number of ranks twice", expected / divisor
     local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
     yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
     for rank, values in enumerate(local):
@@ -86,6 +92,11 @@ def _hypotheses(
     if any(isinstance(event, Raise) for event in scenario.program[: difference.place]):
         yield "the micro-batch that the caller's error has ended, all of NaN, is still in it", np.full(shape, np.nan)
     yield "zeros", np.zeros(shape)
+
+
+def _rescaled(scenario: Scenario, place: int) -> bool:
+    """Whether gradients are divided by the loss scale up to an event, or the scale may have changed."""
+    return any(isinstance(event, Step | Unscale) for event in scenario.program[: place + 1])
 
 
 def _divisor(scenario: Scenario, place: int) -> int:

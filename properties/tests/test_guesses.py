@@ -1,9 +1,11 @@
 """What a report guesses went wrong."""
 
+from dataclasses import replace
+
 import pytest
 
 from oracle.interpreter import interpret
-from oracle.program import Backward, Clip, Finish, Parameter, Raise, Scenario
+from oracle.program import Backward, Clip, Finish, LossScale, Parameter, Raise, Scenario, Unscale
 from properties.implementations import look_up
 from properties.judging import judge
 from properties.reports.decode import decode
@@ -37,6 +39,15 @@ def test_after_clipping_there_is_no_guess(sim: World) -> None:
     with pytest.raises(SilentlyWrong) as broken:
         judge.by_the_oracle(Trial(implementation, sim), clipped, "Wrong.")
     assert guess(broken.value, interpret(clipped)) is None
+
+
+def test_a_power_of_two_is_the_loss_scale_where_gradients_are_divided_by_it(sim: World) -> None:
+    """On two ranks, gradients that are left scaled by 2 are the sum in place of the mean, too."""
+    scaled = replace(SCENARIO, program=(*SCENARIO.program, Unscale(), Clip(1.0)), loss_scale=LossScale(2.0))
+    (implementation,) = look_up(["impls.faults.scaling:UnscalesWhenItClips"], sim)
+    with pytest.raises(SilentlyWrong) as broken:
+        judge.by_the_oracle(Trial(implementation, sim), scaled, "Wrong.")
+    assert guess(broken.value, interpret(scaled)) == "not divided by the loss scale"
 
 
 def test_what_an_error_has_left_behind_is_nan_which_no_shares_add_up_to(sim: World) -> None:
