@@ -90,6 +90,10 @@ class Claims:
     # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there; not
     # claimed for code that shards or makes the optimizer, unless it says so.
     swaps_weights: bool = True
+    # Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's; claimed for a
+    # class of modules that neither shards nor makes the optimizer, and has the last two both or neither, unless it says
+    # otherwise.
+    stands_for_model: bool = False
     # Between steps the caller writes into the parameters, and that is what training goes on from; as above, and where
     # there are no masters.
     writes_weights: bool = True
@@ -225,6 +229,7 @@ def read_claims(
     takes_group: bool = False,
     takes_replicas: bool = False,
     takes_keywords: bool = False,
+    like_its_model: bool = False,
     finishes: bool | None = True,
 ) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
@@ -245,6 +250,7 @@ def read_claims(
     whole = (declared or {}).get("stage") in (None, 0)
     shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
     shape["writes_weights"] = shape["swaps_weights"]
+    shape["stands_for_model"] = like_its_model and shape["swaps_weights"]
     shape["several_optimizers"] = makes_optimizer is False
     shape["callers_collectives"] = finishes is False
     claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
@@ -259,6 +265,8 @@ def read_claims(
         )
     if claims.subgroups and not takes_group:
         raise ValueError("claims: subgroups needs a constructor argument process_group or group that may be None")
+    if claims.stands_for_model and (makes_optimizer or claims.stage):
+        raise ValueError("claims: stands_for_model is for what shards nothing and leaves the optimizer to the caller")
     if claims.replicas and not takes_replicas:
         raise ValueError("claims: replicas needs a constructor argument replicas")
     if claims.replaced_parameters and makes_optimizer:

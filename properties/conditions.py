@@ -41,6 +41,9 @@ class Conditions:
     metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
     hooked: int = 0  # how often a hook of the caller's doubles each gradient that comes to a parameter
     optimizer_first: bool = False  # the caller makes the optimizer right after wrapping, and not at the first step
+    # Parameters, to step, clip and zero, and weights, to save and load, are those that the wrapper tells of itself, and
+    # not the model.
+    asks_the_wrapper: bool = False
     beside: str = ""  # a `properties.companion` takes its turns right "before" or "after" this model
     joint: str = ""  # a partner, with which it has one loss, has its forwards right "before" or "after" this model's
     collects: bool = False  # Python's garbage is collected after a ZeroGrad, where bytes are counted

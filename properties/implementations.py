@@ -116,7 +116,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """What is under test, as `properties.ranks.description.describe` tells of it. Raises TypeError or ValueError."""
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
-    takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords")}
+    takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     finishes = None if told["made"] else told["finish"] is not None
     claims = read_claims(told["claims"], **shape, **takes, finishes=finishes)
     known = {name: told[name] for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made")}

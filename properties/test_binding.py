@@ -167,6 +167,34 @@ def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(tr
     judge.values_equal(run, trial.expected(scenario), headline)
 
 
+def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with one group of parameters and no masters, which are stepped, and often saved and loaded, with
+    buffers, or trained again that were frozen.
+    """
+    plain = replace(claims, masters=False, several_optimizers=False, joins=())
+    features = [("step",), ("go on",), *[("go back",)] * claims.reloads, *[("save", "buffers")] * bool(claims.buffers)]
+    drawn = st.one_of(*(with_any(plain, 1, has=has) for has in features))
+    if claims.freezing:
+        again = partial(trained_again, everything=claims.unfreezing, steps=True)
+        frozen = exact_scenarios(plain, has=("freeze", "step"), enclosed=False).map(again)
+        drawn |= frozen.filter(lambda scenario: is_exact(scenario, claims))
+    return drawn.filter(lambda scenario: not scenario.groups and not scenario.masters)
+
+
+@law("P15", standing_for_the_model, needs=lambda claims: claims.stands_for_model, witnesses={SENT: STEPPED})
+def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
+    trial: Trial, scenario: Scenario
+) -> None:
+    """An optimizer of the wrapper's own `parameters()` trains the model, and what its own `state_dict()` has saved it
+    loads, all of it.
+
+    Why: a training loop knows the wrapper alone. Broken by names that differ between saving and loading, by copies told
+    for parameters, and by what is left out: pytorch/examples#1029, sgl-project/sglang#19688.
+    """
+    run = trial.run(scenario, asks_the_wrapper=True)
+    judge.values_equal(run, trial.expected(scenario), "The wrapper's own parameters or state are not the model's.")
+
+
 def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
     """A scenario with any two features, and whether the other model comes before or after this one."""
     drawn = with_any(replace(claims, joins=()), 2).filter(lambda scenario: scenario.signs != "mixed")

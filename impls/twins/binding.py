@@ -1,5 +1,6 @@
 """Twins of the static buckets that are bound to the model in unusual ways."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -36,3 +37,23 @@ class MakesBucketsAnew(StaticBuckets):
                 self._assign(self.trained)
                 break
         super().prepare()
+
+
+class TellsItselfInItsOwnWords(StaticBuckets):
+    """Tells its parameters the last first, and saves in a format of its own."""
+
+    odd = "its state dict has a version and no tensor, and its parameters come in the reverse order"
+
+    def named_parameters(self, *args: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Which `parameters()` follows."""
+        return reversed(list(super().named_parameters(*args, **named)))
+
+    def state_dict(self, *args: Any, **named: Any) -> Any:
+        """The model's, inside."""
+        return {"version": 2, "model": self.module.state_dict(*args, **named)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Of that version."""
+        if state_dict["version"] != 2:
+            raise ValueError(f"a state of version {state_dict['version']}")
+        return self.module.load_state_dict(state_dict["model"], strict, assign)

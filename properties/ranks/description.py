@@ -35,6 +35,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "takes": optional_arguments(name),
         "takes_replicas": takes(name, "replicas"),
         "takes_keywords": _takes_keywords(implementation),
+        "like_its_model": _like_its_model(implementation),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
@@ -49,6 +50,18 @@ def _like_a_finish(implementation: Any) -> tuple[str, ...]:
         return ()
     methods = inspect.getmembers(implementation, inspect.isfunction)
     return tuple(name for name, method in methods if re.match(_LIKE_A_FINISH, name) and needs_nothing(method))
+
+
+def _like_its_model(implementation: Any) -> bool:
+    """Whether a class is one of modules, and saves and loads both as they do, or both in its own way: some save what is
+    for the model alone to load.
+    """
+    from torch import nn
+
+    if not (inspect.isclass(implementation) and issubclass(implementation, nn.Module)):
+        return False
+    own = [getattr(implementation, name) is not getattr(nn.Module, name) for name in ("state_dict", "load_state_dict")]
+    return own[0] == own[1]
 
 
 def _zeroes_gradients(kind: type) -> bool:

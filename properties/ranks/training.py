@@ -20,7 +20,8 @@ from properties.ranks.probes import Probe, to_numpy
 class Training:
     """What a caller keeps from step to step.
 
-    ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has.
+    ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has;
+    ``asked``: the module that tells the parameters of an optimizer of one group, and takes and gives the weights.
     """
 
     def __init__(
@@ -31,7 +32,10 @@ class Training:
         wrapped: Any,
         offers: frozenset[str],
         asks_for_masters: bool = True,
+        *,
+        asked: nn.Module,
     ) -> None:
+        self.asked = asked
         self.scenario, self.probe, self.asks_for_masters = scenario, probe, asks_for_masters
         self.names, self.wrapped, self.offers = names, wrapped, offers
         self.masters: dict[int, nn.Parameter] = {}
@@ -54,7 +58,8 @@ class Training:
         if "unscale_" in self.offers:
             self.skip = not self.wrapped.unscale_(self.scale)
             return
-        gradients = [parameter.grad for parameter in self.probe.tensors() if parameter.grad is not None]
+        tensors = self.probe.tensors() if self.asked is self.probe else self.asked.parameters()
+        gradients = [parameter.grad for parameter in tensors if parameter.grad is not None]
         for gradient in gradients:
             gradient /= self.scale
         self.skip = not all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -108,6 +113,10 @@ class Training:
             for index, parameter in enumerate(parameters):
                 if parameter.dtype.itemsize == 2 and self.scenario.parameters[index].tied is None:
                     self.masters[index] = nn.Parameter(parameter.detach().float())
+        if self.asked is not self.probe:
+            ((_, values),) = settings
+            self.optimizers = [kind(self.asked.parameters(), **{**defaults, **hyperparameters.options(values)})]
+            return
         groups = [
             {
                 "params": [self.masters.get(index, parameters[index]) for index in group.parameters],
@@ -144,7 +153,7 @@ class Training:
 
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
-        return checkpoint.weights_of(self.probe, self.wrapped, self.offers)
+        return checkpoint.weights_of(self.asked, self.wrapped, self.offers)
 
     def save(self) -> dict[str, Any]:
         """The state of everything here."""
@@ -162,7 +171,7 @@ class Training:
         """Takes up what `save_weights` gave, and what `save` gave; if that is None, the rest begins afresh."""
         self._begin()
         states = rest["optimizer"] if rest is not None and "load_full" in self.offers else None
-        checkpoint.load_weights(self.probe, self.wrapped, self.offers, weights, states)
+        checkpoint.load_weights(self.asked, self.wrapped, self.offers, weights, states)
         if rest is not None:
             self.settings, self.scale = rest["settings"], rest["scale"]
             self.steps_since_overflow = rest["steps_since_overflow"]

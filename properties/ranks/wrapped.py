@@ -56,13 +56,14 @@ class Wrapped:
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
+        self.asked = self.wrapped if self.conditions.asks_the_wrapper else self.probe
         for parameter in self.probe.tensors() if self.conditions.hooked else ():
             if parameter.requires_grad:
                 parameter.register_hook(self.double)
         if self.scenario.mode == "eval":
             self.switch("eval")
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
-        self.training = Training(self.scenario, self.probe, *given)
+        self.training = Training(self.scenario, self.probe, *given, asked=self.asked)
         self.seen["built"].append((begin, _recorded()))
         if self.conditions.optimizer_first and not self.training.optimizers:
             self.training.make_optimizers()
@@ -150,7 +151,7 @@ class Wrapped:
         if "zero_grad" in self.offers:
             self.wrapped.zero_grad(set_to_none=set_to_none)
             return
-        for parameter in self.probe.in_order():
+        for parameter in self.asked.parameters() if self.conditions.asks_the_wrapper else self.probe.in_order():
             if set_to_none:
                 parameter.grad = None
             elif parameter.grad is not None:
@@ -177,7 +178,8 @@ class Wrapped:
             norm = adapter.clip(self.wrapped, event.max_norm, event.norm_type)
             norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
             return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
-        tensors = (tensor for tensor in self.probe.tensors())  # read once, as `parameters()` is
+        asks = self.conditions.asks_the_wrapper
+        tensors = self.asked.parameters() if asks else (each for each in self.probe.tensors())  # both are read once
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 
 

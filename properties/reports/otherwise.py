@@ -27,6 +27,7 @@ GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
+ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
 REGISTERED = "; parameters are registered in the order {}"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
 RUN_OTHERWISE = {
@@ -40,6 +41,7 @@ RUN_OTHERWISE = {
     "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
+    "asks_the_wrapper": "that the wrapper is asked for parameters and state",
     "beside": "the other model",
     "joint": "the other model",
     "roles": "which rank has which samples",
@@ -59,6 +61,7 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how = OVERFLOWS.get(choices.get("overflows", ""), "")
     how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
+    how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
     how += HOOKED.format(2**doublings) if (doublings := choices.get("hooked")) else ""
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")

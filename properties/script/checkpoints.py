@@ -17,7 +17,7 @@ def save(writer: "Writer", everything: bool = True) -> list[str]:
         lines = ["saved = copy.deepcopy((wrapped.full_parameters(), dict(model.named_buffers())))"]
         lines += [f"saved_state, saved_options = copy.deepcopy({state})"] * everything
     else:
-        lines = ["saved = copy.deepcopy(model.state_dict())"]
+        lines = [f"saved = copy.deepcopy({writer.asked}.state_dict())"]
         state = "optimizer.state_dict()"
         state = "{n: each.state_dict() for n, each in optimizers.items()}" if writer.several else state
         lines += [f"saved_optimizer = copy.deepcopy({state})"] * everything
@@ -46,7 +46,7 @@ def _take_up(writer: "Writer", everything: bool) -> list[str]:
         lines += ["for name, buffer in model.named_buffers():", "    buffer.copy_(saved[1][name])"]
         lines += _options(writer, "saved_options") if everything else []
     else:
-        lines = ["model.load_state_dict(saved)"]
+        lines = [f"{writer.asked}.load_state_dict(saved)"]
         if everything and writer.masters:
             lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
             lines += ["        master.copy_(saved_masters[name])"]

@@ -62,6 +62,7 @@ class Writer:
         self.conditions, self.looks = conditions, conditions.part.looks
         # Whether the caller's optimizer is made before ranks are equal.
         self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
+        self.asked = "wrapped" if conditions.asks_the_wrapper else "model"  # for parameters and state
         self.calls = "wrapped"  # by what name a forward is called
         self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
@@ -168,7 +169,7 @@ class Writer:
                     # A tensor, or a number, which has all digits of float64.
                     read = "torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)"
                     return [f"norm = wrapped.clip_grad_norm_({most})", f"norm = {read}.reshape(())"]
-                return [f"norm = torch.nn.utils.clip_grad_norm_(model.parameters(), {most})"]
+                return [f"norm = torch.nn.utils.clip_grad_norm_({self.asked}.parameters(), {most})"]
             case Step():
                 return optimizers.step(self, event)
             case ZeroGrad():
@@ -293,8 +294,8 @@ class Writer:
         if self.implementation.zero_grad:
             return [f"wrapped.zero_grad(set_to_none={set_to_none})"]
         if set_to_none:
-            return ["for p in model.parameters():", "    p.grad = None"]
-        return ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad.zero_()"]
+            return [f"for p in {self.asked}.parameters():", "    p.grad = None"]
+        return [f"for p in {self.asked}.parameters():", "    if p.grad is not None:", "        p.grad.zero_()"]
 
     def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""

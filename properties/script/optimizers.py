@@ -35,7 +35,7 @@ def make(writer: "Writer") -> list[str]:
         groups.append(f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}")
     if len(groups) == 1 and not writer.masters:
         chosen = _keywords(settings[0], "=")
-        return [*lines, f"optimizer = torch.optim.{scenario.optimizer}(model.parameters(), {chosen})"]
+        return [*lines, f"optimizer = torch.optim.{scenario.optimizer}({writer.asked}.parameters(), {chosen})"]
     return [*lines, *_made(writer, f"torch.optim.{scenario.optimizer}(", groups)]
 
 
@@ -88,8 +88,8 @@ def unscale(writer: "Writer") -> list[str]:
         return ["unscaled, skip = True, not unscale(scale)"]
     if "unscale_" in writer.implementation.offers:
         return ["unscaled, skip = True, not wrapped.unscale_(scale)"]
-    lines = ["for p in model.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
-    finite = "p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters()"
+    lines = [f"for p in {writer.asked}.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
+    finite = f"p.grad is None or bool(p.grad.isfinite().all()) for p in {writer.asked}.parameters()"
     return [*lines, f"unscaled, skip = True, not all({finite})"]
 
 

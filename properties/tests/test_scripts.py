@@ -16,6 +16,7 @@ from oracle.program import (
     LossScale,
     Parameter,
     Raise,
+    SaveAndLoad,
     Scenario,
     Step,
     Unscale,
@@ -148,6 +149,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("forwards:CountsForwards", {"dropped": (2, 4)}),
         ("beside:OneListOfWorkForAll", {"joint": "after"}),
         ("beside:OneListOfWorkForAll", {"joint": "before"}),
+        ("standing:TellsItsCopies", {"asks_the_wrapper": True}),
     ],
     ids=str,
 )
@@ -171,6 +173,15 @@ def test_a_script_has_the_callers_hooks(sim: World) -> None:
     gradients = [line for line in lines(sim, fault, scenario, hooked=2) if "the gradient of" in line]
     assert gradients
     assert all("WRONG" in line for line in gradients)
+
+
+def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None:
+    window = (Backward(((0,), (0,))), Finish(), Clip(1.0), Step())
+    scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), ZeroGrad(), *window), loss_scale=LossScale(2.0))
+    fault, correct = "impls.faults.standing:SavesWithoutItsPrefix", "impls.naive:NaiveAccumulation"
+    for name, how in ((fault, {}), (correct, {"asks_the_wrapper": True})):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, fault, scenario, asks_the_wrapper=True))
 
 
 def test_an_optimizer_comes_before_the_first_forward_where_the_run_has_made_it_there(sim: World) -> None:

@@ -169,3 +169,19 @@ def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> N
 def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, takes: bool) -> None:
     """What takes inputs alone is given no keyword."""
     assert trial_of(name, sim).claims.keyword_inputs == takes
+
+
+@pytest.mark.parametrize(
+    ("name", "stands"),
+    [
+        ("properties.tests.undeclared:Averaging", True),
+        ("properties.tests.undeclared:made_by_a_function", False),
+        ("properties.tests.undeclared:SavesForTheModelAlone", False),
+        ("impls.faults.standing:SavesWithoutItsPrefix", True),
+        ("impls.frameworks.replicate:Replicate", False),  # no module
+        ("impls.zero1:Zero1", False),
+    ],
+)
+def test_a_module_that_saves_and_loads_in_one_way_stands_for_its_model(sim: World, name: str, stands: bool) -> None:
+    """Not one that shards."""
+    assert trial_of(name, sim).claims.stands_for_model == stands
