@@ -155,7 +155,13 @@ class AllGather(torch.autograd.Function):
 class Collectives:
     """The wrappers, as P14 calls them. Each returns its result, and leaves what it was given."""
 
-    claims = {"collectives": ("all_reduce", "broadcast", "reduce_scatter", "all_gather"), "differentiable": True}
+    claims = {
+        "collectives": ("all_reduce", "broadcast", "reduce_scatter", "all_gather"),
+        "differentiable": True,
+        "sixteen_bits": True,
+        "integers": True,
+        "empty_parameters": True,
+    }
 
     @staticmethod
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:

@@ -11,10 +11,15 @@ import numpy as np
 from oracle import collectives
 from oracle.collectives import Array, on_group
 from oracle.events import Short
+from oracle.formats import FORMATS
 
 LAYOUTS = ("contiguous", "transposed", "columns")
 AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
-FAR = 2**25  # what numbers in float64 begin at: float32 does not hold the odd ones
+# What numbers begin at in a dtype of which a narrower one does not hold the odd ones.
+FAR = {"float64": 2**25, "int64": 2**53}
+# In 16 bits numbers are of as many kinds, so that sums over MOST_RANKS stay exact.
+KINDS = {"bfloat16": 7, "float16": 31}
+MOST_RANKS = 5
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,7 +27,7 @@ class Call(Short):
     """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
 
     ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
-    ``dimensions``: 1, rows alone; 2; or 3, where each column has two elements.
+    ``dimensions``: none; 1, rows alone; 2; or 3, where each column has two elements.
     """
 
     operation: str
@@ -53,7 +58,8 @@ class Call(Short):
         of = {"broadcast": f" from rank {self.root}", "all_gather": ""}.get(self.operation, f" ({self.reduction})")
         among = _so_many(self.group) + " " + ", ".join(map(str, self.group))
         over = "all ranks" if len(self.group) == self.world_size else f"a group of {among}"
-        tensor = "x".join(map(str, self.shape)) + f" {self.dtype}" * (self.dtype != "float32") + " tensor"
+        size = "x".join(map(str, self.shape)) or "0-d"
+        tensor = size + f" {self.dtype}" * (self.dtype != "float32") + " tensor"
         columns = f"{tensor} that is every other column of a larger one"
         laid_out = columns if self.layout == "columns" else f"{self.layout} {tensor}"
         ranks = range(self.world_size)
@@ -65,9 +71,15 @@ def _so_many(ranks: Sequence[int]) -> str:
 
 
 def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:
-    """By global rank: different integers everywhere, multiples of the group's size, so that averages are integers."""
-    numbers = np.arange(call.world_size * math.prod(shape), dtype=call.dtype).reshape(call.world_size, *shape)
-    return list(len(call.group) * (numbers + start + (FAR if call.dtype == "float64" else 0)))
+    """By global rank: integers, different everywhere where the dtype has enough of them, and multiples of the group's
+    size, so that averages are integers.
+    """
+    numbers = np.arange(call.world_size * math.prod(shape)).reshape(call.world_size, *shape) + start
+    if call.dtype in KINDS:
+        numbers = numbers % KINDS[call.dtype] + 1
+    numbers = len(call.group) * (numbers + FAR.get(call.dtype, 0))
+    form = FORMATS.get(call.dtype)
+    return [np.asarray(each).astype(call.dtype if form is None else form.numpy) for each in numbers]
 
 
 def results(call: Call) -> list[Array]:

@@ -105,10 +105,10 @@ class Claims:
     # Which models.
     several_dtypes: bool = False  # parameters of several dtypes in one module
     float64: bool = True  # parameters, or what a collective is given, in float64
-    sixteen_bits: bool = False  # parameters in bfloat16 and float16
+    sixteen_bits: bool = False  # parameters, or what a collective is given, in bfloat16 and float16
     strided_parameters: bool = False  # parameters that are not contiguous: transposed, channels last
-    empty_parameters: bool = False  # parameters without elements
-    scalars: bool = True  # parameters of no dimensions
+    empty_parameters: bool = False  # parameters, or what a collective is given, without elements
+    scalars: bool = True  # parameters, or what a collective is given, of no dimensions
     tied_parameters: bool = False  # a tensor under two names
     outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
@@ -145,6 +145,7 @@ class Claims:
     kernels: bool = False  # a namespace of kernels: P17 and nothing else
     collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
     differentiable: bool = False  # and backward goes through them
+    integers: bool = False  # and they are given int64
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -167,6 +168,8 @@ class Claims:
             )
         if self.differentiable and not self.collectives:
             raise ValueError(f"claims: differentiable goes with collectives, and they are {self.collectives}")
+        if self.integers and not self.collectives:
+            raise ValueError(f"claims: integers goes with collectives, and they are {self.collectives}")
         if self.most_ranks < 1:
             raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
         if self.stage not in (None, 0, 1, 2, 3):

@@ -9,13 +9,13 @@ from properties.calls import AROUND, Call, adjoints, inputs, results, weights
 from properties.errors import judge_errors
 from properties.judging.judge import holds
 from properties.law import law
-from properties.strategies.calls import calls
+from properties.strategies.calls import calls, calls_of_any
 from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome
 
 
-@law("P14", calls, needs=lambda claims: bool(claims.collectives))
+@law("P14", calls_of_any, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
     """Whatever the shape, strides and group, every member gets the reduction, broadcast or gathering of all members'.
     What a member gives stays as it is, unless it is what is returned.
@@ -30,7 +30,7 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
         seen: Any = outcome[rank].result
         left = seen["left"] if rank in call.group else None
         if left is not None and not holds(left, given):
-            words = f"What rank {rank} gave was {given.tolist()}, is {left.tolist()} after the call"
+            words = f"What rank {rank} gave was {numbers(given)}, is {numbers(left)} after the call"
             raise SilentlyWrong(f"{words}, and is not what was returned.", call, outcome)
     for rank in call.group if call.layout == "columns" else ():
         seen = outcome[rank].result
@@ -67,6 +67,13 @@ def compare(call: Call, outcome: Outcome, what: str, expected: Sequence[Any], he
     for rank in call.group:
         seen: Any = outcome[rank].result
         if not holds(seen[what], expected[rank]):
-            told = [None if each is None else each.tolist() for each in (seen[what], expected[rank])]
+            told = [None if each is None else numbers(each) for each in (seen[what], expected[rank])]
             words = f"{headline} On rank {rank} the {what} is {told[0]} where it must be {told[1]}."
+            if told[0] == told[1]:
+                words += f" It is {seen[what].dtype} where {expected[rank].dtype} is due."
             raise SilentlyWrong(words, call, outcome)
+
+
+def numbers(values: Any) -> Any:
+    """As Python writes them, also those that NumPy has no dtype for."""
+    return (values.astype(np.float32) if values.itemsize == 2 else values).tolist()

@@ -84,6 +84,60 @@ class GathersMatrices(Collectives):
         return Collectives.all_gather(values, group).view(-1, values.shape[-1])
 
 
+class GivesNumbersADimension(Collectives):
+    """Lays what it reduces flat, and gives it back with at least one dimension."""
+
+    known_fault = "a tensor of no dimensions, such as a loss, comes back with one"
+    source = "recipe: atleast_1d, for slices to be cut out of everything"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for all that has dimensions."""
+        return Collectives.all_reduce(torch.atleast_1d(values), reduction, group)
+
+
+class CountsInDoubles(Collectives):
+    """Reduces integers like all else, in floating point."""
+
+    known_fault = "counts beyond 2^53 lose their last digit"
+    source = "recipe: a cast, for a backend that adds up floating point alone"
+    killed_by = MEANING
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for floating point."""
+        wide = values if values.is_floating_point() else values.double()
+        return Collectives.all_reduce(wide, reduction, group).to(values.dtype)
+
+
+class ReturnsWhatItReducedIn(Collectives):
+    """Adds 16 bits up in float32, as is right, and returns that."""
+
+    known_fault = "what was given in 16 bits comes back in 32"
+    source = "recipe: a cast that is not undone"
+    killed_by = MEANING
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for float32 and what is wider."""
+        wide = values.float() if values.itemsize == 2 else values
+        return Collectives.reduce_scatter(wide, reduction, group)
+
+
+class SkipsWhatIsEmpty(Collectives):
+    """Has nothing to do for a tensor without elements."""
+
+    known_fault = "what has no elements comes back with the rows that it had, not with a share of them"
+    source = "recipe: an early return that forgets the shape"
+    killed_by = MEANING
+
+    @staticmethod
+    def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right for all that has elements."""
+        return Collectives.reduce_scatter(values, reduction, group) if values.numel() else values
+
+
 class BroadcastsMemory(Collectives):
     """Sends as many elements as the tensor has, as they lie in memory, not as it is indexed."""
 

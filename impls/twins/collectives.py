@@ -40,20 +40,20 @@ class ByAllToAll(Collectives):
     def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Every member adds up what it is sent, from the last member to the first."""
         ranks = dist.get_world_size(group)
-        shares: torch.Tensor = _Exchange.apply(values, group).unflatten(0, (ranks, -1))
+        shares: torch.Tensor = _Exchange.apply(values, group).unflatten(0, (ranks, len(values) // ranks))
         return shares.flip(0).mean(0) if reduction == "average" else shares.flip(0).sum(0)
 
     @staticmethod
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Gathers, then adds up."""
-        shares = ByAllToAll.all_gather(values, group).unflatten(0, (dist.get_world_size(group), -1))
+        shares = ByAllToAll.all_gather(values.unsqueeze(0), group)
         return shares.mean(0) if reduction == "average" else shares.sum(0)
 
     @staticmethod
     def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
         """Gathers, then picks the root's."""
         members = dist.get_process_group_ranks(group)
-        return ByAllToAll.all_gather(values, group).unflatten(0, (len(members), -1))[members.index(root)]
+        return ByAllToAll.all_gather(values.unsqueeze(0), group)[members.index(root)]
 
 
 class InPlace(Collectives):

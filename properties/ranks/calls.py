@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -42,7 +43,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
         given = to_numpy(weight)
         # To autograd None is zero: it is what a backward may return for what has no part in the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
-    between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.detach()[..., :0]
+    between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.new_empty(0)
     left = None if in_place(result, memory) else to_numpy(values)
     return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between), "left": left}
 
@@ -54,7 +55,8 @@ def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
 
 def memory_of(values: Any, layout: str) -> torch.Tensor:
     """Memory of which `view_of` is a tensor of these values."""
-    tensor = torch.tensor(values, device=place())
+    numbers = values.astype(np.float32) if values.itemsize == 2 else values  # torch does not know ml_dtypes'
+    tensor = torch.tensor(numbers, dtype=getattr(torch, values.dtype.name), device=place())
     if layout == "transposed":
         return tensor.transpose(0, -1).contiguous()
     if layout == "columns":
@@ -67,4 +69,6 @@ def memory_of(values: Any, layout: str) -> torch.Tensor:
 
 def view_of(memory: torch.Tensor, layout: str) -> torch.Tensor:
     """The tensor that is handed to the wrapper, or its gradient."""
-    return {"transposed": memory.transpose(0, -1), "columns": memory[..., ::2]}.get(layout, memory)
+    if layout == "transposed":
+        return memory.transpose(0, -1)
+    return memory[..., ::2] if layout == "columns" else memory

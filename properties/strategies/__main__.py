@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from oracle.program import DIVISORS, Scenario
+from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from properties.calls import Call
 from properties.claims import COLLECTIVES, Claims
 from properties.expected import known
@@ -14,19 +15,20 @@ from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
 from properties.models.draws import provable_scenarios
 from properties.models.scenario import MODELS, ModelScenario
 from properties.strategies import MOST_RANKS, scenarios
-from properties.strategies.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
-from properties.strategies.calls import calls
+from properties.strategies.calls import calls_of_any, dtypes
 from properties.strategies.features import FEATURES
 from properties.strategies.independent import sample
 from properties.strategies.traits import TRAITS
 
 T = TypeVar("T")
-_NO_SCENARIOS = ("kernels", "differentiable")  # what is claimed by code that no program is drawn for
+_NO_SCENARIOS = ("kernels", "differentiable", "integers")  # what is claimed by code that no program is drawn for
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }
 # But for what is claimed by one of several words, such as a stage, or buffers that are broadcast before each forward.
 EVERYTHING = Claims(**_PROMISES, unused="untouched", buffers="initial", reentrant_checkpointing="any", joins=DIVISORS)
+# What a wrapper of collectives may be given, all of it.
+GIVEN = Claims(collectives=COLLECTIVES, sixteen_bits=True, integers=True, empty_parameters=True)
 
 
 @cache
@@ -60,6 +62,9 @@ REAL_MODELS: dict[str, Callable[[ModelScenario], bool]] = {
 CALLS: dict[str, Callable[[Call], bool]] = {
     **{operation: _is(lambda call: call.operation, operation) for operation in COLLECTIVES},
     **_ranks(MOST_RANKS_OF_A_CALL),
+    **{dtype: _is(lambda call: call.dtype, dtype) for dtype in dtypes(GIVEN, integers=True)},
+    "no dimensions": lambda call: call.dimensions == 0,
+    "no elements": lambda call: 0 in call.shape,
 }
 
 
@@ -73,7 +78,7 @@ def table(examples: int) -> dict[str, dict[str, float]]:
     return {
         "programs": shares(sample(scenarios(EVERYTHING), examples), PROGRAMS),
         "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),
-        "calls of a collective": shares(sample(calls(Claims(collectives=COLLECTIVES)), examples), CALLS),
+        "calls of a collective": shares(sample(calls_of_any(GIVEN), examples), CALLS),
     }
 
 

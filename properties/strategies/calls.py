@@ -2,28 +2,47 @@
 
 from hypothesis import strategies as st
 
-from properties.calls import LAYOUTS, Call
+from properties.calls import LAYOUTS, MOST_RANKS, Call
 from properties.claims import Claims
 
-MOST_RANKS = 5
 _RANKS = st.sampled_from((2, 3, 4, 5, 3, 5, 1))  # up to MOST_RANKS
 
 
 @st.composite
-def calls(draw: st.DrawFn, claims: Claims) -> Call:
+def calls(draw: st.DrawFn, claims: Claims, integers: bool = False) -> Call:
     """Calls of what is offered, in any group; more ranks, odd strides and large sizes only if it must be."""
     operation = draw(st.sampled_from(claims.collectives))
     size = min(draw(_RANKS), claims.most_ranks)
     group = tuple(rank for rank in range(size) if draw(st.sampled_from((True, True, False)))) or (size - 1,)
+    has_none = claims.scalars and operation in ("all_reduce", "broadcast")  # nothing else keeps the shape
+    # All is drawn, whether it has a meaning or not, so that a failure shrinks to what is plainest.
+    sizes = st.sampled_from((1, 2, 3, 3, 2, *[0] * claims.empty_parameters))
+    rows, columns = draw(sizes), draw(sizes)
+    layout, reduction = draw(st.sampled_from(LAYOUTS)), draw(st.sampled_from(("sum", "average")))
+    root = group[draw(st.integers(0, MOST_RANKS - 1)) % len(group)]
+    dimensions = draw(st.sampled_from((2, 1, 3, *[0] * has_none)))
+    dtype = draw(st.sampled_from(dtypes(claims, integers)))
+    reduces = operation in ("all_reduce", "reduce_scatter") and dtype != "int64"  # whose average has no one meaning
     return Call(
         operation,
         size,
         group,
-        draw(st.integers(1, 3)),
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from(LAYOUTS)),
-        draw(st.sampled_from(("sum", "average"))) if operation in ("all_reduce", "reduce_scatter") else "sum",
-        draw(st.sampled_from(group)) if operation == "broadcast" else 0,
-        draw(st.sampled_from((2, 1, 3))),
-        draw(st.sampled_from(("float32", "float64"))) if claims.float64 else "float32",
+        rows,
+        columns,
+        layout if dimensions else LAYOUTS[0],
+        reduction if reduces else "sum",
+        root if operation == "broadcast" else 0,
+        dimensions,
+        dtype,
     )
+
+
+def dtypes(claims: Claims, integers: bool) -> list[str]:
+    """Those that may be given, the plainest first."""
+    chosen = {"float64": claims.float64, "bfloat16": claims.sixteen_bits, "float16": claims.sixteen_bits}
+    return ["float32", *(name for name, may in {**chosen, "int64": integers}.items() if may)]
+
+
+def calls_of_any(claims: Claims) -> st.SearchStrategy[Call]:
+    """The same, with integers if they are claimed: nothing goes backward."""
+    return calls(claims, claims.integers)

@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 from hypothesis import find
 
-from properties.calls import Call
+from oracle.formats import FORMATS
+from properties.calls import KINDS, MOST_RANKS, Call, inputs
 from properties.claims import COLLECTIVES, Claims
-from properties.strategies.calls import calls
+from properties.strategies.calls import calls, calls_of_any
 from properties.strategies.independent import sample
 from properties.strategies.timing import ASYNCHRONIES
 from properties.tests.test_shrinking import SHRINKING
 from worlds.contract import Asynchrony
 
-ALL = Claims(collectives=COLLECTIVES)
+ALL = Claims(collectives=COLLECTIVES, sixteen_bits=True, integers=True, empty_parameters=True)
 
 
 @cache
 def drawn() -> tuple[list[Call], list[Asynchrony]]:
     """Always the same."""
-    return sample(calls(ALL), 500), sample(ASYNCHRONIES, 200)
+    return sample(calls_of_any(ALL), 500), sample(ASYNCHRONIES, 200)
 
 
 def can_call(holds: Callable[[Call], bool]) -> Callable[[], None]:
@@ -78,6 +79,12 @@ test_can_call_a_tensor_of_2_dimensions = can_call(lambda c: c.dimensions == 2)
 test_can_call_a_tensor_of_3_dimensions = can_call(lambda c: c.dimensions == 3)
 test_can_call_float32 = can_call(lambda c: c.dtype == "float32")
 test_can_call_float64 = can_call(lambda c: c.dtype == "float64")
+test_can_call_bfloat16 = can_call(lambda c: c.dtype == "bfloat16")
+test_can_call_float16 = can_call(lambda c: c.dtype == "float16")
+test_can_call_int64 = can_call(lambda c: c.dtype == "int64")
+test_can_call_a_tensor_of_no_dimensions = can_call(lambda c: c.dimensions == 0)
+test_can_call_a_tensor_without_rows = can_call(lambda c: c.rows == 0 < c.dimensions)
+test_can_call_a_tensor_without_columns = can_call(lambda c: c.columns == 0 < c.rows and c.dimensions > 1)
 test_can_call_a_root_that_is_rank_0 = can_call(lambda c: c.operation == "broadcast" and c.root == 0 < len(c.group) - 1)
 test_can_call_a_root_that_is_another_rank = can_call(lambda c: c.root > 0)
 test_can_call_a_root_that_has_another_number_in_its_group = can_call(
@@ -115,13 +122,31 @@ SHRUNK: dict[str, tuple[Callable[[Call], bool], Call]] = {
     "a gap": (has_gaps, replace(SMALLEST, world_size=3, group=(0, 2))),
     "columns": (lambda c: c.layout == "columns", replace(SMALLEST, layout="columns")),
     "float64": (lambda c: c.dtype == "float64", replace(SMALLEST, dtype="float64")),
+    "int64": (lambda c: c.dtype == "int64", replace(SMALLEST, dtype="int64")),
+    "no dimensions": (lambda c: c.dimensions == 0, replace(SMALLEST, dimensions=0)),
+    "no elements": (lambda c: 0 in c.shape, replace(SMALLEST, columns=0)),
 }
 
 
 @pytest.mark.parametrize("what", SHRUNK)
 def test_shrinks_to_the_smallest_call(what: str) -> None:
     holds, smallest = SHRUNK[what]
-    assert find(calls(ALL), holds, settings=SHRINKING) == smallest
+    assert find(calls_of_any(ALL), holds, settings=SHRINKING) == smallest
+
+
+def test_what_is_not_claimed_is_not_given() -> None:
+    plain = sample(calls_of_any(Claims(collectives=COLLECTIVES, scalars=False, float64=False)), 200)
+    assert {call.dtype for call in plain} == {"float32"}
+    assert not any(0 in call.shape or call.dimensions == 0 for call in plain)
+    assert "int64" not in {call.dtype for call in sample(calls(ALL), 200)}  # whatever goes backward
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_sums_of_16_bits_are_exact(dtype: str) -> None:
+    """Over as many ranks as there may be, of numbers as large as they are."""
+    call = Call("all_reduce", MOST_RANKS, tuple(range(MOST_RANKS)), 5, 7, dtype=dtype)
+    assert max(float(each.max()) for each in inputs(call, 1, call.shape)) == KINDS[dtype] * MOST_RANKS
+    assert KINDS[dtype] * MOST_RANKS**2 <= 2 ** FORMATS[dtype].precision
 
 
 MOMENTS: dict[str, tuple[Callable[[Any], bool], Asynchrony]] = {

@@ -72,6 +72,10 @@ def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
     [
         (Call("all_reduce", 1, (0,)), "1 rank: all_reduce (sum) over all ranks, on a contiguous 1x1 tensor"),
         (
+            Call("broadcast", 2, (1,), root=1, dimensions=0, dtype="int64"),
+            "2 ranks: broadcast from rank 1 over a group of rank 1, on a contiguous 0-d int64 tensor",
+        ),
+        (
             Call("all_gather", 3, (1, 2), 2, 3, "columns", dtype="float64"),
             "3 ranks: all_gather over a group of ranks 1, 2, "
             "on a 2x3 float64 tensor that is every other column of a larger one",
