@@ -128,7 +128,7 @@ class ReturnsWhatItReducedIn(Collectives):
 class SkipsWhatIsEmpty(Collectives):
     """Has nothing to do for a tensor without elements."""
 
-    known_fault = "what has no elements comes back with the rows that it had, not with a share of them"
+    known_fault = "what has no elements comes back with the rows that it had, scattered or gathered"
     source = "recipe: an early return that forgets the shape"
     killed_by = MEANING
 
@@ -136,6 +136,11 @@ class SkipsWhatIsEmpty(Collectives):
     def reduce_scatter(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right for all that has elements."""
         return Collectives.reduce_scatter(values, reduction, group) if values.numel() else values
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right for all that has elements."""
+        return Collectives.all_gather(values, group) if values.numel() else values
 
 
 class BroadcastsMemory(Collectives):
