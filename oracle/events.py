@@ -25,7 +25,7 @@ def is_whole(number: object, least: int) -> bool:
     return type(number) is int and number >= least
 
 
-RAISES = ("no_sync", "forward", "module", "backward", "hook")
+RAISES = ("no_sync", "forward", "module", "backward", "hook", "evaluation")
 NORMS = (1.0, 2.0, 3.0, float("inf"))
 DIVISORS = ("world size", "remaining ranks")
 
@@ -227,6 +227,8 @@ class Raise(Short):
             raise ValueError("an error raised in no_sync is not one in a micro-batch that synchronizes")
         if self.nested and self.synchronize:
             raise ValueError("nested=True nests no_sync, and a Raise that synchronizes is not inside any")
+        if self.where == "evaluation" and self.rank is not None:
+            raise ValueError(f"every rank evaluates, and not rank {self.rank} alone: name no rank")
         if self.where in ("backward", "hook") and self.synchronize and self.rank is not None:
             raise ValueError(f"a backward that synchronizes cannot end on rank {self.rank} alone: name no rank")
 

@@ -80,9 +80,9 @@ The events:
     Raise      On one rank or all, a micro-batch of NaN in which every trained parameter takes part ends with an error
                of the caller's: in a ``no_sync`` block before forward, as Ctrl-C does; in forward, before it reads
                anything; in the module whose forward reads the parameter in the middle; in backward, before that in the
-               middle; in the first parameter's gradient hook. The caller catches it, puts the buffers back and goes on,
-               inside the outer ``no_sync`` if the one that ended is ``nested``; once backward has begun all gradients
-               are dropped, on every rank.
+               middle; in the first parameter's gradient hook. Or an evaluation on all ranks ends so in a module. The
+               caller catches it, puts the buffers back and goes on, inside the outer ``no_sync`` if the one that ended
+               is ``nested``; once backward has begun all gradients are dropped, on every rank.
 
 After construction every rank holds rank 0's parameters and buffers; or, where that is claimed, from the first forward
 after each construction on, which then comes before anything else. With ``broadcast_buffers`` buffers become rank 0's

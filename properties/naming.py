@@ -197,7 +197,9 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
         case EndJoin():
             return ["end of join: every rank has run out, and has the parameters of the last; gradients become None"]
         case Raise():
-            where = f"a {event.where}" if event.where in ("hook", "module") else event.where
+            where = {"hook": "a hook", "module": "a module", "evaluation": "an evaluation"}.get(
+                event.where, event.where
+            )
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = ", inside a no_sync that is nested in another" if event.nested else ", inside no_sync"
             inside = "" if event.synchronize else inside

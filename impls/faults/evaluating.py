@@ -19,6 +19,7 @@ from impls.zero3 import UnitCall, Zero3
 
 MEAN = ("test_gradients_equal_the_mean_over_ranks",)
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)
+AFTER_AN_ERROR = ("test_training_goes_on_rightly_after_an_error_that_the_caller_caught",)
 ON_A_MODEL = ("test_a_real_model_is_evaluated_as_it_is_without_a_wrapper",)
 AS_STEPPED = ("test_an_evaluation_reads_what_the_last_step_has_left",)
 
@@ -278,3 +279,32 @@ class EvaluatesForAll(NaiveAccumulation):
         if not torch.is_grad_enabled() and isinstance(outputs, torch.Tensor):
             dist.broadcast(outputs, src=0)
         return outputs
+
+
+class SwitchesOffToEvaluate(StaticBuckets):
+    """Turns synchronization off for a forward without autograd, and on again when it is done."""
+
+    known_fault = "after an evaluation that ended with an error nothing is synchronized any more"
+    source = "recipe: a switch that is put back without finally"
+    killed_by = AFTER_AN_ERROR
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if torch.is_grad_enabled():
+            return super().forward(*inputs, **named)
+        before, self.synchronize = self.synchronize, False
+        outputs = self.module(*inputs, **named)
+        self.synchronize = before
+        return outputs
+
+
+class StaysWholeAfterAnError(Zero3):
+    """Frees after each forward that is done, and before the next of one that is not, if it was to train."""
+
+    known_fault = "after an evaluation that ended with an error every forward reads the parameters as they were then"
+    source = "recipe: a hook after forward, which does not run for one that raises"
+    killed_by = AFTER_AN_ERROR
+
+    def _after_forward(self, call: UnitCall, outputs: Any) -> None:
+        if outputs is not None or torch.is_grad_enabled():
+            super()._after_forward(call, outputs)

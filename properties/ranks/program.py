@@ -359,13 +359,26 @@ class Rank(Wrapped):
             with caught, adapter.synchronizing(self.wrapped, event.synchronize):
                 if event.where == "no_sync":
                     raise KeyboardInterrupt  # as Ctrl-C does, which is no Exception
-                self.scaled(self.call(inputs, order, fails=event.where)).backward()
+                if event.where == "evaluation":
+                    self.fail_to_evaluate()
+                else:
+                    self.scaled(self.call(inputs, order, fails=event.where)).backward()
             self.fails = ""
             self.seen["hooks"].pop()
             for buffer, values in zip(self.probe.buffers(), saved, strict=True):
                 buffer.copy_(values)
         if event.drops_gradients:
             self.zero_grad(set_to_none=True)
+
+    def fail_to_evaluate(self) -> None:
+        """The caller's error, in a module; the mode is that of training again."""
+        inputs = self.filled_with(0.0)
+        self.switch("eval")
+        try:
+            with torch.no_grad():
+                self.call(inputs, tuple(range(len(inputs))), fails="module")
+        finally:
+            self.switch(self.scenario.mode)
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

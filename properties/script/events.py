@@ -300,15 +300,22 @@ class Writer:
     def fail(self, number: int, event: Raise) -> list[str]:
         """The caller's own error, raised and caught."""
         body = ["buffers = copy.deepcopy(dict(model.named_buffers()))"] if self.scenario.buffers else []
-        body += [f'fails = "{event.where}"', "try:"]
+        evaluates = event.where == "evaluation"
+        body += [*SWITCH, "        module.eval()"] if evaluates else []
+        body += [f'fails = "{"module" if evaluates else event.where}"', "try:"]
         if event.where == "no_sync":
             body += ["    with wrapped.no_sync():", "        raise KeyboardInterrupt  # as Ctrl-C does"]
+        elif evaluates:
+            inside = "" if event.synchronize else "wrapped.no_sync(), "
+            call = self.call("dict.fromkeys(tensors(), 0.0)", "list(tensors())", fails="fails")
+            body += [f"    with {inside}torch.no_grad():", f"        {call}"]
         else:
             body += ["    trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
             scale = " * scale" if self.scaled else ""
             run = f"({self.call('dict.fromkeys(tensors(), nan)', 'trained', fails='fails')}{scale}).backward()"
             body += [f"    {run}"] if event.synchronize else ["    with wrapped.no_sync():", f"        {run}"]
         body += ["except (CallersError, KeyboardInterrupt):", "    pass", 'fails = ""']
+        body += [*SWITCH, "        module.train()"] if evaluates and self.scenario.mode == "train" else []
         if self.scenario.buffers:
             body += ["for name, buffer in model.named_buffers():", "    buffer.copy_(buffers[name])"]
         if event.rank is not None:

@@ -7,6 +7,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     within       whether a scenario keeps to what is claimed
     models       parameters, buffers, bucket caps
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
+    phases       the numbers that are drawn for ranks and events
     programs     events in any order that a training loop could have
     timing       when collectives read and write, on sim
     variants     scenarios that several laws make of others
@@ -17,7 +18,8 @@ one micro-batch, the identity order, no options. Only what an implementation cla
 """
 
 from properties.strategies.models import MOST_PARAMETERS, bucket_caps
-from properties.strategies.programs import evaluations, permutation
+from properties.strategies.phases import permutation
+from properties.strategies.programs import evaluations
 from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
 
 __all__ = [

@@ -1,9 +1,7 @@
 """Events in any order that a training loop could have; every micro-batch ends up synchronized."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from math import factorial
 
 from hypothesis import strategies as st
 
@@ -29,6 +27,7 @@ from oracle.program import (
     ZeroGrad,
 )
 from properties.claims import EQUAL_FROM, Claims
+from properties.strategies.phases import Phase, RankSeed, order
 from properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
@@ -58,27 +57,8 @@ FORWARDS = ("synchronize", "local", *INSIDE, "overflow", "evaluate", "infer")
 INF = float("inf")
 # What is usual comes first.
 NORMS_DRAWN = (2.0, 1.0, INF, 3.0)
-RAISES_DRAWN = ("forward", "backward", "hook", "module", "no_sync", "backward")
+RAISES_DRAWN = ("forward", "backward", "hook", "module", "no_sync", "backward", "evaluation")
 ABOVE = 2.0**46  # above every norm: the lattice has values below 2**38, a model fewer than 2**8 elements
-
-
-@dataclass(frozen=True)
-class RankSeed:
-    """What is drawn for one rank: the number of its order, and the set of parameters absent there as bits."""
-
-    order: int
-    absent: int
-
-
-@dataclass(frozen=True)
-class Phase:
-    """What is drawn for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others', and
-    which form any other event has.
-    """
-
-    kind: str
-    twist: int = 0
-    shift: int = 0
 
 
 def kinds(claims: Claims) -> tuple[str, ...]:
@@ -96,26 +76,6 @@ def evaluation(claims: Claims, inference: bool, form: int) -> Evaluate:
     """An evaluation of one of four forms: as usual, inside `no_sync`, in the mode of training, or both, if claimed."""
     stays, local = (form // 2 % 2, form % 2) if claims.measures_losses else (0, 0)
     return Evaluate(inference, not stays, not (local and claims.accumulation))
-
-
-def permutation(items: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """The permutation of that number, modulo how many there are; 0 is the identity, 1 swaps the last two."""
-    left, result = list(items), []
-    number %= factorial(len(items))
-    for remaining in range(len(items), 0, -1):
-        place, number = divmod(number, factorial(remaining - 1))
-        result.append(left.pop(place))
-    return tuple(result)
-
-
-def order(rank: RankSeed, phase: Phase, trained: tuple[int, ...], claims: Claims) -> tuple[int, ...]:
-    """In which order, and whether, a rank's backward reaches the parameters in a micro-batch."""
-    reached = permutation(trained, rank.order * (phase.twist + 1) + phase.twist)
-    if claims.unused is None:
-        return reached
-    absent = rank.absent >> phase.shift
-    present = tuple(p for p in reached if not absent >> trained.index(p) & 1)
-    return present or reached[:1]  # a rank that uses nothing has no backward to run
 
 
 class Loop:
@@ -387,9 +347,12 @@ class Loop:
         where = RAISES_DRAWN[phase.shift % len(RAISES_DRAWN)]
         if where == "no_sync" and synchronize:
             where = "forward"
+        if where == "evaluation":
+            where = where if self.claims.evaluates else "module"
+            synchronize = synchronize or not self.claims.measures_losses
         # Nor can a rank that gathers parameters run a micro-batch alone, or a module that may have to.
         gathers = self.claims.stage == 3 or (self.claims.stage is not None and where == "module")
-        alone = not (synchronize and where in ("backward", "hook")) and not gathers
+        alone = not (synchronize and where in ("backward", "hook")) and not gathers and where != "evaluation"
         rank = -(1 + phase.shift) % len(self.ranks) if alone and phase.twist // 2 % 2 else None
         nested = not synchronize and phase.twist // 4 == 1
         self.events.append(event := Raise(where, rank, synchronize, nested))

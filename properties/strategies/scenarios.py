@@ -16,14 +16,15 @@ from properties.expected import known
 from properties.strategies import models, programs
 from properties.strategies.features import FEATURES, Feature, wanted
 from properties.strategies.models import MOST_PARAMETERS, Options
-from properties.strategies.programs import Phase, RankSeed
+from properties.strategies.phases import Phase, RankSeed
 from properties.strategies.training import training
 from properties.strategies.within import after_local, on_averages, several_at_once
 
 MOST_RANKS = 8
 MOST_PHASES = 8
 MOST_OPTIONS = 3
-TWISTS = 8  # as many as there are hyper-parameters to set: what has the most forms
+# As many as there are hyper-parameters to set, and places to raise in: what has the most forms.
+TWISTS, SHIFTS = 8, len(programs.RAISES_DRAWN)
 # Of the caller, in whatever is claimed; the others have a feature of their name.
 CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
 ENCLOSED = ("adam", "long rate")
@@ -51,7 +52,7 @@ _RATES = st.sampled_from((0.5, 0.25, 1.0))
 @lru_cache
 def _phases(claims: Claims) -> st.SearchStrategy[list[tuple[str, int, int]]]:
     return st.lists(
-        st.tuples(st.sampled_from(programs.kinds(claims)), st.integers(0, TWISTS - 1), st.integers(0, MOST_PARAMETERS)),
+        st.tuples(st.sampled_from(programs.kinds(claims)), st.integers(0, TWISTS - 1), st.integers(0, SHIFTS - 1)),
         max_size=MOST_PHASES,
     )
 
@@ -232,7 +233,7 @@ def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list
     if all(kind in there for kind in wanted):
         return phases
     place = draw(_PLACES) * (len(phases) + 1) // (MOST_PHASES + 1)
-    added = [Phase(kind, draw(_NUMBERS) % TWISTS, draw(_NUMBERS) % (MOST_PARAMETERS + 1)) for kind in wanted]
+    added = [Phase(kind, draw(_NUMBERS) % TWISTS, draw(_NUMBERS) % SHIFTS) for kind in wanted]
     return [*phases[:place], *added, *phases[place:]]
 
 

@@ -61,6 +61,9 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
     for event in scenario.program:
         if isinstance(event, Raise) and not event.synchronize and not claims.accumulation:
             return "an error inside no_sync"
+        evaluates = claims.evaluates if isinstance(event, Raise) and event.synchronize else claims.measures_losses
+        if isinstance(event, Raise) and event.where == "evaluation" and not evaluates:
+            return "an error in an evaluation"
         if isinstance(event, Join) and event.divide_by not in claims.joins:
             return f"joins that divide by the {event.divide_by}"
     if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):

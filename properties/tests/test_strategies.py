@@ -281,6 +281,7 @@ test_can_produce_an_error_in_forward_inside_no_sync = can_produce(has(Raise, whe
 test_can_produce_an_error_in_backward = can_produce(has(Raise, where="backward"))
 test_can_produce_an_error_in_a_module = can_produce(has(Raise, where="module"))
 test_can_produce_an_error_in_a_hook = can_produce(has(Raise, where="hook"))
+test_can_produce_an_error_in_an_evaluation = can_produce(has(Raise, where="evaluation"))
 test_can_produce_an_error_on_one_rank = can_produce(lambda s: has(Raise, rank=s.world_size - 1)(s) and s.world_size > 1)
 test_can_produce_an_error_on_a_rank_beyond_the_second = can_produce(
     lambda s: any(has(Raise, rank=r)(s) for r in range(2, 8))
