@@ -25,8 +25,11 @@ class Flat:
         self.share = -(-self.total // dist.get_world_size(group))
         self.padded = self.share * dist.get_world_size(group)
         self.owned: dict[nn.Parameter, slice] = {}
-        begin = self.share * dist.get_rank(group)
-        for member, size in zip(members, self.sizes, strict=True):
+        self.own(self.share * dist.get_rank(group))
+
+    def own(self, begin: int) -> None:
+        """This rank's share is the one that begins with this element."""
+        for member, size in zip(self.members, self.sizes, strict=True):
             start, stop = (min(max(end, 0), size) for end in (begin, begin + self.share))
             self.owned[member] = slice(start, stop)
             begin -= size

@@ -17,8 +17,9 @@ the parameters in reverse of the order in which backward is to reach them; those
 used in one call of it, so a unit may be called more than once. Parameters of units that are ``outside`` are read by the
 root's forward, which does not call the unit for them. Layouts say how an initial tensor lies in memory. With
 ``replicas`` the ranks form so many groups of consecutive ranks, each of which holds the model once between them. With
-``outsiders`` the ranks are a group: rank r of it is rank ``outsiders`` + r of a world of so many more, whose first
-ranks make the group with the others and take no part in anything else. None of these changes any value.
+``outsiders`` the ranks are a group, the ``members`` of a world of so many more, of which the others make the group with
+them and take no part in anything else: its rank 0, and of two the one that comes after the first member, as data
+parallelism leaves out ranks in between where tensors are parallel too. None of these changes any value.
 
 The events:
 
@@ -221,6 +222,12 @@ class Scenario(Short):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
         check(self)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """By rank, which rank of the world that is."""
+        outside = {number + min(number, self.world_size) for number in range(self.outsiders)}
+        return tuple(rank for rank in range(self.world_size + self.outsiders) if rank not in outside)
 
     @cached_property
     def samples(self) -> int:

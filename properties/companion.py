@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oracle.program import Backward, Finish, Scenario, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
 
 
 def partner(scenario: Scenario) -> Scenario:
@@ -25,8 +25,20 @@ def companion(scenario: Scenario) -> Scenario:
     """What one does that takes turns with it: as a partner, after a window more, so that one may be inside `no_sync`
     while the other is not.
     """
-    window = (Backward(scenario.microbatches[0].orders), Finish(), ZeroGrad()) if scenario.microbatches else ()
+    orders = _orders(scenario) if scenario.microbatches else ()
+    window = (Backward(orders), Finish(), ZeroGrad()) if any(orders) else ()
     return replace(partner(scenario), program=(*window, *scenario.program))
+
+
+def _orders(scenario: Scenario) -> tuple[tuple[int, ...], ...]:
+    """Those of the first micro-batch, or, where parameters are frozen or trained again before it, any of those that
+    are trained at the start.
+    """
+    kinds = [type(event) for event in scenario.program]
+    if Freeze not in kinds[: kinds.index(Backward)]:
+        return scenario.microbatches[0].orders
+    trained = tuple(index for index, parameter in enumerate(scenario.parameters) if parameter.trainable)
+    return (trained,) * scenario.samples
 
 
 def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:

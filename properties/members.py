@@ -1,8 +1,8 @@
 """Ranks that are a group in a larger world, and what they report, told as if the group were all there is.
 
-The first ``outsiders`` ranks of the world make the group with the others and take no part in anything else; rank r of
-the group is rank ``outsiders`` + r of the world. So the world's rank 0 is no member, and a rank's numbers in the two
-differ. Judges, pictures and reports see members alone, by their ranks in the group.
+The others, as many as `Scenario.outsiders` says, make the group with the members and take no part in anything else. The
+world's rank 0 is none of the members, so a rank's numbers in the two differ. Judges, pictures and reports see members
+alone, by their ranks in the group.
 """
 
 import re
@@ -33,14 +33,15 @@ def enter(scenario: Scenario, rank: int) -> tuple[Any, int]:
         return None, rank
     import torch.distributed as dist  # where the ranks are
 
-    return dist.new_group(list(_ranks(scenario))), rank - scenario.outsiders
+    group, members = dist.new_group(list(scenario.members)), scenario.members
+    return group, members.index(rank) if rank in members else -1
 
 
 def as_a_world(outcome: Outcome, scenario: Scenario) -> Outcome:
     """The members' reports, in which the group is the default one, and ranks are counted in it."""
     if not scenario.outsiders:
         return outcome
-    return tuple(_report(report, scenario) for report in outcome[scenario.outsiders :])
+    return tuple(_report(outcome[rank], scenario) for rank in scenario.members)
 
 
 def misnames_a_rank(scenario: object, message: str) -> bool:
@@ -49,10 +50,6 @@ def misnames_a_rank(scenario: object, message: str) -> bool:
     Nobody refuses a group on purpose in these words.
     """
     return bool(getattr(scenario, "outsiders", 0) and _NO_MEMBER.search(message))
-
-
-def _ranks(scenario: Scenario) -> range:
-    return range(scenario.outsiders, scenario.outsiders + scenario.world_size)
 
 
 def _report(report: RankReport, scenario: Scenario) -> RankReport:
@@ -77,7 +74,7 @@ def _told_inside(message: str, scenario: Scenario) -> str:
 
     def ranks(found: re.Match[str]) -> str:
         numbers = [int(number) for number in found[1].split(", ")]
-        inside, outside = _inside(numbers, scenario), [each for each in numbers if each < scenario.outsiders]
+        inside, outside = _inside(numbers, scenario), [each for each in numbers if each not in scenario.members]
         told = [f"the world's rank {', '.join(map(str, outside))}"] if outside else []
         return " and ".join([*told, *([f"rank {', '.join(map(str, inside))}"] if inside else [])])
 
@@ -85,13 +82,13 @@ def _told_inside(message: str, scenario: Scenario) -> str:
 
 
 def _collective(call: Collective, scenario: Scenario) -> Collective:
-    root = call.root - scenario.outsiders if call.root >= scenario.outsiders else -1
+    (root,) = _inside((call.root,), scenario) or (-1,)
     return replace(call, root=root, group=_group(call.group, scenario))
 
 
 def _group(label: str, scenario: Scenario) -> str:
     """Of a group with outsiders, which waits for them in vain, the members."""
-    if label == group_label(_ranks(scenario), _NAME):
+    if label == group_label(scenario.members, _NAME):
         return DEFAULT
     members = members_of(label, scenario.outsiders + scenario.world_size)
     name = WHOLE_WORLD if label == DEFAULT else label.partition(", ")[2]
@@ -99,7 +96,8 @@ def _group(label: str, scenario: Scenario) -> str:
 
 
 def _inside(ranks: Iterable[int], scenario: Scenario) -> tuple[int, ...]:
-    return tuple(rank - scenario.outsiders for rank in ranks if rank >= scenario.outsiders)
+    members = scenario.members
+    return tuple(members.index(rank) for rank in ranks if rank in members)
 
 
 def _passage(passage: Passage, scenario: Scenario) -> Passage:
@@ -109,4 +107,4 @@ def _passage(passage: Passage, scenario: Scenario) -> Passage:
 
 def _hazard(hazard: Hazard, scenario: Scenario) -> Hazard:
     collective = _collective(hazard.collective, scenario)
-    return replace(hazard, rank=hazard.rank - scenario.outsiders, collective=collective)
+    return replace(hazard, rank=scenario.members.index(hazard.rank), collective=collective)

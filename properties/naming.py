@@ -1,5 +1,7 @@
 """How parameters, elements, events and models are called when people read of them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from oracle import hyperparameters
@@ -81,18 +83,23 @@ def model_words(scenario: Scenario) -> str:
 
 def _in_a_larger_world(scenario: Scenario) -> str:
     """Of which world's ranks these are a group, if they are."""
-    outside, size = scenario.outsiders, scenario.outsiders + scenario.world_size
-    if not outside:
+    size, members = scenario.outsiders + scenario.world_size, scenario.members
+    if not scenario.outsiders:
         return ""
-    inside, others = (_in_a_row(each) for each in (range(outside, size), range(outside)))
-    take = "takes" if outside == 1 else "take"
+    outside = [rank for rank in range(size) if rank not in members]
+    inside, others = _ranks(members), _ranks(outside)
+    take = "takes" if len(outside) == 1 else "take"
     return f", a group: {inside} of a world of {size}, whose {others} {take} no part (ranks here are the group's)"
 
 
-def _in_a_row(ranks: range) -> str:
-    """rank 0; ranks 1 and 2; ranks 1 to 3."""
-    first, last = ranks[0], ranks[-1]
-    return f"rank {first}" if first == last else f"ranks {first} {'and' if last == first + 1 else 'to'} {last}"
+def _ranks(ranks: Sequence[int]) -> str:
+    """rank 0; ranks 1 and 2; ranks 1, 3 and 4; ranks 1 to 3."""
+    *others, last = ranks
+    if not others:
+        return f"rank {last}"
+    if len(others) > 1 and last - others[0] == len(others):
+        return f"ranks {others[0]} to {last}"
+    return f"ranks {', '.join(map(str, others))} and {last}"
 
 
 def _options(scenario: Scenario) -> list[str]:

@@ -12,6 +12,7 @@ from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
 from oracle.program import Scenario
 from properties.claims import MASTERS, Claims
+from properties.companion import companion, partner
 from properties.conditions import Conditions
 from properties.difference import Difference
 from properties.errors import judge_errors
@@ -166,6 +167,9 @@ class Trial:
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
                 f"please report it: {scenario!r}"
             )
+        for other, make in (("beside", companion), ("joint", partner)):
+            if conditions.get(other):
+                make(scenario)  # an error of ours is one here; on ranks it would be the implementation's
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
         of_the_world = {"asynchrony": asynchrony, "order": order, "timeline": timeline}
         choices = {name: value for name, value in of_the_world.items() if value}

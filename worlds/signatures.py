@@ -55,9 +55,19 @@ def overloaded(options: type, *parts: str) -> Callable[[Method], Method]:
                     setattr(opts, _OPTIONS[part], value)
             return method(group, *map(_nested, tensors, levels), opts)
 
+        _not_to_be_compiled(call)
         return cast(Method, call)
 
     return decorate
+
+
+def _not_to_be_compiled(function: Any) -> None:
+    """Nor anything that it calls, where what torch.compile compiles calls it: as `torch.compiler.disable` does, which
+    would import all of the compiler.
+    """
+    dynamo = torch._C._dynamo.eval_frame
+    skip = dynamo._FrameAction.SKIP
+    dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
 
 
 def _taken(method: Method, named: dict[str, Any], keywords: Sequence[str]) -> Any:

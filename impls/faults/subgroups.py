@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.twins.subgroups import InAGroup
+from impls.shards import Flat
+from impls.twins.subgroups import InAGroup, ShardsInAGroup
 from impls.wrapper import Group
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
@@ -71,3 +72,32 @@ class ForgetsTheGroupOnce(InAGroup):
         if self.synchronize and torch.is_grad_enabled():
             dist.all_reduce(torch.zeros(1))
         return super().forward(*inputs, **named)
+
+
+class CountsBackFromTheLast(InAGroup):
+    """Takes the ranks of a group for neighbours, as they are without tensor parallelism."""
+
+    known_fault = "the group's rank 0 is looked for as many ranks before the last as the group has, gaps or not"
+    source = "recipe: global ranks counted off, where a group may leave some out in between"
+    killed_by = (START, REPLICAS)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, process_group: Group = None) -> None:
+        first = dist.get_process_group_ranks(process_group)[-1] - dist.get_world_size(process_group) + 1
+        for tensor in (*module.parameters(), *module.buffers()):
+            dist.broadcast(tensor.data, src=first, group=process_group)
+        super().__init__(module, bucket_cap_mb, process_group=process_group)
+
+
+class _ByDistance(Flat):
+    def __init__(self, members: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(members, group)
+        self.own(self.share * (dist.get_rank() - dist.get_process_group_ranks(group)[0]))
+
+
+class SharesByDistance(ShardsInAGroup):
+    """Owns the share of as many places as there are ranks between it and the group's first."""
+
+    known_fault = "behind a gap in the group a rank owns the next one's share, and the last owns none"
+    source = "recipe: global ranks counted off, where a group may leave some out in between"
+    killed_by = ("test_steps_of_shards_are_steps_of_the_whole",)
+    cut = _ByDistance

@@ -102,7 +102,7 @@ def gradients():
 
 _GROUP = """
 process_group = dist.new_group({members})
-if rank < {outside}:  # takes no part
+if rank not in {members}:  # takes no part
     dist.destroy_process_group()
     sys.exit()
 rank = dist.get_rank(process_group)
@@ -150,8 +150,7 @@ def connection(scenario: Scenario) -> str:
 
 def _group(scenario: Scenario) -> str:
     """Makes the group of the ranks that train, and lets the others go, if there are any; a rank is one of it then."""
-    outside, size = scenario.outsiders, scenario.outsiders + scenario.world_size
-    return _GROUP.format(outside=outside, members=list(range(outside, size))) if outside else ""
+    return _GROUP.format(members=list(scenario.members)) if scenario.outsiders else ""
 
 
 def may_hold_pieces(implementation: Implementation) -> bool:

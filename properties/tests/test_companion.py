@@ -8,7 +8,7 @@ import pytest
 
 from impls.naive import NaiveAccumulation
 from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
 from properties.companion import companion, partner, turns
 from properties.judging import judge
 from properties.tests.trials import trial_of
@@ -16,7 +16,8 @@ from properties.verdict import Crashes
 from worlds.contract import World
 
 LOCAL, WHOLE = Backward(((0,), (0,)), False), Backward(((0,), (0,)))
-SCENARIO = Scenario(2, (Parameter((1,)),), (LOCAL, WHOLE, Finish(), Step()))
+ONE, BOTH = Parameter((1,)), Backward(((0, 1), (0, 1)))
+SCENARIO = Scenario(2, (ONE,), (LOCAL, WHOLE, Finish(), Step()))
 
 
 def test_a_backward_that_synchronizes_and_its_finish_are_one_turn() -> None:
@@ -35,6 +36,13 @@ def test_the_companion_is_a_window_ahead_with_another_learning_rate() -> None:
     assert its.program == (WHOLE, Finish(), ZeroGrad(), *SCENARIO.program)
     assert its.hyperparameters.learning_rate not in (None, SCENARIO.learning_rate)
     assert companion(Scenario(2, (Parameter((1,)),), (Step(),))).program == (Step(),)
+
+
+def test_the_window_ahead_is_of_what_is_trained_then() -> None:
+    frozen = Scenario(2, (ONE, replace(ONE, trainable=False)), (Freeze((1,), False), BOTH, Finish()))
+    assert companion(frozen).program[0] == WHOLE
+    nothing = Scenario(2, (replace(ONE, trainable=False),), (Freeze((0,), False), WHOLE, Finish()))
+    assert companion(nothing).program == nothing.program
 
 
 def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:

@@ -59,5 +59,8 @@ def test_ranks_that_take_no_part_are_told() -> None:
     told = "2 ranks, a group: ranks 1 and 2 of a world of 3, whose rank 0 takes no part (ranks here are the group's); "
     assert model_words(replace(STEPPED, outsiders=1)).startswith(told)
     alone = Scenario(1, (ONE,), (), outsiders=2)
-    told = "1 rank, a group: rank 2 of a world of 3, whose ranks 0 and 1 take no part (ranks here are the group's); "
+    told = "1 rank, a group: rank 1 of a world of 3, whose ranks 0 and 2 take no part (ranks here are the group's); "
     assert model_words(alone).startswith(told)
+    assert "ranks 1 and 3 of a world of 4, whose ranks 0 and 2 take" in model_words(replace(STEPPED, outsiders=2))
+    assert "ranks 1, 3 and 4 of" in model_words(Scenario(3, (ONE,), (), outsiders=2))
+    assert "ranks 1 to 3 of" in model_words(Scenario(3, (ONE,), (), outsiders=1))
