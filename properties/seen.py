@@ -32,6 +32,8 @@ class Seen(TypedDict, total=False):
     looks: list[tuple[int, int]]  # those that only served to look at what is held in shards
     callers: list[tuple[int, int]]  # those of the caller's own, for its metrics
     local: list[tuple[int, int]]  # not counting these, those that were issued in a micro-batch inside `no_sync`
+    stood: bool  # whether the wrapper, where it is asked, has told any parameters
+    complaints: list[str]  # what a caller would complain of that no value shows
     saved: npt.NDArray[np.uint8]  # the file that the part has left
 
     launched: dict[int, list[tuple[int, int]]]  # see `properties.ranks.launched`

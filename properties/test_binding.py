@@ -15,6 +15,7 @@ from properties.strategies.combined import with_any
 from properties.strategies.variants import replaced_again, trained_again
 from properties.trial import SENT, Trial
 
+STOOD = "the wrapper told of parameters"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
@@ -181,7 +182,12 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
     return drawn.filter(lambda scenario: not scenario.groups and not scenario.masters)
 
 
-@law("P15", standing_for_the_model, needs=lambda claims: claims.stands_for_model, witnesses={SENT: STEPPED})
+@law(
+    "P15",
+    standing_for_the_model,
+    needs=lambda claims: claims.stands_for_model,
+    witnesses={SENT: STEPPED, STOOD: STEPPED},
+)
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario
 ) -> None:
@@ -192,6 +198,7 @@ def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_s
     for parameters, and by what is left out: pytorch/examples#1029, sgl-project/sglang#19688.
     """
     run = trial.run(scenario, asks_the_wrapper=True)
+    trial.witnessed[STOOD] += all(seen["stood"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "The wrapper's own parameters or state are not the model's.")
 
 

@@ -21,7 +21,7 @@ from properties.implementations import Implementation
 from properties.members import as_a_world
 from properties.strategies.timing import order_drawn_for, order_of
 from properties.strategies.within import beyond
-from properties.verdict import LawBroken
+from properties.verdict import LawBroken, SilentlyWrong
 from worlds import process
 from worlds.contract import (
     MESSAGES,
@@ -181,6 +181,9 @@ class Trial:
         except LawBroken as broken:
             broken.choices = choices
             raise
+        for rank, report in enumerate(outcome):
+            for complaint in report.result["complaints"] if report.result else ():
+                raise SilentlyWrong(f"On rank {rank} {complaint}.", scenario, outcome, choices=choices)
         self.ended(outcome)
         self.witnessed[SENT] += len(outcome) > 1 and all(any(trains(report, scenario)) for report in outcome)
         trained = [without(report, "looks", "built", "callers").collectives for report in outcome]

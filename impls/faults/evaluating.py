@@ -308,3 +308,16 @@ class StaysWholeAfterAnError(Zero3):
     def _after_forward(self, call: UnitCall, outputs: Any) -> None:
         if outputs is not None or torch.is_grad_enabled():
             super()._after_forward(call, outputs)
+
+
+class RecordsEvaluations(StaticBuckets):
+    """Turns autograd on for every forward, for gradients to be there when they are asked for."""
+
+    known_fault = "an evaluation keeps the graph of its forward, and with it every activation"
+    source = "recipe: enable_grad around the wrapped module's forward"
+    killed_by = IN_STEP
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        with torch.enable_grad():
+            return super().forward(*inputs, **named)

@@ -71,6 +71,29 @@ class CatchesExceptions(StaticBuckets):
         self.synchronize = before
 
 
+class SwallowsErrors(StaticBuckets):
+    """Has a class for `no_sync`, whose end gives what nobody should ask for."""
+
+    known_fault = "an error inside no_sync ends there, and nobody hears of it"
+    source = "recipe: an __exit__ that returns what it has put back"
+    killed_by = (AFTER_AN_ERROR,)
+
+    class _NoSync:
+        def __init__(self, wrapper: StaticBuckets) -> None:
+            self.wrapper = wrapper
+
+        def __enter__(self) -> None:
+            self.before, self.wrapper.synchronize = self.wrapper.synchronize, False
+
+        def __exit__(self, *_: object) -> bool:
+            self.wrapper.synchronize = self.before
+            return self.before
+
+    def no_sync(self) -> Any:
+        """Once; a second one inside it hands errors on."""
+        return self._NoSync(self)
+
+
 class ForgetsInFlightToEvaluate(StaticBuckets):
     """An evaluation has nothing to wait for, and forgets what is on its way."""
 

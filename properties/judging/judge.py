@@ -63,7 +63,7 @@ def pairs(
         yield "norm", [seen["norms"][place]], [_as_wide(seen["norms"][place], expected.norms[place])]
     if place in expected.parameters:
         yield "parameter", seen["parameters"][place], expected.parameters[place]
-    if place in expected.states:
+    if place in expected.states and place in seen["states"]:
         ours, theirs = seen["states"][place], expected.states[place]
         for name in dict.fromkeys(name for states in (ours, theirs) for state in states for name in state):
             seen_of, wanted = [state.get(name) for state in ours], [state.get(name) for state in theirs]

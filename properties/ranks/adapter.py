@@ -158,15 +158,14 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
     """Has it clip the gradients; returns their norm as it tells it.
 
-    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2.
+    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2, or tells no norm.
     """
-    if _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {})):
-        return wrapped.clip_grad_norm_(max_norm, norm_type)
-    if norm_type != 2.0:
+    takes_type = _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {}))
+    if not takes_type and norm_type != 2.0:
         raise NotImplementedError(f"clip_grad_norm_ takes no norm_type, which is {norm_type} here")
-    norm = wrapped.clip_grad_norm_(max_norm)
+    norm = wrapped.clip_grad_norm_(max_norm, *[norm_type] * takes_type)
     if norm is None:
-        raise NotImplementedError("clip_grad_norm_ takes no norm_type and returns no norm: it may mean something else")
+        raise NotImplementedError("clip_grad_norm_ returns no norm, as torch's does: it may mean something else")
     return norm
 
 

@@ -160,7 +160,7 @@ class Rank(Wrapped):
                 seen["norms"][place] = to_numpy(self.clip(event))
             case Step():
                 self.training.step(event.groups)
-                if looks:
+                if looks and not self.stands:  # what is stepped may be none of the model's own tensors
                     full = "full_optimizer_state" in self.offers
                     held = self.look(self.wrapped.full_optimizer_state) if full else None
                     seen["states"][place] = self.training.states(held)
@@ -277,18 +277,24 @@ class Rank(Wrapped):
         with inside:
             self.call(self.filled_with(torch.nan), used)
 
-    def evaluate(self, event: Evaluate) -> list[Any]:
-        """A forward that no backward follows. The parameters as it has read them; None where it was not seen to."""
+    def evaluate(self, event: Evaluate, fails: str = "") -> list[Any]:
+        """A forward that no backward follows. The parameters as it has read them; None where it was not seen to.
+        ``fails``: where it raises.
+        """
         inputs = self.filled_with(0.0)
         for home in self.probe.homes:
             home.read.clear()
         if event.switch:
             self.switch("eval")
         inside = adapter.synchronizing(self.wrapped, event.synchronize)
-        with inside, torch.inference_mode() if event.inference else torch.no_grad():
-            self.call(inputs, tuple(range(len(inputs))))
-        if event.switch:
-            self.switch(self.scenario.mode)
+        try:
+            with inside, torch.inference_mode() if event.inference else torch.no_grad():
+                outputs = self.call(inputs, tuple(range(len(inputs))), fails=fails)
+        finally:
+            if event.switch:
+                self.switch(self.scenario.mode)
+        if outputs.requires_grad:
+            self.seen["complaints"].append("what an evaluation gives, without autograd, has a graph behind it")
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
     def evaluate_swapped(self) -> list[Any]:
@@ -355,30 +361,24 @@ class Rank(Wrapped):
             saved = [buffer.clone() for buffer in self.probe.buffers()]
             self.seen["hooks"].append([])
             self.fails = event.where
-            caught = contextlib.suppress(CallersError, KeyboardInterrupt)
-            with caught, adapter.synchronizing(self.wrapped, event.synchronize):
-                if event.where == "no_sync":
-                    raise KeyboardInterrupt  # as Ctrl-C does, which is no Exception
-                if event.where == "evaluation":
-                    self.fail_to_evaluate()
-                else:
-                    self.scaled(self.call(inputs, order, fails=event.where)).backward()
+            try:
+                with adapter.synchronizing(self.wrapped, event.synchronize):
+                    if event.where == "no_sync":
+                        raise KeyboardInterrupt  # as Ctrl-C does, which is no Exception
+                    if event.where == "evaluation":
+                        self.evaluate(Evaluate(), fails="module")
+                    else:
+                        self.scaled(self.call(inputs, order, fails=event.where)).backward()
+                if not event.drops_gradients:  # whose hooks and nodes there may be none of
+                    self.seen["complaints"].append(f"the caller's own error in {event.where} never came to the caller")
+            except (CallersError, KeyboardInterrupt):
+                pass
             self.fails = ""
             self.seen["hooks"].pop()
             for buffer, values in zip(self.probe.buffers(), saved, strict=True):
                 buffer.copy_(values)
         if event.drops_gradients:
             self.zero_grad(set_to_none=True)
-
-    def fail_to_evaluate(self) -> None:
-        """The caller's error, in a module; the mode is that of training again."""
-        inputs = self.filled_with(0.0)
-        self.switch("eval")
-        try:
-            with torch.no_grad():
-                self.call(inputs, tuple(range(len(inputs))), fails="module")
-        finally:
-            self.switch(self.scenario.mode)
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ class Wrapped:
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
         self.seen |= Seen(swapped={}, copied=0, metrics={}, hooks=[], built=[], looks=[], callers=[], local=[])
+        self.seen |= Seen(stood=False, complaints=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.saved: tuple[Any, Any] = (None, None)  # for a Load
@@ -56,7 +57,9 @@ class Wrapped:
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
-        self.asked = self.wrapped if self.conditions.asks_the_wrapper else self.probe
+        self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
+        self.seen["stood"] = self.stands
+        self.asked = self.wrapped if self.stands else self.probe
         for parameter in self.probe.tensors() if self.conditions.hooked else ():
             if parameter.requires_grad:
                 parameter.register_hook(self.double)
@@ -151,7 +154,7 @@ class Wrapped:
         if "zero_grad" in self.offers:
             self.wrapped.zero_grad(set_to_none=set_to_none)
             return
-        for parameter in self.asked.parameters() if self.conditions.asks_the_wrapper else self.probe.in_order():
+        for parameter in self.asked.parameters() if self.stands else self.probe.in_order():
             if set_to_none:
                 parameter.grad = None
             elif parameter.grad is not None:
@@ -178,8 +181,8 @@ class Wrapped:
             norm = adapter.clip(self.wrapped, event.max_norm, event.norm_type)
             norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
             return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
-        asks = self.conditions.asks_the_wrapper
-        tensors = self.asked.parameters() if asks else (each for each in self.probe.tensors())  # both are read once
+        # Both are read once.
+        tensors = self.asked.parameters() if self.stands else (each for each in self.probe.tensors())
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 
 

@@ -51,7 +51,7 @@ def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
     whole = repr(scenario) if real else f"{law.name} {scenario!r}"
     cause = _raised_at_first(broken) or (whole if least is None else repr(least))
     begun = broken.difference is not None and broken.difference.place >= 0
-    plain = not begun if real else least is None or least == scenario
+    plain = not begun if real else least is None or (least == scenario and not otherwise.no_reason(broken.choices))
     told, script = _told(law, trial, failure, least)
     return {
         "verdict": failure.verdict,
