@@ -19,7 +19,9 @@ from oracle.program import (
     Finish,
     Freeze,
     Parameter,
+    Raise,
     Replace,
+    Save,
     Scenario,
     Step,
     ZeroGrad,
@@ -63,25 +65,28 @@ def windows(
     more: Sequence[str] = (),
 ) -> Scenario:
     """On at least two ranks: micro-batches inside `no_sync`, one that synchronizes, and a step. Of what is named in
-    ``more``, some: an evaluation before the window, clipping after it, each parameter in a module of its own, and a
-    parameter that is frozen from the start, frozen or replaced right after wrapping, or "in turns" frozen before
-    every other window and trained again after it.
+    ``more``, some: an error of the caller's or an evaluation before the window, clipping after it, all saved after the
+    step, each parameter in a module of its own, and a parameter that is frozen from the start, frozen or replaced right
+    after wrapping, or "in turns" frozen before every other window and trained again after it.
     """
     ranks, sizes = draw(st.integers(2, claims.most_ranks)), draw(of_sizes)
     local = draw(st.integers(least, most_local)) if claims.accumulation and claims.silent_no_sync else 0
     at_once = claims.equal_from == EQUAL_FROM[0]  # else a forward comes before anything else
     claimed = {"evaluate": claims.evaluates, "freeze": claims.freezing and at_once}
+    claimed |= {"raise": claims.survives_errors and at_once, "save": claims.reloads}
     claimed |= {"replace": claims.replaced_parameters and at_once, "in turns": claims.freezing and at_once}
     asked = [name for name in more if claimed.get(name, True)]
     chosen = draw(st.sets(st.sampled_from(asked), max_size=2)) if asked else set()
     changed = sorted(chosen & {"frozen", "freeze", "in turns", "replace"})[:1] if len(sizes) > 1 else []
     names = range(changed in (["frozen"], ["freeze"]), len(sizes))
-    evaluated, clipped = ([event] * (name in chosen) for name, event in (("evaluate", Evaluate()), ("clip", Clip(1.0))))
+    error = Raise(draw(st.sampled_from(("backward", "forward"))) if "raise" in chosen else "forward", synchronize=True)
+    kinds: dict[str, Event] = {"raise": error, "evaluate": Evaluate(), "clip": Clip(1.0), "save": Save()}
+    failed, evaluated, clipped, saved = ([event] * (name in chosen) for name, event in kinds.items())
 
     def window(names: range) -> tuple[Event, ...]:
         batch = Backward((tuple(names),) * ranks)
         batches = [replace(batch, synchronize=False)] * local
-        return (*evaluated, *batches, batch, Finish(), *clipped, Step(), ZeroGrad())
+        return (*failed, *evaluated, *batches, batch, Finish(), *clipped, Step(), *saved, ZeroGrad())
 
     other = window(names)
     if changed == ["in turns"]:
@@ -92,7 +97,8 @@ def windows(
     model = tuple(
         Parameter((size,), trainable=place in names or "frozen" not in changed) for place, size in enumerate(sizes)
     )
-    broadcasts = claims.buffers == "each" and "evaluate" not in chosen  # else it is open when they go out next
+    # With these it is open when buffers go out next.
+    broadcasts = claims.buffers == "each" and not chosen & {"evaluate", "raise"}
     buffers = (Buffer((1,)),) if broadcasts or claims.buffers == "initial" else ()
     units = tuple((place,) for place in range(len(sizes))) if "units" in chosen else ()
     return Scenario(ranks, model, program, buffers=buffers, broadcast_buffers=broadcasts, units=units)
@@ -323,10 +329,13 @@ def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> N
     trial.witnessed[OVERLAPPED] += shown
 
 
+GROWING = ("evaluate", "clip", "in turns", "raise", "save")
+
+
 @law(
     "P18",
     lambda claims: st.sampled_from((SHORT, SHORT, SHORT, LONG)).flatmap(
-        lambda pieces: windows(claims, most_local=1, steps=LEARNS + sum(pieces), more=("evaluate", "clip", "in turns"))
+        lambda pieces: windows(claims, most_local=1, steps=LEARNS + sum(pieces), more=GROWING)
     ),
     needs=lambda claims: claims.cost and claims.most_ranks > 1,
     witnesses={SENT: replace(ONCE, program=ONCE.program * (LEARNS + sum(SHORT)))},

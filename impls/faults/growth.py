@@ -1,5 +1,6 @@
 """Right values, and memory that grows as training goes on, one known fault each."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -110,3 +111,39 @@ class KeepsOldBuckets(StaticBuckets):
     def _assign(self, trained: list[nn.Parameter]) -> None:
         super()._assign(trained)
         self._old += self._buckets
+
+
+class KeepsItsErrors(StaticBuckets):
+    """Collects what a forward raises, and what it was called with, to try again."""
+
+    known_fault = "every error that the caller survives keeps its batch, and all that its traceback holds"
+    source = "recipe: a list of errors for a retry that never comes"
+    killed_by = (GROWS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._failed: list[tuple[BaseException, tuple[Any, ...]]] = []
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        try:
+            return super().forward(*inputs, **named)
+        except Exception as error:
+            self._failed.append((error, inputs))
+            raise
+
+
+class KeepsWhatWasSaved(StaticBuckets):
+    """Keeps a copy of each state dict of its model, for other ranks that may ask for it."""
+
+    known_fault = "every save keeps the weights of that time"
+    source = "recipe: a list of snapshots that is never emptied"
+    killed_by = (GROWS,)
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        self._told: list[list[torch.Tensor]] = []
+        module.register_state_dict_post_hook(lambda *told: self._keep(told[1]))
+
+    def _keep(self, state: Mapping[str, torch.Tensor]) -> None:
+        self._told.append([tensor.clone() for tensor in state.values()])
