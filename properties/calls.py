@@ -20,6 +20,7 @@ FAR = {"float64": 2**25, "int64": 2**53}
 # In 16 bits numbers are of as many kinds, so that sums over MOST_RANKS stay exact.
 KINDS = {"bfloat16": 7, "float16": 31}
 MOST_RANKS = 5
+SECOND = 500  # what the numbers of another call begin at
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,9 +83,9 @@ def inputs(call: Call, start: int, shape: tuple[int, ...]) -> list[Array]:
     return [np.asarray(each).astype(call.dtype if form is None else form.numpy) for each in numbers]
 
 
-def results(call: Call) -> list[Array]:
-    """By global rank: what the call returns; of ranks outside the group, what they have."""
-    return on_group(lambda values: _results(call, values), inputs(call, 1, call.shape), call.group)
+def results(call: Call, start: int = 1) -> list[Array]:
+    """By global rank: what the call returns, of numbers from there on; of ranks outside the group, what they have."""
+    return on_group(lambda values: _results(call, values), inputs(call, start, call.shape), call.group)
 
 
 def _results(call: Call, values: list[Array]) -> list[Array]:

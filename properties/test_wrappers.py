@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.calls import AROUND, Call, adjoints, inputs, results, weights
+from properties.calls import AROUND, SECOND, Call, adjoints, inputs, results, weights
 from properties.errors import judge_errors
 from properties.judging.judge import holds
 from properties.law import law
@@ -15,17 +15,29 @@ from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome
 
 
+TOLD = {"again": "second gradient", "second": "second result", "given": "gradient that was given"}
+
+
 @law("P14", calls_of_any, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
     """Whatever the shape, strides and group, every member gets the reduction, broadcast or gathering of all members'.
-    What a member gives stays as it is, unless it is what is returned.
+    What a member gives stays as it is, unless it is what is returned; and so does a result while there is another call.
 
     Why: callers do not know how a tensor lies in memory, and a root or a share goes by one numbering of ranks. Broken
     by reducing a contiguous copy and returning the original, by memory taken for values, and by a rank in the group
     taken for a global one: NVIDIA/Megatron-LM#5337, pytorch/pytorch#192920, pytorch/pytorch#128066.
     """
     outcome = run(trial, call, adjoint=False)
-    compare(call, outcome, "result", results(call), "The result is not what the collective means.")
+    compare(
+        call,
+        outcome,
+        "result",
+        results(call),
+        "The result, once there was another call, is not what the collective means.",
+    )
+    compare(
+        call, outcome, "second", results(call, SECOND), "The result of a second call is not what the collective means."
+    )
     for rank, given in enumerate(inputs(call, 1, call.shape)):
         seen: Any = outcome[rank].result
         left = seen["left"] if rank in call.group else None
@@ -50,6 +62,7 @@ def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Tr
     """
     outcome = run(trial, call, adjoint=True)
     compare(call, outcome, "gradient", adjoints(call), "Backward is not the transpose of forward.")
+    compare(call, outcome, "again", adjoints(call), "Backward through the same result once more is another.")
     compare(call, outcome, "given", weights(call), "Backward changes the gradient of the result, which it was given.")
 
 
@@ -68,7 +81,7 @@ def compare(call: Call, outcome: Outcome, what: str, expected: Sequence[Any], he
         seen: Any = outcome[rank].result
         if not holds(seen[what], expected[rank]):
             told = [None if each is None else numbers(each) for each in (seen[what], expected[rank])]
-            words = f"{headline} On rank {rank} the {what} is {told[0]} where it must be {told[1]}."
+            words = f"{headline} On rank {rank} the {TOLD.get(what, what)} is {told[0]} where it must be {told[1]}."
             if told[0] == told[1]:
                 words += f" It is {seen[what].dtype} where {expected[rank].dtype} is due."
             raise SilentlyWrong(words, call, outcome)

@@ -1,5 +1,6 @@
 """Wrappers of collectives with one known fault each: in what they return, or in what backward makes of it."""
 
+import threading
 from typing import Any
 
 import torch
@@ -82,6 +83,44 @@ class GathersMatrices(Collectives):
     def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
         """Right for two dimensions."""
         return Collectives.all_gather(values, group).view(-1, values.shape[-1])
+
+
+class SharesItsBuffer(Collectives):
+    """Has a buffer for each shape and dtype, and returns it."""
+
+    known_fault = "the next call of that shape writes over what the last one has returned"
+    source = "recipe: a cache of buffers that are handed out"
+    killed_by = MEANING
+    claims = {**Collectives.claims, "differentiable": False}
+    _buffers = threading.local()  # by rank: simulated ranks share their classes
+
+    @staticmethod
+    def all_gather(values: torch.Tensor, group: Group) -> torch.Tensor:
+        """Right until it is called again."""
+        result = Collectives.all_gather(values, group)
+        kept = vars(SharesItsBuffer._buffers).setdefault(f"{result.shape} {result.dtype}", torch.empty_like(result))
+        return kept.copy_(result)
+
+
+class _UsesUp(AllReduce):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        reduction, context.reduction = context.reduction, "sum"
+        return ring_all_reduce(gradient, reduction, context.group), None, None
+
+
+class AdjointUsesItsContextUp(Collectives):
+    """Takes what it needs out of the context, to hold nothing for longer than that."""
+
+    known_fault = "a second backward through the same result sums where it must average"
+    source = "recipe: a context that is emptied by the first backward"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right once."""
+        result: torch.Tensor = _UsesUp.apply(values, reduction, group)
+        return result
 
 
 class GivesNumbersADimension(Collectives):

@@ -8,14 +8,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from properties.calls import AROUND, Call, inputs, weights
+from properties.calls import AROUND, SECOND, Call, inputs, weights
 from properties.ranks import lookup
 from properties.ranks.probes import to_numpy
 from worlds.devices import place
 
 
 def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """``result``: what the wrapper returned; ``gradient``: of what went in; ``given``: that of the result, which
+    """``result``: what the wrapper returned; ``second``: what it returned of other numbers, before the first was looked
+    at; ``gradient``: of what went in; ``again``: that of a second backward; ``given``: that of the result, which
     backward was given, laid out like what went in; ``around``: of the memory between what went in; ``left``: what went
     in, as it is then, unless it is what was returned.
 
@@ -26,26 +27,33 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     wrappers = lookup.find(asked["implementation"])
     group = None if len(call.group) == world_size else dist.new_group(list(call.group))
     if rank not in call.group:
-        return dict.fromkeys(("result", "gradient", "given", "around", "left"))
+        return dict.fromkeys(("result", "second", "gradient", "again", "given", "around", "left"))
     memory = memory_of(inputs(call, 1, call.shape)[rank], call.layout)
     memory.requires_grad_(asked["adjoint"])
     values = view_of(memory, call.layout)
+    other = view_of(memory_of(inputs(call, SECOND, call.shape)[rank], call.layout), call.layout)
     options: dict[str, Any] = {
         "broadcast": {"root": call.root},
         "all_gather": {},
     }.get(call.operation, {"reduction": call.reduction})
-    result = getattr(wrappers, call.operation)(values, **options, group=group)
-    gradient = given = None
+    wrapper = getattr(wrappers, call.operation)
+    result = wrapper(values, **options, group=group)
+    second = wrapper(other, **options, group=group)
+    gradient = again = given = None
     if asked["adjoint"]:
         layout = "transposed" if call.layout == "transposed" else "contiguous"
         weight = view_of(memory_of(weights(call)[rank], layout), layout)
-        result.backward(weight)
+        result.backward(weight, retain_graph=True)
         given = to_numpy(weight)
         # To autograd None is zero: it is what a backward may return for what has no part in the result.
         gradient = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
+        memory.grad = None
+        result.backward(weight)
+        again = to_numpy(view_of(torch.zeros_like(memory) if memory.grad is None else memory.grad, call.layout))
     between = memory.detach()[..., 1::2] if call.layout == "columns" else memory.new_empty(0)
     left = None if in_place(result, memory) else to_numpy(values)
-    return {"result": to_numpy(result), "gradient": gradient, "given": given, "around": to_numpy(between), "left": left}
+    results = {"result": to_numpy(result), "second": to_numpy(second)}
+    return {**results, "gradient": gradient, "again": again, "given": given, "around": to_numpy(between), "left": left}
 
 
 def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
