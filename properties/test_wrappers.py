@@ -14,7 +14,6 @@ from properties.trial import Trial
 from properties.verdict import SilentlyWrong
 from worlds.contract import Job, Outcome
 
-
 TOLD = {"again": "second gradient", "second": "second result", "given": "gradient that was given"}
 
 

@@ -32,6 +32,7 @@ RUNS: dict[str, tuple[str, str, Any, int]] = {
         *("wrappers", "ddp"),
         *({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, 2),
     ),
+    "DDP, torch.compile around it": ("wrappers", "ddp_compiled", None, 2),
     "DDP, device_mesh": ("wrappers", "ddp_mesh", None, 4),
     "DDP, no_sync": ("wrappers", "ddp_no_sync", None, 2),
     "DDP, join": ("wrappers", "ddp_join", None, 2),

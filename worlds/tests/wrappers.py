@@ -108,6 +108,13 @@ def ddp(payload: str, rank: int, world_size: int) -> Result:
     return state(wrapped)
 
 
+def ddp_compiled(payload: str, rank: int, world_size: int) -> Result:
+    """From its second iteration on torch calls the group while it is compiling."""
+    wrapped = DistributedDataParallel(model())
+    train(torch.compile(wrapped, backend="eager"), rank)
+    return state(wrapped)
+
+
 def ddp_mesh(payload: str, rank: int, world_size: int) -> Result:
     """Over the columns of a mesh: the other rank of a row has other data and trains another model."""
     mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicas", "models"))
