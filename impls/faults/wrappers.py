@@ -102,27 +102,6 @@ class SharesItsBuffer(Collectives):
         return kept.copy_(result)
 
 
-class _UsesUp(AllReduce):
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Any:
-        reduction, context.reduction = context.reduction, "sum"
-        return ring_all_reduce(gradient, reduction, context.group), None, None
-
-
-class AdjointUsesItsContextUp(Collectives):
-    """Takes what it needs out of the context, to hold nothing for longer than that."""
-
-    known_fault = "a second backward through the same result sums where it must average"
-    source = "recipe: a context that is emptied by the first backward"
-    killed_by = ADJOINT
-
-    @staticmethod
-    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
-        """Right once."""
-        result: torch.Tensor = _UsesUp.apply(values, reduction, group)
-        return result
-
-
 class GivesNumbersADimension(Collectives):
     """Lays what it reduces flat, and gives it back with at least one dimension."""
 
@@ -256,6 +235,27 @@ class AdjointForgetsTheReduction(Collectives):
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
         """Right forward."""
         return _SumBackward.apply(values, reduction, group)
+
+
+class _UsesUp(AllReduce):
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        reduction, context.reduction = context.reduction, "sum"
+        return ring_all_reduce(gradient, reduction, context.group), None, None
+
+
+class AdjointUsesItsContextUp(Collectives):
+    """Takes what it needs out of the context, to hold nothing for longer than that."""
+
+    known_fault = "a second backward through the same result sums where it must average"
+    source = "recipe: a context that is emptied by the first backward"
+    killed_by = ADJOINT
+
+    @staticmethod
+    def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
+        """Right once."""
+        result: torch.Tensor = _UsesUp.apply(values, reduction, group)
+        return result
 
 
 class _ScattersMemory(AllGather):
