@@ -38,15 +38,16 @@ def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
     """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
 
-    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all. ``about``: which one the headline is
-    about; empty: all of them.
+    ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all, but for norms that are not told, which
+    are for the law on norms. ``about``: which one the headline is about; empty: all of them.
     """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
             told = () if rank in run.scenario.gone(place) else pairs(seen, expected, place, rank)
             for quantity, actual, wanted in told:
                 kind = quantity if quantity in QUANTITIES else "state"
-                if not of or kind in of:
+                untold = kind == "norm" and actual[0] is None
+                if kind in of or not (of or untold):
                     said = headline if about in ("", kind) else OTHERS[kind]
                     compare(run, said, quantity, place, rank, actual, wanted)
 
@@ -81,6 +82,8 @@ def pairs(
 
 def _as_wide(seen: Any, wanted: Any) -> Any:
     """The norm that must be, in the dtype of the one seen where that is wider, as it may be: it is a number."""
+    if seen is None:
+        return wanted
     own, told = wanted.form if isinstance(wanted, Inside) else wanted.dtype.name, seen.dtype.name
     if told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
         return wanted

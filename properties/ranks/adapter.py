@@ -156,16 +156,17 @@ def joining(wrapped: Any, divide_by: str) -> contextlib.AbstractContextManager[A
 
 
 def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
-    """Has it clip the gradients; returns their norm as it tells it.
+    """Has it clip the gradients; returns their norm as it tells it, if it does.
 
-    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2, or tells no norm.
+    NotImplementedError, which refuses, where it has no argument for a type of norm other than 2, or for none and tells
+    no norm.
     """
     takes_type = _accepts(wrapped, "clip_grad_norm_", ((max_norm, norm_type), {}))
     if not takes_type and norm_type != 2.0:
         raise NotImplementedError(f"clip_grad_norm_ takes no norm_type, which is {norm_type} here")
     norm = wrapped.clip_grad_norm_(max_norm, *[norm_type] * takes_type)
-    if norm is None:
-        raise NotImplementedError("clip_grad_norm_ returns no norm, as torch's does: it may mean something else")
+    if norm is None and not takes_type:
+        raise NotImplementedError("clip_grad_norm_ takes no norm_type and returns no norm: it may mean something else")
     return norm
 
 

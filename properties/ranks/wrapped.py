@@ -175,10 +175,12 @@ class Wrapped:
         """The weights, and the rest."""
         return self.training.save_weights(), self.training.save()
 
-    def clip(self, event: Clip) -> torch.Tensor:
-        """Clips the gradients; returns their norm."""
+    def clip(self, event: Clip) -> torch.Tensor | None:
+        """Clips the gradients; returns their norm, if it is told."""
         if "clip_grad_norm_" in self.offers:
             norm = adapter.clip(self.wrapped, event.max_norm, event.norm_type)
+            if norm is None:
+                return None
             norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
             return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
         # Both are read once.

@@ -67,13 +67,20 @@ def test_a_clip_that_takes_no_norm_type_is_called_where_it_need_not(sim: World) 
     ("clip", "norm_type", "words"),
     [
         (lambda max_norm: None, float("inf"), "takes no norm_type, which is inf here"),
-        (lambda max_norm: None, 2.0, "returns no norm"),
-        (lambda max_norm, norm_type: None, 2.0, "returns no norm"),
+        (lambda max_norm: None, 2.0, "takes no norm_type and returns no norm"),
     ],
 )
 def test_a_clip_of_another_shape_is_refused(clip: Callable[..., None], norm_type: float, words: str) -> None:
     with pytest.raises(NotImplementedError, match=words):
         adapter.clip(SimpleNamespace(clip_grad_norm_=clip), 1.0, norm_type)
+
+
+def test_a_clip_that_tells_no_norm_is_wrong_by_the_law_on_norms_alone(sim: World) -> None:
+    silent = trial_of("impls.faults.clipping:ReturnsNoNorm", sim)
+    (failure,) = search(LAWS["test_the_reported_norm_is_that_of_the_whole_averaged_gradient"], silent, 50).failures
+    assert "the norm of all gradients is None where it must be" in failure.broken.headline
+    for law in (MEAN, "test_clipping_scales_every_gradient_by_one_factor"):
+        assert search(LAWS[law], silent, 50, seed_value=0).failures == []
 
 
 def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
