@@ -289,11 +289,11 @@ class Rank(Wrapped):
         inside = adapter.synchronizing(self.wrapped, event.synchronize)
         try:
             with inside, torch.inference_mode() if event.inference else torch.no_grad():
-                outputs = self.call(inputs, tuple(range(len(inputs))), fails=fails)
+                outputs: object = self.call(inputs, tuple(range(len(inputs))), fails=fails)
         finally:
             if event.switch:
                 self.switch(self.scenario.mode)
-        if outputs.requires_grad:
+        if getattr(outputs, "requires_grad", False):
             self.seen["complaints"].append("what an evaluation gives, without autograd, has a graph behind it")
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
 
