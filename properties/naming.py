@@ -204,9 +204,7 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
         case EndJoin():
             return ["end of join: every rank has run out, and has the parameters of the last; gradients become None"]
         case Raise():
-            where = {"hook": "a hook", "module": "a module", "evaluation": "an evaluation"}.get(
-                event.where, event.where
-            )
+            where = {"hook": "a ", "module": "a ", "evaluation": "an "}.get(event.where, "") + event.where
             who = "every rank" if event.rank is None else f"rank {event.rank}"
             inside = ", inside a no_sync that is nested in another" if event.nested else ", inside no_sync"
             inside = "" if event.synchronize else inside

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import find
 
 from oracle.formats import FORMATS
-from properties.calls import KINDS, MOST_RANKS, Call, inputs
+from properties.calls import KINDS, MOST_RANKS, SECOND, Call, inputs
 from properties.claims import COLLECTIVES, Claims
 from properties.strategies.calls import calls, calls_of_any
 from properties.strategies.independent import sample
@@ -147,6 +147,15 @@ def test_sums_of_16_bits_are_exact(dtype: str) -> None:
     call = Call("all_reduce", MOST_RANKS, tuple(range(MOST_RANKS)), 5, 7, dtype=dtype)
     assert max(float(each.max()) for each in inputs(call, 1, call.shape)) == KINDS[dtype] * MOST_RANKS
     assert KINDS[dtype] * MOST_RANKS**2 <= 2 ** FORMATS[dtype].precision
+
+
+@pytest.mark.parametrize("dtype", ["float32", *KINDS])
+def test_no_two_ranks_are_given_the_same_nor_in_two_calls(dtype: str) -> None:
+    for call in sample(calls(ALL), 200):
+        if 0 not in call.shape:
+            first, second = (inputs(replace(call, dtype=dtype), start, call.shape) for start in (1, SECOND))
+            assert len({each.tobytes() for each in first}) == call.world_size
+            assert all(one.tobytes() != two.tobytes() for one, two in zip(first, second, strict=True))
 
 
 MOMENTS: dict[str, tuple[Callable[[Any], bool], Asynchrony]] = {

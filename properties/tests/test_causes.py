@@ -24,6 +24,7 @@ from oracle.program import (
 )
 from properties import (
     test_accumulation,
+    test_binding,
     test_checkpoints,
     test_collectives,
     test_cost,
@@ -32,7 +33,7 @@ from properties import (
     test_steps,
 )
 from properties.implementations import look_up
-from properties.judging.judge import by_the_oracle
+from properties.judging.judge import by_the_oracle, values_equal
 from properties.law import Law, law_of
 from properties.reports.causes import tell_once
 from properties.reports.failure import filed_failure
@@ -50,6 +51,7 @@ WINDOWS = law_of(test_accumulation.test_no_sync_accumulates_and_then_counts_once
 ZEROED = law_of(test_accumulation.test_zeroed_gradients_do_not_come_back)
 RATES = law_of(test_steps.test_hyper_parameters_changed_between_steps_take_effect)
 HOOKS = law_of(test_invariance.test_the_result_does_not_depend_on_the_order_in_which_hooks_fire)
+MOVED = law_of(test_binding.test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are)
 WAITING = law_of(test_collectives.test_no_rank_waits_for_ever_where_ranks_use_different_parameters)
 SILENT = law_of(test_cost.test_nothing_is_reduced_inside_no_sync)
 SWAPPED = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
@@ -125,6 +127,20 @@ def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(si
             by_the_oracle(under_test, scenario, "")
         filed.append(filed_failure(law, under_test, Failure(scenario, broken.value)))
     assert filed[0]["cause"] == filed[1]["cause"] == "IndexError: list index out of range"
+
+
+def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(sim: World) -> None:
+    """Of two laws with one cause, the plain one is told."""
+    (implementation,) = look_up(["impls.faults.mean:NeverDivides"], sim)
+    under_test = Trial(implementation, sim)
+    scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+    filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (MOVED, {"moved": (0,)})])
+    for law, otherwise in runs:
+        with pytest.raises(SilentlyWrong) as broken:
+            values_equal(under_test.run(scenario, **otherwise), under_test.expected(scenario), "")
+        filed.append(filed_failure(law, under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)))
+    assert filed[0]["cause"] == filed[1]["cause"]
+    assert [each["plain"] for each in filed] == [True, False]
 
 
 def test_a_core_leaves_out_whatever_a_failure_does_not_take() -> None:

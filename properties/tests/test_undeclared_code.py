@@ -14,6 +14,7 @@ from properties.reports.failure import story
 from properties.running.probing import probe
 from properties.searching.search import search
 from properties.searching.witnesses import unwitnessed
+from properties.test_binding import STOOD
 from properties.tests.trials import trial_of
 from properties.trial import ENDED, Trial
 from worlds.contract import World
@@ -25,7 +26,7 @@ CLAIMED_WIRE = "test_gradients_are_reduced_in_the_dtype_that_is_claimed"
 DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
-    *("BroadcastsInTurn", "SetsWhetherToSynchronize"),
+    *("BroadcastsInTurn", "SetsWhetherToSynchronize", "TellsAliases"),
 )
 
 
@@ -199,3 +200,12 @@ def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, 
 def test_a_module_that_saves_and_loads_in_one_way_stands_for_its_model(sim: World, name: str, stands: bool) -> None:
     """Not one that shards."""
     assert trial_of(name, sim).claims.stands_for_model == stands
+
+
+def test_who_tells_no_parameters_shows_nothing_of_standing_for_its_model(sim: World) -> None:
+    """And fails nothing: nobody makes an optimizer of none."""
+    law = LAWS["test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state"]
+    for name, shows in (("KeepsItsModuleToItself", [STOOD]), ("TellsAliases", []), ("Averaging", [])):
+        under_test = trial(name, sim)
+        assert search(law, under_test, 100, seed_value=0).failures == []
+        assert list(unwitnessed(law, under_test)) == shows

@@ -1,5 +1,6 @@
 """Correct code that declares nothing, as people write it: each is odd in a way that some law once took for a fault."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -233,3 +234,32 @@ class SavesForTheModelAlone(Averaging):
     def state_dict(self, *args: Any, **named: Any) -> Any:
         """With the model's own names."""
         return self.module.state_dict(*args, **named)
+
+
+class KeepsItsModuleToItself(Averaging):
+    """Is no parent of its module, so that names have no prefix; an optimizer is made of the module's parameters."""
+
+    def __init__(self, module: nn.Module) -> None:
+        nn.Module.__init__(self)
+        object.__setattr__(self, "module", module)
+        broadcast_from_rank_zero(module)
+
+
+class TellsAliases(Averaging):
+    """Tells an optimizer of parameters of its own, which lie where the module's do and have their gradients."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.aliases = {name: nn.Parameter(each.data, each.requires_grad) for name, each in module.named_parameters()}
+
+    def named_parameters(self, *args: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        return iter(self.aliases.items())
+
+    def finish_gradient_synchronization(self) -> None:
+        super().finish_gradient_synchronization()
+        for name, parameter in self.module.named_parameters():
+            self.aliases[name].grad = parameter.grad
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.module.zero_grad(set_to_none)
+        super().zero_grad(set_to_none)
