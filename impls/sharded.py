@@ -24,6 +24,7 @@ HOLDS_MORE = {"exact_memory": False, "sharded_by": None, "schedule": None, "cost
 IN_BUCKETS = {
     **ROBUST,
     "replaced_parameters": False,
+    "optimizer_before": False,
     "accumulation": True,
     "cap_from": "first step",
     "unused": "zero",

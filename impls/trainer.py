@@ -83,7 +83,12 @@ class StaticBucketsTrainer(StaticBuckets):
     """See the module. Parameters go by their dotted names in the wrapped module, a tied one by its first."""
 
     # Its optimizer keeps the tensors that it was made of.
-    claims = {**StaticBuckets.claims, "replaced_parameters": False, "swaps_weights": True}
+    claims = {
+        **StaticBuckets.claims,
+        "replaced_parameters": False,
+        "optimizer_before": False,
+        "swaps_weights": True,
+    }
 
     optimizer_class: type[MasterOptimizer] = MasterOptimizer
 

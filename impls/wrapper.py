@@ -19,6 +19,8 @@ ROBUST = {
     "survives_errors": True,
     "drops_losses": True,
     "measures_late": True,
+    "acts_alone": True,
+    "optimizer_before": True,
     "callers_collectives": True,
     "callers_hooks": True,
     "replaced_gradients": True,

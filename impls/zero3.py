@@ -33,7 +33,9 @@ class Zero3(ShardedDataParallel):
     claims = {
         **ROBUST,
         "outside_reads": False,  # a unit is gathered when it is called
+        "acts_alone": False,
         "replaced_parameters": False,
+        "optimizer_before": False,
         "accumulation": True,
         "backwards": "anywhere",
         "unused": "zero",

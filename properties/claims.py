@@ -65,6 +65,8 @@ class Claims:
     inference_mode: bool = True  # and may be in torch's inference mode
     measures: bool = True  # and may leave modules in the mode in which they train, and be inside `no_sync`
     measures_late: bool = False  # and may come between a forward and its backward, in the mode in which modules train
+    # One rank alone may evaluate, and take the model's state dict, while the others do not.
+    acts_alone: bool = False
     eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
     # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
     direct_forwards: bool = False
@@ -90,6 +92,7 @@ class Claims:
     # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there; not
     # claimed for code that shards or makes the optimizer, unless it says so.
     swaps_weights: bool = True
+    optimizer_before: bool = False  # the caller may make its optimizer of the model's parameters before it wraps it
     # Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's; claimed for a
     # class of modules that neither shards nor makes the optimizer, and has the last two both or neither, unless it says
     # otherwise.
@@ -272,8 +275,7 @@ def read_claims(
         raise ValueError("claims: stands_for_model is for what shards nothing and leaves the optimizer to the caller")
     if claims.replicas and not takes_replicas:
         raise ValueError("claims: replicas needs a constructor argument replicas")
-    if claims.replaced_parameters and makes_optimizer:
-        raise ValueError(
-            "claims: replaced_parameters is for optimizers that the caller makes, and there is a make_optimizer"
-        )
+    for name in ("replaced_parameters", "optimizer_before"):
+        if getattr(claims, name) and makes_optimizer:
+            raise ValueError(f"claims: {name} is for optimizers that the caller makes, and there is a make_optimizer")
     return claims

@@ -37,10 +37,14 @@ class Conditions:
     measured: tuple[int, ...] = ()
     # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
     swapped: tuple[int, ...] = ()
+    # Those before which one rank alone, the `loner`, evaluates the model and takes its state dict.
+    alone: tuple[int, ...] = ()
+    loner: int = 0
     copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients
     metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
     hooked: int = 0  # how often a hook of the caller's doubles each gradient that comes to a parameter
     optimizer_first: bool = False  # the caller makes the optimizer right after wrapping, and not at the first step
+    optimizer_before: bool = False  # or right before wrapping
     # Parameters, to step, clip and zero, and weights, to save and load, are those that the wrapper tells of itself, and
     # not the model.
     asks_the_wrapper: bool = False

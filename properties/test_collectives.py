@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oracle.events import Event
 from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
 from properties.judging.matching import same_collectives
 from properties.law import law
@@ -160,3 +160,56 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
     headline = "After a forward without a backward, training goes wrong."
     alike(trial, scenario, headline)
     judge.by_the_oracle(trial, scenario, headline)
+
+
+ALONE = "one rank alone was seen to read parameters in an evaluation"
+
+
+def with_one_alone(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], int]]:
+    """Scenarios with any features, events before which one rank acts alone, and that rank."""
+    stays = replace(claims.without_broadcasts(), joins=())
+    drawn = with_any(stays, 2) | with_any(stays, 1, has=("several steps",))
+    whole = drawn.map(lambda scenario: (scenario, moments(scenario, claims)))
+    return whole.filter(lambda pair: bool(pair[1])).flatmap(
+        lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.integers(0, pair[0].world_size - 1))
+    )
+
+
+def moments(scenario: Scenario, claims: Claims) -> list[tuple[int, ...]]:
+    """One event, or all, before which a rank may evaluate: not inside `no_sync`, nor where a synchronization is to be
+    finished, nor before the first forward where that makes ranks equal.
+    """
+    found = []
+    for place, event in enumerate(scenario.program):
+        before = scenario.program[place - 1] if place else None
+        unfinished = isinstance(before, Backward) and before.synchronize
+        unequal = before is None and claims.equal_from != EQUAL_FROM[0]
+        if not (unfinished or unequal or scenario.stays_in_no_sync(place - 1) or isinstance(event, Evaluate)):
+            found.append(place)
+    return [*((place,) for place in found), *([tuple(found)] if len(found) > 1 else [])]
+
+
+@law(
+    "P5",
+    with_one_alone,
+    needs=lambda claims: claims.acts_alone and claims.evaluates,
+    witnesses={ALONE: (TWO_RANKS, (0,), 0)},
+)
+def test_what_one_rank_does_alone_leaves_all_in_step(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...], int]
+) -> None:
+    """Where one rank alone evaluates the model and takes its state dict, it reads the parameters that there are, and
+    training goes on as if it had not.
+
+    Why: one rank validates and saves for all. What it sends then nobody receives, or somebody as something else. Broken
+    by buffers that are broadcast before every forward: pytorch/pytorch#54059; recipes: by what a count of forwards
+    decides, by state that is put together when it is asked for.
+    """
+    scenario, places, rank = drawn
+    headline = "What one rank does alone, the others would have to do as well."
+    run = trial.run(scenario, alone=places, loner=rank)
+    read = [values for seen in run.observations for place in places for values in seen["evaluated"].get(place, ())]
+    trial.witnessed[ALONE] += any(each is not None for each in read)
+    same_collectives(run, headline)
+    judge.evaluations_equal(run, headline)
+    judge.values_equal(run, trial.expected(scenario), headline)

@@ -1,4 +1,4 @@
-"""Synchronizers that make the model's parameters anew after the caller may have made an optimizer of them (P15)."""
+"""Synchronizers that make the model's parameters anew when the caller may have made an optimizer of them (P15)."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from torch import nn
 
 from impls.naive import NaiveAccumulation
 
+OPTIMIZER_BEFORE = "test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained"
 OPTIMIZER_FIRST = "test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained"
 _CLAIMS = {
     **NaiveAccumulation.claims,
@@ -72,3 +73,48 @@ class MakesThemOnceAnOrderIsKnown(NaiveAccumulation):
         if self.synchronize and not self._made:
             self._made = True
             make_anew(self.module)
+
+
+class MakesThemWhereItWraps(NaiveAccumulation):
+    """Makes parameters of its own out of those that it is given."""
+
+    known_fault = "an optimizer that was made before wrapping holds parameters that nobody trains"
+    source = "L09 V https://github.com/huggingface/accelerate/issues/3256"
+    claims = _CLAIMS
+    killed_by = (OPTIMIZER_BEFORE,)
+
+    def __init__(self, module: nn.Module) -> None:
+        make_anew(module)
+        super().__init__(module)
+
+
+class ConvertsSubmodules(NaiveAccumulation):
+    """Converts submodules, as others do that are to add up their statistics, and copies their parameters."""
+
+    known_fault = "an optimizer that was made before wrapping holds what submodules had before they were converted"
+    source = (
+        "L10 S https://github.com/NVIDIA/apex/blob/135aa0522e86022ac12b8c18519f5f766af73089/apex/parallel/__init__.py"
+    )
+    claims = {**_CLAIMS, "tied_parameters": False}
+    killed_by = (OPTIMIZER_BEFORE,)
+
+    def __init__(self, module: nn.Module) -> None:
+        for child in module.children():
+            make_anew(child)
+        super().__init__(module)
+
+
+class LaysThemOut(NaiveAccumulation):
+    """Sees to it that each parameter lies in one piece, in the order of its elements."""
+
+    known_fault = "of a parameter that was transposed, an optimizer made before wrapping holds what nobody trains"
+    source = "recipe: .contiguous() around what is wrapped, as some backends ask for"
+    claims = {**_CLAIMS, "tied_parameters": False}
+    killed_by = (OPTIMIZER_BEFORE,)
+
+    def __init__(self, module: nn.Module) -> None:
+        for each in module.modules():
+            for name, old in list(each.named_parameters(recurse=False)):
+                if not old.is_contiguous():
+                    setattr(each, name, nn.Parameter(old.detach().contiguous(), requires_grad=old.requires_grad))
+        super().__init__(module)

@@ -25,6 +25,8 @@ IN_EVERY_FORM = {
     "several_dtypes": True,
     "several_forwards": True,
     "measures_late": True,
+    "acts_alone": True,
+    "optimizer_before": True,
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
     "sixteen_bits": True,
     "tied_parameters": True,

@@ -31,6 +31,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "swaps_weights": True,
         "several_optimizers": True,
         "writes_weights": True,
+        "acts_alone": True,
         "callers_hooks": True,
         "schedule": "all-reduce",
         "cost": True,

@@ -18,6 +18,7 @@ class CountsEvaluations(StaticBuckets):
     """Adds up over the ranks how much was evaluated."""
 
     odd = "sends something in each forward that no backward follows"
+    claims = {**StaticBuckets.claims, "acts_alone": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
         super().__init__(module, bucket_cap_mb)
@@ -30,6 +31,24 @@ class CountsEvaluations(StaticBuckets):
             dist.all_reduce(one)
             self.evaluated += one
         return super().forward(*inputs, **named)
+
+
+class AddsUpByItself(StaticBuckets):
+    """The same, in a group of its own, in which it is alone."""
+
+    odd = "each evaluation has a collective, in a group of one rank"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+        self._own = groups[dist.get_rank()]
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, and a sum of one number."""
+        result = super().forward(*inputs, **named)
+        if not torch.is_grad_enabled():
+            dist.all_reduce(result, group=self._own)
+        return result
 
 
 class EvaluatesInDouble(NaiveAccumulation):

@@ -178,6 +178,7 @@ class ReducesEveryMicroBatch(PerParameter):
     claims = {
         **PerParameter.claims,
         **dict.fromkeys(("silent_no_sync", "several_forwards", "survives_errors", "measures_late"), False),
+        "acts_alone": False,
     }
 
     def __init__(self, module: nn.Module) -> None:

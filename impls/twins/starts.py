@@ -28,6 +28,21 @@ class SumsOfZeros(StaticBuckets):
         super().__init__(module, bucket_cap_mb)
 
 
+class LaysAllInOnePiece(StaticBuckets):
+    """Has all parameters of a dtype in one piece of memory, which is broadcast as such."""
+
+    odd = "the constructor moves parameters, which stay the same tensors, to new memory"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        for dtype in dict.fromkeys(parameter.dtype for parameter in module.parameters()):
+            members = [each for each in module.parameters() if each.dtype == dtype]
+            piece = torch.cat([each.detach().flatten() for each in members])
+            dist.broadcast(piece, src=0)
+            for each, part in zip(members, piece.split([each.numel() for each in members]), strict=True):
+                each.data = part.view(each.shape)
+        super().__init__(module, bucket_cap_mb)
+
+
 class GathersEveryStart(StaticBuckets):
     """Gathers every rank's initial values and takes the first."""
 

@@ -143,6 +143,8 @@ class Rank(Wrapped):
                 next(self.batches)
                 self.window.close()
             return
+        if place in self.conditions.alone and self.role == self.conditions.loner:
+            seen["evaluated"][place] = self.act_alone()
         if place in self.conditions.swapped:
             seen["swapped"][place] = self.evaluate_swapped()
         if place in self.conditions.dropped:
@@ -296,6 +298,13 @@ class Rank(Wrapped):
         if getattr(outputs, "requires_grad", False):
             self.seen["complaints"].append("what an evaluation gives, without autograd, has a graph behind it")
         return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
+
+    def act_alone(self) -> list[Any]:
+        """An evaluation that the other ranks do not have, and a state dict, with which nothing is done."""
+        read = self.evaluate(Evaluate())
+        asked = self.wrapped if hasattr(self.wrapped, "state_dict") else self.probe
+        asked.state_dict()
+        return read
 
     def evaluate_swapped(self) -> list[Any]:
         """The same with other weights, such as an average of them, in the place of the model's.

@@ -54,6 +54,7 @@ class Wrapped:
         names = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
+        early = self.training_before(names) if self.conditions.optimizer_before else None
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.offers = adapter.offers(self.wrapped)
@@ -67,11 +68,19 @@ class Wrapped:
             self.switch("eval")
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
         self.training = Training(self.scenario, self.probe, *given, asked=self.asked)
+        if early is not None:
+            self.training.optimizers, self.training.held = early.optimizers, early.held
         self.seen["built"].append((begin, _recorded()))
         if self.conditions.optimizer_first and not self.training.optimizers:
             self.training.make_optimizers()
         if self.conditions.equal_from == EQUAL_FROM[0]:
             self.begin()
+
+    def training_before(self, names: Sequence[str]) -> Training:
+        """That of a model that nobody has wrapped yet, with its optimizers."""
+        training = Training(self.scenario, self.probe, names, self.probe, frozenset(), asked=self.probe)
+        training.make_optimizers()
+        return training
 
     def double(self, gradient: torch.Tensor) -> torch.Tensor:
         """What a hook of the caller's makes of a gradient."""

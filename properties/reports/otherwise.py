@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oracle.program import Backward, Event
-from properties.naming import COPIES, DROPS, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
+from properties.naming import ALONE, COPIES, DROPS, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
 from properties.reports.paragraphs import entry
 
 # How a micro-batch overflows.
@@ -27,6 +27,7 @@ GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
+OPTIMIZER_BEFORE = "; the optimizer is made right before wrapping"
 ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
 REGISTERED = "; parameters are registered in the order {}"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
@@ -41,6 +42,7 @@ RUN_OTHERWISE = {
     "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
+    "optimizer_before": "that the optimizer is made before wrapping",
     "asks_the_wrapper": "that the wrapper is asked for parameters and state",
     "beside": "the other model",
     "joint": "the other model",
@@ -48,6 +50,7 @@ RUN_OTHERWISE = {
     "registered": "the order of registration",
     "hooked": "the caller's hooks",
     "swapped": "the evaluation with other weights",
+    "alone": "what one rank does alone",
     "copied": "the copies of gradients",
     "metrics": "the caller's own collectives",
 }
@@ -61,6 +64,7 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how = OVERFLOWS.get(choices.get("overflows", ""), "")
     how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
+    how += OPTIMIZER_BEFORE if "optimizer_before" in choices else ""
     how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
     how += HOOKED.format(2**doublings) if (doublings := choices.get("hooked")) else ""
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
@@ -75,6 +79,7 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
 
     local = " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
     before = [(place in choices.get("part", {}).get("saves", ()), SAVES), (chosen("moved"), MOVES)]
+    before += [(chosen("alone"), ALONE.format(choices.get("loner", 0)))]
     before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
     after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
     after += [(chosen("measured"), f"{'':10}{MEASURES}")]

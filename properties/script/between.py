@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oracle.program import Backward, Evaluate, Event, Scenario
-from properties.naming import COPIES, DROPS, METRIC, SAVES, SWAPS
+from properties.naming import ALONE, COPIES, DROPS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
 from properties.script.seen import compare
 from properties.seen import OTHER_WEIGHTS
@@ -30,6 +30,13 @@ def hooked(doublings: int) -> list[str]:
 def saved(writer: "Writer") -> list[str]:
     """The state of everything, for nothing."""
     return ["", f"# {SAVES}", *checkpoints.save(writer)]
+
+
+def alone(writer: "Writer", number: int) -> list[str]:
+    """What one rank does right before the event of that number."""
+    rank = writer.conditions.loner
+    done = [*writer.evaluate(Evaluate()), *writer.read(number), "getattr(wrapped, 'state_dict', model.state_dict)()"]
+    return ["", f"# {ALONE.format(rank)}", f"if {writer.role} == {rank}:", *(f"    {line}" for line in done)]
 
 
 def swapped(writer: "Writer") -> list[str]:

@@ -33,7 +33,8 @@ def load(writer: "Writer", event: Load) -> list[str]:
 
 def save_and_load(writer: "Writer", event: SaveAndLoad) -> list[str]:
     """Everything, or the weights alone, into a new model."""
-    optimizer = optimizers.make(writer) if event.optimizer and not writer.in_pieces else []
+    made = writer.in_pieces or writer.made_before
+    optimizer = optimizers.make(writer) if event.optimizer and not made else []
     lines = [*save(writer, event.optimizer), *writer.construct(), *optimizer]
     return [*lines, *_take_up(writer, event.optimizer)]
 

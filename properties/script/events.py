@@ -62,6 +62,7 @@ class Writer:
         self.conditions, self.looks = conditions, conditions.part.looks
         # Whether the caller's optimizer is made before ranks are equal.
         self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
+        self.made_before = conditions.optimizer_before  # it is wrapped
         self.asked = "wrapped" if conditions.asks_the_wrapper else "model"  # for parameters and state
         self.calls = "wrapped"  # by what name a forward is called
         self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
@@ -92,6 +93,7 @@ class Writer:
         for number, event in enumerate(self.scenario.program):
             lines = between.saved(self) if number in self.conditions.part.saves else []
             lines += between.MOVED if number in self.conditions.moved else []
+            lines += between.alone(self, number) if number in self.conditions.alone else []
             lines += between.swapped(self) if number in self.conditions.swapped else []
             lines += between.dropped(self, number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]
@@ -110,7 +112,8 @@ class Writer:
         lines = []
         if self.expected is not None and not self.looks:
             lines = compare("the value", self.values, by_name(self.expected.initial))
-        return lines + ([] if self.made_first else self.optimizer_of_the_caller())
+        made = self.made_first or self.made_before
+        return lines + ([] if made else self.optimizer_of_the_caller())
 
     def optimizer_of_the_caller(self) -> list[str]:
         """If there is one, and it is the caller who makes it."""
@@ -138,6 +141,7 @@ class Writer:
         if self.in_pieces:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
             lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
+        lines += self.optimizer_of_the_caller() if self.made_before else []
         lines += [f"wrapped = {self.implementation.short}(model{given})"]
         lines += between.hooked(self.conditions.hooked)
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []

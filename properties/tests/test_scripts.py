@@ -150,6 +150,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("beside:OneListOfWorkForAll", {"joint": "after"}),
         ("beside:OneListOfWorkForAll", {"joint": "before"}),
         ("standing:TellsItsCopies", {"asks_the_wrapper": True}),
+        ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
     ],
     ids=str,
 )
@@ -161,6 +162,32 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     assert any("WRONG" in line for line in lines(sim, f"impls.faults.{fault}", scenario, **how))
     correct = "impls.naive:NaiveAccumulation"
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
+
+
+def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
+    scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), Step()))
+    fault, correct, how = (
+        "impls.faults.alone:TurnsRoundEveryOtherForward",
+        "impls.naive:NaiveAccumulation",
+        {"loner": 1},
+    )
+    for name, places in ((fault, ()), (correct, (0, 2))):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, alone=places, **how)} == {"right"}
+    read = [line for line in lines(sim, correct, scenario, alone=(0, 2), **how) if "the value read" in line]
+    assert len(read) == 4
+    assert all(line.startswith("rank 1") for line in read)
+    assert any("WRONG" in line for line in lines(sim, fault, scenario, alone=(0,), **how))
+
+
+def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_there(sim: World) -> None:
+    window = (Backward(((0,), (0,))), Finish(), Step())
+    scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), *window))
+    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    written = script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_before=True))
+    made = [line.split(" =")[0] for line in written.splitlines() if line.startswith(("optimizer =", "wrapped ="))]
+    assert made == ["optimizer", "wrapped"] * 2
+    printed = lines(sim, implementation.name, scenario, optimizer_before=True)
+    assert {line.rpartition(": ")[2] for line in printed} == {"right"}
 
 
 def test_a_script_has_the_callers_hooks(sim: World) -> None:
