@@ -124,6 +124,7 @@ class Claims:
     most_ranks: int = 8  # world sizes up to this one
     subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
     replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
+    leaves_random_numbers: bool = False  # torch's, NumPy's and Python's go on where the caller left them, on every rank
     equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
     reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
     # What is sharded, and which bits come of it.

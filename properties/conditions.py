@@ -42,6 +42,7 @@ class Conditions:
     loner: int = 0
     copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients
     metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
+    seeded: bool = False  # the caller seeds random numbers before it wraps, on each rank otherwise
     hooked: int = 0  # how often a hook of the caller's doubles each gradient that comes to a parameter
     optimizer_first: bool = False  # the caller makes the optimizer right after wrapping, and not at the first step
     optimizer_before: bool = False  # or right before wrapping

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracle.formats import FORMATS
 from oracle.state import Inside
-from properties.naming import parameter_name
+from properties.naming import GENERATORS, parameter_name
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,9 @@ class Difference:
     """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: at the start.
 
     ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", "input", "output", "metric", "read" (in
-    evaluation), or what the optimizer's state is called.
-    ``parameter``: which one, or which buffer. ``actual`` and ``expected`` are None where there is none; else a whole
-    array (the expected one may be an interval), and ``element`` says where in it.
+    evaluation), "random number", or what the optimizer's state is called.
+    ``parameter``: which one, or which buffer, or generator. ``actual`` and ``expected`` are None where there is none;
+    else a whole array (the expected one may be an interval), and ``element`` says where in it.
     """
 
     quantity: str
@@ -76,6 +76,8 @@ def _quantity(difference: Difference) -> str:
             return f"what was read of {parameter_name(difference.parameter)}"
         case "metric":
             return "what the caller has added up over the ranks"
+        case "random number":
+            return f"the next random number of {GENERATORS[difference.parameter]}"
         case "buffer":
             return f"buffer{difference.parameter}"
         case state:

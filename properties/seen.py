@@ -26,6 +26,8 @@ class Seen(TypedDict, total=False):
     loss_scales: dict[int, float]  # after each Step
     buffers: dict[int, Values]  # after each Backward
     copied: int  # how many gradients had copies put in their place
+    # The next random number of each of `properties.naming.GENERATORS`, where they are seeded; -2: before wrapping.
+    upcoming: dict[int, Values]
     metrics: dict[int, Array | None]  # what the caller has added up over the ranks, right after an event
     hooks: list[list[int]]  # of each micro-batch the parameters in the order in which their gradients became final
     built: list[tuple[int, int]]  # the collectives, from and up to, that served construction or made ranks equal

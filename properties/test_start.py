@@ -1,10 +1,19 @@
 """P16: the same start on every rank, and buffers."""
 
-from oracle.program import Scenario
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties.claims import Claims
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
 from properties.trial import Trial
+
+OWN = "ranks had random numbers of their own"
+ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 
 
 @law("P16", exact_scenarios)
@@ -29,3 +38,21 @@ def test_buffers_are_those_of_rank_0_when_it_is_claimed(trial: Trial, scenario: 
     broadcast off as well: pytorch/pytorch#111138.
     """
     judge.by_the_oracle(trial, scenario, "Buffers are not what is claimed.")
+
+
+def with_any_two(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features; no ranks that are gone, which look at nothing."""
+    return with_any(replace(claims, joins=()), 2)
+
+
+@law("P16", with_any_two, needs=lambda claims: claims.leaves_random_numbers, witnesses={OWN: ONE_BATCH})
+def test_random_numbers_go_on_where_the_caller_left_them(trial: Trial, scenario: Scenario) -> None:
+    """Wrapping a model, and whatever is done with it, draws no random numbers of torch, NumPy or Python and seeds none.
+
+    Why: a caller seeds each rank otherwise, so that they drop out and augment differently, and a run can be repeated.
+    Who seeds all ranks alike, or gives all rank 0's state, undoes that, and no gradient shows it. Broken by both:
+    huggingface/accelerate#114, pytorch/pytorch#141223.
+    """
+    run = trial.run(scenario, seeded=True)
+    trial.witnessed[OWN] += len({str(seen["upcoming"][-2]) for seen in run.observations}) == scenario.world_size > 1
+    judge.random_numbers_go_on(run, "Random numbers do not go on where the caller left them.")

@@ -50,6 +50,7 @@ class FSDP1(nn.Module):
         "accumulation": True,
         "drops_windows": False,
         "several_forwards": True,
+        "leaves_random_numbers": True,
         "outside_reads": True,
         "evaluates": False,
         "stage": 3,

@@ -33,6 +33,7 @@ class FSDP2(nn.Module):
         "drops_windows": False,
         "replaced_gradients": True,
         "several_forwards": True,
+        "leaves_random_numbers": True,
         "backwards": "anywhere",
         "stage": 3,
         "same_bits": True,

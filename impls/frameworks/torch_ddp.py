@@ -27,6 +27,7 @@ IN_EVERY_FORM = {
     "measures_late": True,
     "acts_alone": True,
     "optimizer_before": True,
+    "leaves_random_numbers": True,
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)
     "sixteen_bits": True,
     "tied_parameters": True,

@@ -126,3 +126,17 @@ class BroadcastsBuffers(StaticBuckets):
                     buffer.copy_(part.view_as(buffer))
         self.due = self._wanted and self.synchronize
         return super().forward(*inputs, **named)
+
+
+class DrawsFromItsOwn(StaticBuckets):
+    """Draws where it begins to fill its buckets, from a generator that it has made, and in a fork of the caller's."""
+
+    odd = "draws random numbers, and the caller's go on as if it had not"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            first = torch.rand(())
+        own = torch.rand((), generator=torch.Generator().manual_seed(0))
+        assert first == own
+        super().__init__(module, bucket_cap_mb)

@@ -100,6 +100,13 @@ def metrics_equal(run: Run, headline: str) -> None:
             compare(run, headline, "metric", place, rank, [seen["metrics"][place]], [np.asarray(total)])
 
 
+def random_numbers_go_on(run: Run, headline: str) -> None:
+    """On every rank the next random number is, after construction and after each event, what it was before."""
+    for rank, seen in enumerate(run.observations):
+        for place in range(-1, len(run.scenario.program)):
+            compare(run, headline, "random number", place, rank, seen["upcoming"][place], seen["upcoming"][-2])
+
+
 def replicas_equal(run: Run, headline: str) -> None:
     """Every rank holds, bit for bit, the parameters that rank 0 holds, at the start and after each Step, and then also
     rank 0's optimizer state.

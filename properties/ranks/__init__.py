@@ -2,6 +2,7 @@
 
 program      runs a scenario's program on an implementation, and looks from outside
 wrapped      one rank's model in its wrapper
+randomness   seeds a rank's random numbers, and looks which come next
 training     the caller's side: the optimizer, masters, the loss scale
 probes       the probe models in torch
 adapter      meets an implementation where it stands

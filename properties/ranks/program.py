@@ -201,6 +201,7 @@ class Rank(Wrapped):
                 self.zero_grad(set_to_none=True)
             case Raise():
                 self.fail(event)
+        self.note_random_numbers(place)
         if place in self.conditions.copied:
             self.copy_gradients()
         left_open = isinstance(event, Clip) and self.scenario.overflowed(place)

@@ -12,7 +12,7 @@ from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
 from properties.claims import EQUAL_FROM
 from properties.conditions import AS_USUAL, Conditions
-from properties.ranks import adapter
+from properties.ranks import adapter, randomness
 from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.ranks.training import Training
 from properties.seen import Seen, Values
@@ -34,7 +34,9 @@ class Wrapped:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
-        self.seen |= Seen(swapped={}, copied=0, metrics={}, hooks=[], built=[], looks=[], callers=[], local=[])
+        self.seen |= Seen(
+            swapped={}, copied=0, metrics={}, upcoming={}, hooks=[], built=[], looks=[], callers=[], local=[]
+        )
         self.seen |= Seen(stood=False, complaints=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
@@ -54,9 +56,13 @@ class Wrapped:
         names = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
+        if self.conditions.seeded and -2 not in self.seen["upcoming"]:
+            randomness.begin(self.rank)
+            self.note_random_numbers(-2)
         early = self.training_before(names) if self.conditions.optimizer_before else None
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
+        self.note_random_numbers(self.place)
         self.offers = adapter.offers(self.wrapped)
         self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
         self.seen["stood"] = self.stands
@@ -81,6 +87,11 @@ class Wrapped:
         training = Training(self.scenario, self.probe, names, self.probe, frozenset(), asked=self.probe)
         training.make_optimizers()
         return training
+
+    def note_random_numbers(self, place: int) -> None:
+        """After the event of that place, where they are seeded."""
+        if self.conditions.seeded:
+            self.seen["upcoming"][place] = randomness.upcoming(self.device)
 
     def double(self, gradient: torch.Tensor) -> torch.Tensor:
         """What a hook of the caller's makes of a gradient."""

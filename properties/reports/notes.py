@@ -55,7 +55,8 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
 def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
     """That ranks which are not equal after construction are from the first forward on, if they are."""
     of, scenario, difference = trial.implementation, broken.scenario, broken.difference
-    if difference is None or difference.place >= 0 or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
+    apart = difference is not None and (difference.place, difference.quantity) == (-1, "parameter")
+    if not apart or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
         return []
     claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
     tried = replace(trial, implementation=claiming, witnessed=Counter())

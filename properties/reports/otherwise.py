@@ -29,6 +29,7 @@ HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 OPTIMIZER_BEFORE = "; the optimizer is made right before wrapping"
 ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
+SEEDED = "; random numbers are seeded before wrapping, on each rank otherwise"
 REGISTERED = "; parameters are registered in the order {}"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
 RUN_OTHERWISE = {
@@ -43,6 +44,7 @@ RUN_OTHERWISE = {
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
     "optimizer_before": "that the optimizer is made before wrapping",
+    "seeded": "that random numbers are seeded",
     "asks_the_wrapper": "that the wrapper is asked for parameters and state",
     "beside": "the other model",
     "joint": "the other model",
@@ -66,6 +68,7 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
     how += OPTIMIZER_BEFORE if "optimizer_before" in choices else ""
     how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
+    how += SEEDED if "seeded" in choices else ""
     how += HOOKED.format(2**doublings) if (doublings := choices.get("hooked")) else ""
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")

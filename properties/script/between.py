@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oracle.program import Backward, Evaluate, Event, Scenario
-from properties.naming import ALONE, COPIES, DROPS, METRIC, SAVES, SWAPS
+from properties.naming import ALONE, COPIES, DROPS, GENERATORS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
 from properties.script.seen import compare
 from properties.seen import OTHER_WEIGHTS
@@ -17,6 +17,31 @@ MOVED = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"]
 # Copies in the place of gradients.
 COPIED = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is not None:"]
 COPIED += ["        p.grad = p.grad.clone()"]
+
+# Random numbers of a rank's own, and which come next of them.
+SEEDED = """
+# Each rank has random numbers of its own.
+import random
+
+import numpy
+
+torch.manual_seed(rank + 1)
+numpy.random.seed(rank + 1)
+random.seed(rank + 1)
+
+
+def upcoming():
+    numpys, pythons = numpy.random.get_state(), random.getstate()
+    with torch.random.fork_rng([]):
+        numbers = torch.rand(()).item(), numpy.random.rand(), random.random()
+    numpy.random.set_state(numpys)
+    random.setstate(pythons)
+    return {name: torch.tensor(number, dtype=torch.float64) for name, number in zip(GENERATORS, numbers)}
+
+
+before = {name: number.item() for name, number in upcoming().items()}
+""".replace("GENERATORS", str(GENERATORS)).splitlines()
+GO_ON = 'compare("the next random number", upcoming(), before)'
 
 
 def hooked(doublings: int) -> list[str]:

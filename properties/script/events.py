@@ -86,7 +86,10 @@ class Writer:
         lines += [f"initial = {by_rank([initial_values(self.scenario, rank) for rank in ranks])}"]
         if self.conditions.roles:
             lines += [f"role = {list(self.conditions.roles)}[rank]  # the rank whose samples this one has"]
+        lines += between.SEEDED if self.conditions.seeded else []
         lines += self.construct()
+        go_on = [between.GO_ON] * self.conditions.seeded
+        lines += go_on
         lines += self.optimizer_of_the_caller() if self.made_first else []
         lines += self.equal() if at_once else []
         parts = [lines + (optimizers.loss_scale(self) if self.scaled else [])]
@@ -103,7 +106,7 @@ class Writer:
             done = self.event(number, event)
             done += between.metric(self.scenario) if number in self.conditions.metrics else []
             done += between.COPIED if number in self.conditions.copied else []
-            lines += self.unless_gone(number, event, done + after)
+            lines += self.unless_gone(number, event, done + after) + go_on
             parts.append(lines + (self.equal() if number == 0 and not at_once else []))
         return parts
 

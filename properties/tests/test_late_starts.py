@@ -19,6 +19,7 @@ from worlds.contract import World
 
 LAWS = every_law()
 LATE, NEVER = "impls.twins.starts:StartsAtTheFirstForward", "impls.faults.start:NoBroadcast"
+SEEDS = "impls.faults.random_numbers:SeedsAllRanksAlike"
 REPLICATE = "impls.frameworks.replicate:Replicate"
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"
 SOME = (START, "test_saving_changes_nothing", "test_no_sync_accumulates_and_then_counts_once")
@@ -67,6 +68,14 @@ def test_the_report_names_the_claim_where_it_would_be_kept(sim: World, name: str
     words = " ".join(" ".join(story(LAWS[START], under_test, failure)).split())
     hint = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
     assert (f'{hint} {{"equal_from": "first forward"}}.' in words) == hinted
+
+
+def test_no_other_difference_at_the_start_is_taken_for_a_late_one(sim: World) -> None:
+    law, under_test = LAWS["test_random_numbers_go_on_where_the_caller_left_them"], trial(SEEDS, sim, EQUAL_FROM[0])
+    (failure, *_) = search(law, under_test, 5, seed_value=0).failures
+    assert failure.broken.difference is not None
+    assert failure.broken.difference.place == -1
+    assert "after the first forward every rank" not in " ".join(" ".join(story(law, under_test, failure)).split())
 
 
 def test_its_script_makes_masters_once_ranks_are_equal(sim: World) -> None:

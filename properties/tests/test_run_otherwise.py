@@ -1,12 +1,17 @@
 """Scenarios run otherwise: ranks in the parts of others, parameters registered in another order."""
 
+import random
 from dataclasses import fields
 
+import numpy as np
 import pytest
+import torch
 
 from oracle.program import Backward, Finish, Parameter, Scenario
 from properties.conditions import Conditions
 from properties.judging import judge
+from properties.naming import GENERATORS
+from properties.ranks import randomness
 from properties.reports.otherwise import RUN_OTHERWISE
 from properties.test_accumulation import same_samples, split_and_whole
 from properties.test_scale import shared
@@ -54,7 +59,34 @@ def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[i
     assert all(one.samples == other.samples == 2 * (1 + twice) for one, other in pairs)
 
 
+def test_one_rank_acts_alone(sim: World) -> None:
+    seen = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, alone=(0,), loner=1).observations
+    assert [list(each["evaluated"]) for each in seen] == [[], [0]]
+    assert [read.tolist() for read in seen[1]["evaluated"][0]] == [values.tolist() for values in seen[1]["initial"]]
+
+
+def test_the_next_random_numbers_are_each_ranks_own_and_looking_at_them_draws_none(sim: World) -> None:
+    for seen in (trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations,):
+        assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2
+        told = [{tuple(map(float, numbers)) for numbers in each["upcoming"].values()} for each in seen]
+        assert [len(each) for each in told] == [1, 1]
+        assert told[0].isdisjoint(told[1])
+
+
+@pytest.mark.parametrize("which", range(len(GENERATORS)))
+def test_a_number_that_is_drawn_from_one_generator_shows_there_alone(which: int) -> None:
+    draw = (lambda: torch.rand(()), np.random.rand, random.random)[which]
+    here = torch.device("cpu")
+    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    randomness.begin(0)
+    before = randomness.upcoming(here)
+    draw()
+    after = randomness.upcoming(here)
+    torch.set_rng_state(kept[0]), np.random.set_state(kept[1]), random.setstate(kept[2])
+    assert [one == other for one, other in zip(before, after, strict=True)] == [place != which for place in range(3)]
+
+
 def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
-    """What says more of an implementation's claims, or counts bytes, is none."""
-    ways = {field.name for field in fields(Conditions)} - {"equal_from", "asks_for_masters", "collects"}
+    """What says more of an implementation's claims, or of another way, or counts bytes, is none."""
+    ways = {field.name for field in fields(Conditions)} - {"equal_from", "asks_for_masters", "loner", "collects"}
     assert RUN_OTHERWISE.keys() == ways | {"asynchrony", "order"}

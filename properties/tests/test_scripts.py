@@ -151,6 +151,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("beside:OneListOfWorkForAll", {"joint": "before"}),
         ("standing:TellsItsCopies", {"asks_the_wrapper": True}),
         ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
+        ("random_numbers:SeedsAllRanksAlike", {"seeded": True}),
     ],
     ids=str,
 )

@@ -1,0 +1,80 @@
+"""Synchronizers that do not leave a rank's random numbers alone (P16)."""
+
+import random
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from impls.naive import NaiveAccumulation
+
+GO_ON = "test_random_numbers_go_on_where_the_caller_left_them"
+
+
+class SeedsAllRanksAlike(NaiveAccumulation):
+    """Makes sure that what is initialized here is the same everywhere."""
+
+    known_fault = "after wrapping all ranks drop out the same elements"
+    source = "recipe: torch.manual_seed in a constructor, https://github.com/ecmwf/anemoi-core/issues/595"
+    killed_by = (GO_ON,)
+
+    def __init__(self, module: nn.Module) -> None:
+        torch.manual_seed(0)
+        super().__init__(module)
+
+
+class GivesAllRankZerosState(NaiveAccumulation):
+    """Hands on the state of rank 0's generator with the parameters."""
+
+    known_fault = "ranks go on with the random numbers of rank 0"
+    source = "M06 V https://github.com/pytorch/pytorch/pull/141223"
+    killed_by = (GO_ON,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        state = torch.get_rng_state()
+        dist.broadcast(state, src=0)
+        torch.set_rng_state(state)
+
+
+class AgreesInEveryStep(NaiveAccumulation):
+    """Brings Python's generators together with every synchronization, so that batches are shuffled alike."""
+
+    known_fault = "after each synchronization ranks augment their data alike"
+    source = "M07 V https://github.com/huggingface/accelerate/issues/114"
+    killed_by = (GO_ON,)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages, and then agrees on a seed."""
+        super().finish_gradient_synchronization()
+        if self.synchronize:
+            seed = torch.tensor(random.getrandbits(31))
+            dist.broadcast(seed, src=0)
+            random.seed(seed.item())
+
+
+class DrawsAName(NaiveAccumulation):
+    """Numbers its instances at random."""
+
+    known_fault = "a run with the wrapper draws other numbers than one without"
+    source = "recipe: a number drawn from the caller's generator"
+    killed_by = (GO_ON,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.name = f"wrapper {random.randrange(1000)}"
+
+
+class SharesOutByChance(NaiveAccumulation):
+    """Draws a number in each evaluation, as for a sample of what is logged."""
+
+    known_fault = "an evaluation draws from the generator that training goes on with"
+    source = "recipe: a random number in a forward without autograd"
+    killed_by = (GO_ON,)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        if not torch.is_grad_enabled():
+            self.part = torch.rand(())
+        return super().forward(*inputs, **named)
