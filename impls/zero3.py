@@ -8,6 +8,7 @@ backward passes by on this rank, because what it gave was not used here, is gath
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -126,9 +127,9 @@ class Zero3(ShardedDataParallel):
         self._release(call.flats)
         if torch.is_grad_enabled():
             self._to_come.append(call)
-            if not isinstance(outputs, torch.Tensor | Mapping | tuple | list | None):  # None: its forward has raised
-                kind = type(outputs).__name__
-                raise NotImplementedError(f"a unit gave a {kind}: tensors are found alone, or in tuples and mappings")
+            if not (isinstance(outputs, torch.Tensor | Mapping | tuple | list | None) or is_dataclass(outputs)):
+                kind = type(outputs).__name__  # not None, where its forward has raised
+                raise NotImplementedError(f"a unit gave a {kind}: tensors are found in tuples, mappings, dataclasses")
             for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _, call=call: self._before_backward(call))
@@ -207,7 +208,7 @@ def shard_and_replica_groups(replicas: int) -> tuple[Group, Group]:
 
 
 def tensors_in(outputs: Any) -> Iterator[torch.Tensor]:
-    """The tensors in what a module gave: itself one, or in tuples, lists and mappings."""
+    """The tensors in what a module gave: itself one, or in tuples, lists, mappings and dataclasses."""
     if isinstance(outputs, torch.Tensor):
         yield outputs
     elif isinstance(outputs, Mapping):
@@ -216,3 +217,5 @@ def tensors_in(outputs: Any) -> Iterator[torch.Tensor]:
     elif isinstance(outputs, tuple | list):
         for each in outputs:
             yield from tensors_in(each)
+    elif is_dataclass(outputs):
+        yield from tensors_in([getattr(outputs, field.name) for field in fields(outputs)])

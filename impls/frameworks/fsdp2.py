@@ -28,6 +28,7 @@ class FSDP2(nn.Module):
     """
 
     claims = {
+        "output_classes": torch.__version__ >= "2.12",  # before, it did not look into them (properties/FINDINGS.md)
         "hook_order": False,
         "accumulation": True,
         "drops_windows": False,

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 from torch.distributed._composable.replicate import replicate
 
@@ -27,6 +28,8 @@ class Replicate:
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        if bucket_cap_mb == 0 and torch.__version__ < "2.12":  # it would raise in the first forward
+            raise ValueError("DDP of torch 2.11 takes no bucket cap of zero")
         self.module: Any = replicate(module, bucket_cap_mb=bucket_cap_mb)
         self.synchronize = True
 

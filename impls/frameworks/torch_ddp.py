@@ -69,8 +69,8 @@ class TorchDDPFindUnused(TorchDDP):
     """With ``find_unused_parameters``: those that no rank used keep their gradient untouched."""
 
     # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
-    # ends in an error (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops_windows": False}
+    # ends in an error, and one used only for an output in a dataclass that nobody uses, too (properties/FINDINGS.md).
+    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops_windows": False, "output_classes": False}
     options = {"find_unused_parameters": True}
 
 
@@ -84,8 +84,9 @@ class TorchDDPBucketView(TorchDDP):
 class TorchDDPStaticGraph(TorchDDP):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
-    # torch 2.13: a first backward inside no_sync ends in an internal assertion (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "accumulation": False, "joins": ()}
+    # torch 2.13: a first backward inside no_sync ends in an internal assertion, and where outputs are in a dataclass
+    # nothing is synchronized (properties/FINDINGS.md).
+    claims = {**_CLAIMS, "accumulation": False, "joins": (), "output_classes": False}
     options = {"static_graph": True}
 
 

@@ -42,13 +42,13 @@ class AddsUpByItself(StaticBuckets):
         super().__init__(module, bucket_cap_mb)
         groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
         self._own = groups[dist.get_rank()]
+        self._one = torch.ones((), device=next(module.parameters()).device)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward, and a sum of one number."""
-        result = super().forward(*inputs, **named)
         if not torch.is_grad_enabled():
-            dist.all_reduce(result, group=self._own)
-        return result
+            dist.all_reduce(self._one, group=self._own)
+        return super().forward(*inputs, **named)
 
 
 class EvaluatesInDouble(NaiveAccumulation):

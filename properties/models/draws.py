@@ -65,6 +65,7 @@ def model_scenarios(
         draw(st.booleans()),
         # Drawn in any case, or what cannot have it would pass for smaller.
         draw(st.booleans()) and model not in EXACT and dtype == "float32" and not twice,
+        classed=claims.output_classes and draw(st.booleans()),
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -75,30 +76,42 @@ class MovingAverage(nn.Module):
         return self.layer(inputs - self.average)
 
 
-class Fork(nn.Module):
-    """Two branches, with a parameter in each of them, given in a mapping and a tuple, as large models give theirs."""
+@dataclass
+class Given:
+    """What a model gives, in a class of its own: outputs, and nothing where it has nothing to say, as of a loss."""
 
-    def __init__(self) -> None:
+    outputs: Any
+    loss: None = None
+
+
+class Fork(nn.Module):
+    """Two branches, with a parameter in each of them, given in a mapping and a tuple, as large models give theirs; or,
+    if they are ``classed``, in a class.
+    """
+
+    def __init__(self, classed: bool) -> None:
         super().__init__()
+        self.classed = classed
         self.gains = nn.Parameter(torch.ones(2, HIDDEN))
 
-    def forward(self, hidden: torch.Tensor) -> dict[str, Any]:
+    def forward(self, hidden: torch.Tensor) -> Any:
         """The branches, each of the shape of ``hidden``."""
-        return {"left": hidden * self.gains[0], "others": (hidden * self.gains[1],)}
+        outputs = {"left": hidden * self.gains[0], "others": (hidden * self.gains[1],)}
+        return Given(outputs) if self.classed else outputs
 
 
 class TwoHeads(nn.Module):
     """Two outputs, of which a loss may use either or both: an early one, which backward may not come to, and a late."""
 
-    def __init__(self) -> None:
+    def __init__(self, classed: bool) -> None:
         super().__init__()
         self.early = nn.Linear(WIDTH, OUT)
-        self.trunk, self.fork, self.late = nn.Linear(WIDTH, HIDDEN), Fork(), nn.Linear(HIDDEN, OUT)
+        self.trunk, self.fork, self.late = nn.Linear(WIDTH, HIDDEN), Fork(classed), nn.Linear(HIDDEN, OUT)
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Two tensors of shape (rows, OUT)."""
         early = self.early(inputs)
-        branches = self.fork(hidden=self.trunk(inputs).tanh())
+        branches = bare(self.fork(hidden=self.trunk(inputs).tanh()))
         return early, self.late(branches["left"] * branches["others"][0])
 
 
@@ -160,7 +173,7 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
         case "moving average":
             model = MovingAverage()
         case "two heads":
-            model = TwoHeads()
+            model = TwoHeads(scenario.classed)
         case _:
             model = Transformer(scenario.checkpoint, scenario.twice, apart)
     model.to(getattr(torch, scenario.dtype))
@@ -172,15 +185,24 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
         for buffer in model.buffers():
             # Buffers, too, begin differently, and counts so that float32 does not hold them.
             buffer.add_(rank if buffer.is_floating_point() else 2**24 + 1 + rank)
-    if scenario.named:  # by a hook, as a copy of a model has it too; who passes hooks by gives what forward gives
+    # By hooks, as a copy of a model has them too; who passes hooks by gives what forward gives.
+    if scenario.classed:
+        model.register_forward_hook(lambda module, inputs, outputs: Given(outputs))
+    if scenario.named:
         model.register_forward_hook(lambda module, inputs, outputs: {OUTPUTS: outputs})
     return model.to(place())
 
 
+def bare(outputs: Any) -> Any:
+    """What is in a mapping under `OUTPUTS` alone, and in `Given`."""
+    if isinstance(outputs, Mapping) and OUTPUTS in outputs:
+        return bare(outputs[OUTPUTS])
+    return bare(outputs.outputs) if isinstance(outputs, Given) else outputs
+
+
 def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Tensor], used: int) -> torch.Tensor:
     """The loss of a micro-batch; ``used``: which of two outputs it takes, as bits."""
-    if isinstance(outputs, Mapping):
-        outputs = outputs[OUTPUTS]
+    outputs = bare(outputs)
     if "targets" in batch:
         assert isinstance(outputs, torch.Tensor)
         return functional.cross_entropy(outputs.flatten(0, 1), batch["targets"].flatten())

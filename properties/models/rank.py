@@ -181,7 +181,7 @@ def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int)
     outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
     for module in switched:
         module.train()
-    return [to_numpy(output) for output in tree_leaves(outputs) if isinstance(output, torch.Tensor)]
+    return [to_numpy(output) for output in tree_leaves(modules.bare(outputs)) if isinstance(output, torch.Tensor)]
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:

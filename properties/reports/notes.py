@@ -95,6 +95,7 @@ def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
         return bool(beyond(claims, scenario))
     needs = {
         "keyword_inputs": scenario.named,
+        "output_classes": scenario.classed,
         "accumulation": any(scenario.local),
         "float64": scenario.dtype == "float64",
         "bucket_cap": scenario.bucket_cap is not None,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oracle.program import PROBES, Backward, Finish, Parameter, Scenario
@@ -51,6 +51,7 @@ def test_hooks_fire_in_the_order_asked_for(sim: World, under: str) -> None:
     @settings(max_examples=40, backend=INDEPENDENT, deadline=None, derandomize=True)
     def check(scenario: Scenario) -> None:
         nonlocal differing
+        assume(scenario.bucket_cap != 0)  # which DDP of torch 2.11 refuses
         fired = hooks(sim, implementation, scenario)
         batches = range(len(scenario.microbatches))
         assert fired == [[list(scenario.order(batch, r)) for batch in batches] for r in range(scenario.world_size)]

@@ -1,0 +1,43 @@
+"""Synchronizers that look in what a module gave for tensors, and are not ready for a class of its own (P1)."""
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from impls.end_of_backward import AtTheEndOfBackward
+from impls.faults.models import MEAN, REPLICAS
+from impls.naive import NaiveAccumulation
+
+
+class AveragesWhatItHearsOf(AtTheEndOfBackward):
+    """Averages when backward has come through an output, of which it asks a pytree."""
+
+    known_fault = "where outputs are in a dataclass nothing is averaged"
+    source = (
+        "L11 V https://github.com/huggingface/transformers/issues/25357, https://github.com/pytorch/pytorch/pull/93125"
+    )
+    claims = {**AtTheEndOfBackward.claims, "output_classes": True, "drops_losses": False}
+    killed_by = (MEAN, REPLICAS)
+
+    def on_end(self) -> None:
+        """Averages, unless inside `no_sync`."""
+        super().finish_gradient_synchronization()
+
+    def finish_gradient_synchronization(self) -> None:
+        """All is done."""
+
+
+class CountsWhatTrains(NaiveAccumulation):
+    """Looks into dataclasses, and takes all that is in one for a tensor."""
+
+    known_fault = (
+        "where a model gives nothing beside its outputs, as for a loss that nobody asked for, its forward raises"
+    )
+    source = "recipe: a field of a dataclass that is None"
+    killed_by = (MEAN, REPLICAS)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, and a count of what may go backward."""
+        outputs = super().forward(*inputs, **named)
+        if is_dataclass(outputs):
+            self.trains = sum(getattr(outputs, field.name).requires_grad for field in fields(outputs))
+        return outputs
