@@ -62,8 +62,8 @@ class ModelScenario(Short):
     torch computes some of it in bfloat16. ``through``: inputs take a gradient, as where another model has made them.
     ``saved``: after so many steps each rank saves its state; all is built anew, from other values, and loads it; 0:
     never. ``evaluated``: after so many steps, and what may be saved then, the model is evaluated, and after each later
-    one; 0: never. ``classed``: it gives its outputs in a class of its own, a dataclass, and so do modules of it that give
-    more than a tensor.
+    one; 0: never. ``classed``: it gives its outputs in a class of its own, a dataclass, and so do modules of it that
+    give more than a tensor.
     """
 
     model: str = "mlp"
