@@ -42,29 +42,32 @@ def model_scenarios(
     local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=steps, max_size=3).map(tuple))
     if accumulating and not any(local):
         local = (1, *local[1:])
-    checkpoint, twice = "", False
-    if model == "transformer":
-        checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant_checkpointing else ("", "not re-entrant")
-        checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
-        twice = twice and (checkpoint != "re-entrant" or claims.reentrant_checkpointing == "any")
+    # All is drawn in any case: what cannot have it would not align with what can, and pass for smaller.
+    checkpoints = ("", "not re-entrant", "re-entrant") if claims.reentrant_checkpointing else ("", "not re-entrant")
+    checkpoint, twice = draw(st.sampled_from(checkpoints)), draw(st.booleans())
+    recomputed_once = checkpoint == "re-entrant" and claims.reentrant_checkpointing != "any"
+    twice = twice and model == "transformer" and not recomputed_once
+    heads = draw(st.tuples(*[st.integers(1, 3)] * MOST_RANKS))[:ranks]
     dtype = draw(st.sampled_from(("float32", "float64")[: 1 + claims.float64]))
+    optimizer = draw(st.sampled_from(OPTIMIZERS))
+    frozen = draw(st.sampled_from(("", "", *LAYERS[model])))
+    thaws = draw(st.integers(0, len(local) - 1))
     return ModelScenario(
         model,
         ranks,
         local,
-        checkpoint,
+        checkpoint if model == "transformer" else "",
         twice,
-        draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks).map(tuple)) if model == "two heads" else (),
+        heads if model == "two heads" else (),
         dtype,
-        "SGD" if model == "mlp" else draw(st.sampled_from(OPTIMIZERS)),
+        "SGD" if model == "mlp" else optimizer,
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),
-        frozen := draw(st.sampled_from(("", "", *LAYERS[model]))),
-        draw(st.integers(0, len(local) - 1)) if frozen and claims.freezing else 0,
-        claims.keyword_inputs and draw(st.booleans()),
-        draw(st.booleans()),
-        # Drawn in any case, or what cannot have it would pass for smaller.
-        draw(st.booleans()) and model not in EXACT and dtype == "float32" and not twice,
+        frozen,
+        thaws if frozen and claims.freezing else 0,
+        named=claims.keyword_inputs and draw(st.booleans()),
+        uneven=draw(st.booleans()),
+        autocast=draw(st.booleans()) and model not in EXACT and dtype == "float32" and not twice,
         classed=claims.output_classes and draw(st.booleans()),
     )
 
