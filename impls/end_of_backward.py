@@ -11,7 +11,13 @@ from impls.naive import NaiveAccumulation
 class AtTheEndOfBackward(NaiveAccumulation):
     """Hears of the end of each backward through what its forward gave."""
 
-    claims = {**NaiveAccumulation.claims, "direct_forwards": False, "survives_errors": False, "output_classes": False}
+    claims = {
+        **NaiveAccumulation.claims,
+        "direct_forwards": False,
+        "survives_errors": False,
+        "output_classes": False,
+        "in_place": False,
+    }
 
     _heard = False  # whether this backward has been heard of
 

@@ -132,7 +132,7 @@ class Zero3(ShardedDataParallel):
                 raise NotImplementedError(f"a unit gave a {kind}: tensors are found in tuples, mappings, dataclasses")
             for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
-                    tensor.register_hook(lambda _, call=call: self._before_backward(call))
+                    whole_of(tensor).register_hook(lambda _, call=call: self._before_backward(call))
 
     # Backward
 
@@ -205,6 +205,12 @@ def shard_and_replica_groups(replicas: int) -> tuple[Group, Group]:
     groups = [(members, dist.new_group(members)) for members in (*shards, *copies)]  # every rank makes all of them
     mine_of = [group for members, group in groups if mine in members]
     return mine_of[0], mine_of[1]
+
+
+def whole_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or what it is a view of, whose hooks are called also where the view is changed in place."""
+    base = tensor._base
+    return tensor if base is None or base.is_leaf else base
 
 
 def tensors_in(outputs: Any) -> Iterator[torch.Tensor]:

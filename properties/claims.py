@@ -77,6 +77,7 @@ class Claims:
     callers_collectives: bool = False
     keyword_inputs: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
     output_classes: bool = True  # a model, or a module of it, gives its outputs in a class of its own, a dataclass
+    in_place: bool = True  # what a module gives is changed in place, by the module that called it or by the caller
     reentrant_checkpointing: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
     # How gradients accumulate, and what becomes of them.
     averaging: str = "sum then divide"  # how, one of oracle.program.AVERAGINGS; who divides may multiply by 1 / N

@@ -1,7 +1,10 @@
-"""Synchronizers that look in what a module gave for tensors, and are not ready for a class of its own (P1)."""
+"""Synchronizers that are not ready for what becomes of a module's outputs: a class of their own, a change (P1)."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
 
 from impls.end_of_backward import AtTheEndOfBackward
 from impls.faults.models import MEAN, REPLICAS
@@ -41,3 +44,41 @@ class CountsWhatTrains(NaiveAccumulation):
         if is_dataclass(outputs):
             self.trains = sum(getattr(outputs, field.name).requires_grad for field in fields(outputs))
         return outputs
+
+
+class PassesOutputsThrough(NaiveAccumulation):
+    """Lets outputs through a function of its own, which would hear of backward."""
+
+    known_fault = "outputs cannot be changed in place, as a loss is by `loss /= n`: autograd refuses it"
+    source = "L12 V https://github.com/pytorch/pytorch/issues/61982"
+    killed_by = (MEAN, REPLICAS)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        return tree_map_only(torch.Tensor, _Sink.apply, super().forward(*inputs, **named))
+
+
+class _Sink(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, output: torch.Tensor) -> torch.Tensor:
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0]
+
+
+class AveragesWhatComesThroughAView(AtTheEndOfBackward):
+    """Hooks the outputs themselves; averages when backward has come through one, and else does not."""
+
+    known_fault = "where an output is a view that the caller changes in place, nothing is averaged"
+    source = "L13 V https://github.com/pytorch/pytorch/issues/181832"
+    claims = {**AtTheEndOfBackward.claims, "in_place": True, "drops_losses": False}
+    killed_by = (MEAN, REPLICAS)
+
+    def on_end(self) -> None:
+        """Averages, unless inside `no_sync`."""
+        super().finish_gradient_synchronization()
+
+    def finish_gradient_synchronization(self) -> None:
+        """All is done."""

@@ -51,6 +51,7 @@ class FSDP1(nn.Module):
         "drops_windows": False,
         "several_forwards": True,
         "leaves_random_numbers": True,
+        "in_place": False,  # of views (properties/FINDINGS.md)
         "outside_reads": True,
         "evaluates": False,
         "stage": 3,

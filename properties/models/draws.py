@@ -69,6 +69,7 @@ def model_scenarios(
         uneven=draw(st.booleans()),
         autocast=draw(st.booleans()) and model not in EXACT and dtype == "float32" and not twice,
         classed=claims.output_classes and draw(st.booleans()),
+        in_place=claims.in_place and draw(st.booleans()),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from properties.models import data
@@ -22,13 +23,14 @@ OUTPUTS = "outputs"  # under which a mapping has them
 class Perceptron(nn.Module):
     """Two layers with ReLU between."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_place: bool) -> None:
         super().__init__()
+        self.in_place = in_place
         self.first, self.second = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, OUT)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of shape (rows, OUT)."""
-        return self.second(self.first(inputs).relu())
+        return self.second(functional.relu(self.first(inputs), self.in_place))
 
 
 class Tied(nn.Module):
@@ -50,14 +52,15 @@ class Tied(nn.Module):
 class Convolution(nn.Module):
     """Convolution, batch norm with its running statistics, a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_place: bool) -> None:
         super().__init__()
+        self.in_place = in_place
         self.convolution, self.norm = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)
         self.head = nn.Linear(2 * (SIDE - 2) ** 2, OUT)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of shape (rows, OUT)."""
-        return self.head(self.norm(self.convolution(inputs)).relu().flatten(1))
+        return self.head(functional.relu(self.norm(self.convolution(inputs)), self.in_place).flatten(1))
 
 
 class MovingAverage(nn.Module):
@@ -165,11 +168,11 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
     model: nn.Module
     match scenario.model:
         case "mlp":
-            model = Perceptron()
+            model = Perceptron(scenario.in_place)
         case "tied":
             model = Tied(apart)
         case "batch norm":
-            model = Convolution()
+            model = Convolution(scenario.in_place)
         case "moving average":
             model = MovingAverage()
         case "two heads":
@@ -203,6 +206,9 @@ def bare(outputs: Any) -> Any:
 def loss(scenario: ModelScenario, outputs: object, batch: Mapping[str, torch.Tensor], used: int) -> torch.Tensor:
     """The loss of a micro-batch; ``used``: which of two outputs it takes, as bits."""
     outputs = bare(outputs)
+    if scenario.in_place:
+        for output in tree_leaves(outputs):
+            output.neg_().neg_()  # to the same values
     if "targets" in batch:
         assert isinstance(outputs, torch.Tensor)
         return functional.cross_entropy(outputs.flatten(0, 1), batch["targets"].flatten())

@@ -63,7 +63,7 @@ class ModelScenario(Short):
     ``saved``: after so many steps each rank saves its state; all is built anew, from other values, and loads it; 0:
     never. ``evaluated``: after so many steps, and what may be saved then, the model is evaluated, and after each later
     one; 0: never. ``classed``: it gives its outputs in a class of its own, a dataclass, and so do modules of it that
-    give more than a tensor.
+    give more than a tensor. ``in_place``: what a module gives is changed in place, by the model and by the caller.
     """
 
     model: str = "mlp"
@@ -85,6 +85,7 @@ class ModelScenario(Short):
     saved: int = 0
     evaluated: int = 0
     classed: bool = False
+    in_place: bool = False
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1

@@ -96,6 +96,7 @@ def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
     needs = {
         "keyword_inputs": scenario.named,
         "output_classes": scenario.classed,
+        "in_place": scenario.in_place,
         "accumulation": any(scenario.local),
         "float64": scenario.dtype == "float64",
         "bucket_cap": scenario.bucket_cap is not None,

@@ -84,6 +84,7 @@ def model_words(scenario: ModelScenario) -> str:
     words += [f"its layer {scenario.frozen!r} is frozen{until}"] if scenario.frozen else []
     words += ["called with keywords, its outputs in a mapping"] if scenario.named else []
     words += ["its outputs in a class of their own"] if scenario.classed else []
+    words += ["what modules give changed in place"] if scenario.in_place else []
     words += ["in batches of several sizes"] if scenario.uneven else []
     words += ["its inputs take a gradient"] if scenario.through else []
     words += [f"saved and loaded after step {scenario.saved - 1}"] if scenario.saved else []

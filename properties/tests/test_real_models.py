@@ -16,7 +16,7 @@ from properties.judging.judge import same_bits
 from properties.law import law_of
 from properties.models import data, exact, modules
 from properties.models.expected import expect, unseen
-from properties.models.rank import batch_of, forward
+from properties.models.rank import backward, batch_of, forward
 from properties.models.run import run
 from properties.models.scenario import MODELS, ModelScenario
 from properties.reports.failure import filed_failure, report
@@ -26,7 +26,7 @@ from properties.searching.search import Failure
 from properties.searching.witnesses import unwitnessed
 from properties.strategies.independent import sample
 from properties.tests.trials import trial_of
-from properties.verdict import SilentlyWrong
+from properties.verdict import Crashes, SilentlyWrong
 from worlds.contract import Job, Outcome, World
 
 NAIVE = "impls.naive:NaiveAccumulation"
@@ -169,6 +169,26 @@ def test_outputs_in_a_class_of_their_own_have_the_same_loss(model: str, named: b
         assert isinstance(outputs[modules.OUTPUTS] if named else outputs, modules.Given) == which.classed
         losses.append(modules.loss(which, outputs, batch, 3).item())
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_changed_in_place_has_the_same_loss_and_gradients(model: str) -> None:
+    scenario, found = ModelScenario(model, heads=(3, 3) if model == "two heads" else ()), []
+    for which in (scenario, replace(scenario, in_place=True)):
+        torch.manual_seed(0)
+        built = modules.build(which, 0)
+        backward(which, built, 0, 0)
+        found.append([parameter.grad for parameter in built.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_fsdp2_loses_its_hook_where_a_view_is_changed_in_place(gloo: World) -> None:
+    """A finding, on real processes (properties/FINDINGS.md): where it holds again, the claim may come back."""
+    under_test = trial_of("impls.frameworks.fsdp2:FSDP2", gloo)
+    assert not under_test.claims.in_place
+    MEAN.check(under_test, ModelScenario("transformer"))
+    with pytest.raises(Crashes, match="storage"):
+        MEAN.check(under_test, ModelScenario("transformer", in_place=True))
 
 
 def test_a_module_inside_gives_a_class_too() -> None:

@@ -82,6 +82,7 @@ CONDITIONS = {
     ),
     "float64": (lambda scenario: scenario.dtype == "float64", ModelScenario(dtype="float64")),
     "keywords and mappings": (lambda scenario: scenario.named, ModelScenario(named=True)),
+    "a change in place": (lambda scenario: scenario.in_place, ModelScenario(in_place=True)),
     "outputs in a class": (lambda scenario: scenario.classed, ModelScenario(classed=True)),
     "batches of several sizes": (lambda scenario: scenario.uneven, ModelScenario(uneven=True)),
     "autocast": (lambda scenario: scenario.autocast, ModelScenario("tied", autocast=True)),
