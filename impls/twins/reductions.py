@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.wrapper import ROBUST, DataParallel
-from impls.zero3 import tensors_in
+from impls.zero3 import tensors_in, whole_of
 
 
 class PerParameter(DataParallel):
@@ -51,7 +51,7 @@ class AfterBackward(PerParameter):
         self._asked = False
         for output in tensors_in(outputs):
             if output.requires_grad and self.synchronize:
-                output.register_hook(self._ask)
+                whole_of(output).register_hook(self._ask)
         return outputs
 
     def _ask(self, gradient: torch.Tensor) -> None:
