@@ -73,12 +73,12 @@ class GathersAndAdds(DataParallel):
 
 
 class _Divided(torch.autograd.Function):
-    """What it is given; its gradient, divided by a number."""
+    """A copy of what it is given, which may be changed in place; its gradient, divided by a number."""
 
     @staticmethod
     def forward(ctx: Any, outputs: torch.Tensor, number: int) -> torch.Tensor:
         ctx.number = number
-        return outputs.view_as(outputs)
+        return outputs.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
