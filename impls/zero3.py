@@ -60,6 +60,7 @@ class Zero3(ShardedDataParallel):
         self._users: dict[Flat, int] = dict.fromkeys(self.flats, 0)  # for how many calls it is gathered
         self._to_come: list[UnitCall] = []  # calls whose backward is still to come, in the order of forward
         self._open: list[UnitCall] = []  # calls that backward is in
+        self._begun: list[UnitCall] = []  # calls that this backward has come to
         self._unreduced: list[Flat] = []  # what this synchronization has still to reduce
         for flat in self.flats:
             own = torch.cat([flat.piece(member, member.data) for member in flat.members])
@@ -119,7 +120,7 @@ class Zero3(ShardedDataParallel):
         """Closes what a backward cut short has left open."""
         for call in self._open:
             self._release(call.flats)
-        self._open, self._to_come = [], []
+        self._open, self._to_come, self._begun = [], [], []
         if self.synchronize:
             self._unreduced = self.trained_flats()
 
@@ -132,11 +133,16 @@ class Zero3(ShardedDataParallel):
                 raise NotImplementedError(f"a unit gave a {kind}: tensors are found in tuples, mappings, dataclasses")
             for tensor in tensors_in(outputs):
                 if tensor.requires_grad:
-                    whole_of(tensor).register_hook(lambda _, call=call: self._before_backward(call))
+                    tensor.register_hook(lambda _, call=call: self._before_backward(call))
+                    if tensor._base is not None and not tensor._base.is_leaf:  # a view changed in place loses its hooks
+                        tensor._base.register_hook(lambda _, call=call: self._before_backward(call, at_last=True))
 
     # Backward
 
-    def _before_backward(self, call: UnitCall) -> None:
+    def _before_backward(self, call: UnitCall, at_last: bool = False) -> None:
+        """``at_last``: a gradient has come to what a view is of, maybe long after backward has left the unit."""
+        if at_last and call in self._begun:
+            return
         if not self._open:
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
         while call in self._to_come:
@@ -146,6 +152,7 @@ class Zero3(ShardedDataParallel):
 
     def _begin(self, call: UnitCall) -> None:
         """Closes every call that this one is no part of, and gathers."""
+        self._begun.append(call)
         self._open.append(call)  # first: what it shares with one that is closed is not to be reduced yet
         for other in self._open[-2::-1]:
             if call.module not in other.module.modules():
@@ -174,6 +181,7 @@ class Zero3(ShardedDataParallel):
             self._begin(self._to_come.pop())
         for call in self._open[::-1]:
             self._end(call)
+        self._begun.clear()
 
     def finish_gradient_synchronization(self) -> None:
         """Reduces what belongs to units that were not called."""
@@ -205,12 +213,6 @@ def shard_and_replica_groups(replicas: int) -> tuple[Group, Group]:
     groups = [(members, dist.new_group(members)) for members in (*shards, *copies)]  # every rank makes all of them
     mine_of = [group for members, group in groups if mine in members]
     return mine_of[0], mine_of[1]
-
-
-def whole_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or what it is a view of, whose hooks are called also where the view is changed in place."""
-    base = tensor._base
-    return tensor if base is None or base.is_leaf else base
 
 
 def tensors_in(outputs: Any) -> Iterator[torch.Tensor]:

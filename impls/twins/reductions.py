@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.wrapper import ROBUST, DataParallel
-from impls.zero3 import tensors_in, whole_of
+from impls.zero3 import tensors_in
 
 
 class PerParameter(DataParallel):
@@ -44,6 +44,7 @@ class AfterBackward(PerParameter):
     """Asks for the mean from inside backward, and is done when that returns."""
 
     odd = "what each forward has computed, when backward gets to it, asks for the mean at the end of that backward"
+    claims = {**PerParameter.claims, "in_place": False}  # a view that is changed loses its hook
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Several may come before the one backward."""
@@ -51,7 +52,7 @@ class AfterBackward(PerParameter):
         self._asked = False
         for output in tensors_in(outputs):
             if output.requires_grad and self.synchronize:
-                whole_of(output).register_hook(self._ask)
+                output.register_hook(self._ask)
         return outputs
 
     def _ask(self, gradient: torch.Tensor) -> None:

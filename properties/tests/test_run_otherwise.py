@@ -66,11 +66,11 @@ def test_one_rank_acts_alone(sim: World) -> None:
 
 
 def test_the_next_random_numbers_are_each_ranks_own_and_looking_at_them_draws_none(sim: World) -> None:
-    for seen in (trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations,):
-        assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2
-        told = [{tuple(map(float, numbers)) for numbers in each["upcoming"].values()} for each in seen]
-        assert [len(each) for each in told] == [1, 1]
-        assert told[0].isdisjoint(told[1])
+    seen = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations
+    assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2
+    told = [{tuple(map(float, numbers)) for numbers in each["upcoming"].values()} for each in seen]
+    assert [len(each) for each in told] == [1, 1]
+    assert told[0].isdisjoint(told[1])
 
 
 @pytest.mark.parametrize("which", range(len(GENERATORS)))

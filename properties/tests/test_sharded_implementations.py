@@ -1,6 +1,7 @@
 """ZeRO's stages do what the interpreter says, in programs of every event."""
 
 import contextlib
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from properties.tests.drawn_programs import programs
 from properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
 from properties.trial import Trial
 from properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from worlds.contract import World
+from worlds.contract import Job, World
 
 ZERO = ("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3")
 
@@ -91,3 +92,12 @@ def test_whole_tensors_may_be_padded_as_their_shards_are(stage: int, most: int) 
     expected = known(scenario, Claims())
     assert expected is not None
     assert fair_shares(scenario, expected, stage)[1][1] == 2 * most
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_unit_may_hand_on_a_view_of_its_input_and_its_own_be_changed(sim: World, in_place: bool) -> None:
+    """Backward comes to what is handed on long after it has left the unit, which is not reduced once more."""
+    for report in sim.run(Job("properties.tests.handed_on:gradients", json.dumps(in_place), 2)):
+        assert report.error is None
+        sharded, means = report.result or ([], None)
+        assert sharded == means
