@@ -68,17 +68,10 @@ class _Sink(torch.autograd.Function):
         return gradients[0]
 
 
-class AveragesWhatComesThroughAView(AtTheEndOfBackward):
-    """Hooks the outputs themselves; averages when backward has come through one, and else does not."""
+class AveragesWhatComesThroughAView(AveragesWhatItHearsOf):
+    """The same, of outputs that it does find, and hooks themselves."""
 
     known_fault = "where an output is a view that the caller changes in place, nothing is averaged"
     source = "L13 V https://github.com/pytorch/pytorch/issues/181832"
-    claims = {**AtTheEndOfBackward.claims, "in_place": True, "drops_losses": False}
+    claims = {**AveragesWhatItHearsOf.claims, "output_classes": False, "in_place": True}
     killed_by = (MEAN, REPLICAS)
-
-    def on_end(self) -> None:
-        """Averages, unless inside `no_sync`."""
-        super().finish_gradient_synchronization()
-
-    def finish_gradient_synchronization(self) -> None:
-        """All is done."""

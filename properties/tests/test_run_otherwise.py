@@ -1,4 +1,4 @@
-"""Scenarios run otherwise: ranks in the parts of others, parameters registered in another order."""
+"""Scenarios run otherwise: ranks in the parts of others, or alone, seeded, parameters registered in another order."""
 
 import random
 from dataclasses import fields
