@@ -68,15 +68,17 @@ class Zero3(ShardedDataParallel):
             for member in flat.members:
                 member.data = member.data.clone()  # storage of its own, to be freed
             self._free(flat)
-        module.register_forward_pre_hook(self._before_forward)  # of the module's own: a caller may go around this one
         for unit, parameters in units.items():
             if parameters:
                 flats = list(dict.fromkeys(self.flat_of[parameter] for parameter in parameters))
-                unit.register_forward_pre_hook(lambda *_, flats=flats: self._gather(flats))
+                # Before those that the caller has registered, which may read parameters.
+                unit.register_forward_pre_hook(lambda *_, flats=flats: self._gather(flats), prepend=True)
                 unit.register_forward_hook(
                     lambda unit, _, outputs, flats=flats: self._after_forward(UnitCall(unit, flats), outputs),
                     always_call=True,
                 )
+        # Before all others, and of the module's own: a caller may go around this one.
+        module.register_forward_pre_hook(self._before_forward, prepend=True)
 
     # Parameters
 

@@ -86,8 +86,12 @@ class Claims:
     drops_windows: bool = True  # what has accumulated inside is gone where the caller zeroes gradients instead
     # What is synchronized adds to what the last synchronization has left, unless that was zeroed.
     adds_to_averages: bool = True
-    # A hook that the caller registers on a parameter, after wrapping, makes another gradient of each that comes.
+    # A hook that the caller registers on a parameter, before or after wrapping, makes another gradient of each that
+    # comes.
     callers_hooks: bool = False
+    # A hook that the caller registers on a module, before or after wrapping, runs with its forward, and one that runs
+    # before it finds the module's parameters.
+    module_hooks: bool = True
     # Between micro-batches the caller puts other tensors of the same values in the place of gradients.
     replaced_gradients: bool = False
     outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them

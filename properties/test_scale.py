@@ -83,28 +83,44 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
     judge.runs_equal(other, one, f"A loss {factor:g} times as large does not scale gradients by that.", factor)
 
 
-def with_hooks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
-    """A scenario without steps, exact with gradients so many times doubled, too. Parameters that are trained later, or
-    come later, have no hooks, so there are none.
+def with_hooks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, bool]]:
+    """A scenario without steps, exact with gradients so many times doubled, too, and whether hooks come before
+    wrapping. Parameters that are trained later, or come later, have no hooks, so there are none.
     """
     stays = replace(claims, freezing=False, replaced_parameters=False)
-    given = st.tuples(exact_scenarios(stays, enclosed=False), st.integers(1, MOST_DOUBLINGS))
-    pairs = given.map(lambda drawn: (scaled(*drawn, mirrored=False), drawn[1]))
+    plain = st.one_of(*(exact_scenarios(stays, has=has, enclosed=False) for has in ((), ("units",))))
+    pairs = st.tuples(plain, st.integers(1, MOST_DOUBLINGS)).map(
+        lambda drawn: (scaled(*drawn, mirrored=False), drawn[1])
+    )
     exact = pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair[0]))
-    return exact.map(lambda pair: (pair[0][0], pair[1]))
+    return st.builds(lambda pair, before: (pair[0][0], pair[1], before), exact, st.booleans())
 
 
 @law("P2", with_hooks, needs=lambda claims: claims.callers_hooks)
-def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[Scenario, int]) -> None:
+def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[Scenario, int, bool]) -> None:
     """A hook of the caller's that multiplies what comes to a parameter by 2^k multiplies its mean by 2^k.
 
     Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
     left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have
     seen it, and where another tensor is trained than the caller sees, as in FSDP2: meta-pytorch/torchrec#4268.
     """
-    scenario, doublings = drawn
-    one, other = trial.run(scenario), trial.run(scenario, hooked=doublings)
+    scenario, doublings, before = drawn
+    one, other = trial.run(scenario), trial.run(scenario, hooked=doublings, hooked_before=before)
     judge.runs_equal(other, one, "A hook of the caller's on a parameter does not count.", 2.0**doublings)
+
+
+@law("P2", with_hooks, needs=lambda claims: claims.module_hooks)
+def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, drawn: tuple[Scenario, int, bool]) -> None:
+    """A hook of the caller's on the model that multiplies each loss by 2^k multiplies gradients by 2^k; and one that
+    runs before a module's forward finds the parameters that this is about to read.
+
+    Why: hooks are how others change a model, as torch's own `spectral_norm` does, and they run where a module is
+    called, not where its `forward` is. Holds without an oracle. Broken by wrappers that call that:
+    NVIDIA/Megatron-LM#5789.
+    """
+    scenario, doublings, before = drawn
+    one, other = trial.run(scenario), trial.run(scenario, module_hooked=doublings, hooked_before=before)
+    judge.runs_equal(other, one, "A hook of the caller's on the model does not count.", 2.0**doublings)
 
 
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:

@@ -1,4 +1,4 @@
-"""Synchronizers that take gradients before the caller's own hooks have seen them (P2)."""
+"""Synchronizers and sharding that pass the caller's own hooks by, on parameters and on modules (P2)."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.faults.made_anew import MakesThemWhereItWraps
 from impls.naive import NaiveAccumulation
 from impls.wrapper import add_over_ranks
+from impls.zero3 import Zero3
 
 HOOKED = ("test_a_hook_of_the_callers_on_a_parameter_counts",)
+MODULE_HOOKED = ("test_a_hook_of_the_callers_on_the_model_counts",)
 # Each binds the tensors of its parameters once, and has what accumulates elsewhere; other laws say what comes of it.
 _CLAIMS = {
     **NaiveAccumulation.claims,
@@ -87,3 +90,52 @@ class TrainsOnCopies(NaiveAccumulation):
     def _hand_over(self, alias: torch.Tensor, parameter: nn.Parameter) -> None:
         parameter.grad = alias.grad if parameter.grad is None else parameter.grad + alias.grad
         alias.grad = None
+
+
+class MakesWhatWasHookedAnew(MakesThemWhereItWraps):
+    """Trains parameters of its own, which a mask of the caller's does not know."""
+
+    known_fault = "hooks that parameters had before wrapping are lost"
+    source = "recipe, as FSDP in https://github.com/pytorch/pytorch/issues/103958"
+    killed_by = HOOKED
+
+
+class CallsItsForward(NaiveAccumulation):
+    """Calls the method that the module defines."""
+
+    known_fault = "no hook on the wrapped module runs, as it is not the module that is called"
+    source = "L14 D https://github.com/NVIDIA/Megatron-LM/issues/5789"
+    killed_by = MODULE_HOOKED
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, and nothing around it."""
+        return self.module.forward(*inputs, **named)
+
+
+class HasTheLastWord(NaiveAccumulation):
+    """Sees what the module gives, and sees to it that it does so once."""
+
+    known_fault = "with its own hook of the last forward it removes those of others"
+    source = "recipe: hooks on modules that are registered anew for each micro-batch"
+    killed_by = MODULE_HOOKED
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, observed."""
+        self.module._forward_hooks.clear()
+        self.module.register_forward_hook(lambda *_: None)
+        return super().forward(*inputs, **named)
+
+
+class GathersBehindTheCaller(Zero3):
+    """Gathers in the last of a unit's hooks."""
+
+    known_fault = "hooks that units had before wrapping find parameters without elements"
+    source = "recipe: our own ZeRO-3, until a law had hooks of the caller's on modules"
+    killed_by = MODULE_HOOKED
+
+    def __init__(self, module: nn.Module, replicas: int = 1) -> None:
+        of_others = {unit: list(unit._forward_pre_hooks) for unit in module.modules()}
+        super().__init__(module, replicas)
+        for unit, hooks in of_others.items():
+            for hook in reversed(hooks):
+                unit._forward_pre_hooks.move_to_end(hook, last=False)

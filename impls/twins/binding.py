@@ -23,6 +23,22 @@ class PreparesInAHook(StaticBuckets):
         return self.module(*inputs, **named)
 
 
+class HooksEachForward(StaticBuckets):
+    """Prepares and observes each forward by hooks of its own, which it takes away again."""
+
+    odd = "hooks of its own come and go with each forward, those of others stay"
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        before = self.module.register_forward_pre_hook(lambda *_: self.prepare(), prepend=True)
+        behind = self.module.register_forward_hook(lambda *_: None, always_call=True)
+        try:
+            return self.module(*inputs, **named)
+        finally:
+            before.remove()
+            behind.remove()
+
+
 class MakesBucketsAnew(StaticBuckets):
     """Looks before each forward whether what it has cut out of a buffer is still there."""
 

@@ -17,7 +17,8 @@ class RunsACopy(NaiveAccumulation):
     claims = {
         **NaiveAccumulation.claims,
         **{"hook_order": False, "survives_errors": False, "evaluates": False},
-        **{"several_forwards": False, "replaced_parameters": False, "callers_hooks": False},
+        **{"several_forwards": False, "replaced_parameters": False},
+        **{"callers_hooks": False, "module_hooks": False},
     }
     odd = "runs a copy of the module, whose gradients and buffers it hands over"
 

@@ -12,6 +12,7 @@ from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
 from properties.claims import EQUAL_FROM
 from properties.conditions import AS_USUAL, Conditions
+from properties.naming import names, parameter_name
 from properties.ranks import adapter, randomness
 from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.ranks.training import Training
@@ -60,6 +61,8 @@ class Wrapped:
             randomness.begin(self.rank)
             self.note_random_numbers(-2)
         early = self.training_before(names) if self.conditions.optimizer_before else None
+        if self.conditions.hooked_before:
+            self.set_hooks()
         begin = _recorded()
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.note_random_numbers(self.place)
@@ -67,9 +70,8 @@ class Wrapped:
         self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
         self.seen["stood"] = self.stands
         self.asked = self.wrapped if self.stands else self.probe
-        for parameter in self.probe.tensors() if self.conditions.hooked else ():
-            if parameter.requires_grad:
-                parameter.register_hook(self.double)
+        if not self.conditions.hooked_before:
+            self.set_hooks()
         if self.scenario.mode == "eval":
             self.switch("eval")
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
@@ -93,9 +95,26 @@ class Wrapped:
         if self.conditions.seeded:
             self.seen["upcoming"][place] = randomness.upcoming(self.device)
 
-    def double(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What a hook of the caller's makes of a gradient."""
-        return gradient * 2.0**self.conditions.hooked
+    def set_hooks(self) -> None:
+        """The caller's own: on what is trained, on the model, and on each module that has parameters."""
+        for parameter in self.probe.tensors() if self.conditions.hooked else ():
+            if parameter.requires_grad:
+                parameter.register_hook(lambda gradient: gradient * 2.0**self.conditions.hooked)
+        if self.conditions.module_hooked:
+            self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.conditions.module_hooked)
+            for home in dict.fromkeys(self.probe.homes):
+                home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
+
+    def find_parameters(self, home: nn.Module) -> None:
+        """Whether a module has its parameters, in memory and with all their elements, right before its forward."""
+        for index, told in enumerate(self.scenario.parameters):
+            if self.probe.homes[index] is home:
+                found = getattr(home, parameter_name(index))
+                local = getattr(found, "_local_tensor", found)  # of a DTensor, which has the shape of the whole
+                there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
+                if there != told.count:
+                    words = f"{there} of the {told.count} elements of parameter {names((index,))}"
+                    self.seen["complaints"].append(f"a hook of the caller's finds {words} right before forward")
 
     def begin(self) -> None:
         """Ranks are equal from now on, with these parameters, if they are looked at."""

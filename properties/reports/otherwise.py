@@ -26,6 +26,8 @@ MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
+MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
+HOOKED_BEFORE = ", from before wrapping on"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 OPTIMIZER_BEFORE = "; the optimizer is made right before wrapping"
 ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
@@ -51,6 +53,7 @@ RUN_OTHERWISE = {
     "roles": "which rank has which samples",
     "registered": "the order of registration",
     "hooked": "the caller's hooks",
+    "module_hooked": "the caller's hooks",
     "swapped": "the evaluation with other weights",
     "alone": "what one rank does alone",
     "copied": "the copies of gradients",
@@ -58,7 +61,7 @@ RUN_OTHERWISE = {
 }
 AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be the reason."
 # Of what comes from these a share of the program's own data is none.
-ANOTHER = {*OTHER, "hooked"}
+ANOTHER = {*OTHER, "hooked", "module_hooked"}
 
 
 def in_words(choices: Mapping[str, Any]) -> str:
@@ -69,7 +72,9 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how += OPTIMIZER_BEFORE if "optimizer_before" in choices else ""
     how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
     how += SEEDED if "seeded" in choices else ""
-    how += HOOKED.format(2**doublings) if (doublings := choices.get("hooked")) else ""
+    for way, words in {"hooked": HOOKED, "module_hooked": MODULE_HOOKED}.items():
+        how += words.format(2**doublings) if (doublings := choices.get(way)) else ""
+    how += HOOKED_BEFORE if "hooked_before" in choices else ""
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")
 

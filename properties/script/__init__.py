@@ -62,7 +62,8 @@ def script(
     It begins with the first event and ends after the last, whatever part of the program the conditions name.
     """
     # What hooks of the caller's make of gradients, a loss of that size would.
-    hooked = replace(scenario, loss_scale=LossScale(2.0**conditions.hooked)) if conditions.hooked else scenario
+    doublings = conditions.hooked or conditions.module_hooked
+    hooked = replace(scenario, loss_scale=LossScale(2.0**doublings)) if doublings else scenario
     expected = known(hooked, implementation.claims)
     if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}

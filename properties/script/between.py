@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oracle.program import Backward, Evaluate, Event, Scenario
+from properties.conditions import Conditions
 from properties.naming import ALONE, COPIES, DROPS, GENERATORS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
+from properties.script.head import place
 from properties.script.seen import compare
 from properties.seen import OTHER_WEIGHTS
 
@@ -44,12 +46,31 @@ before = {name: number.item() for name, number in upcoming().items()}
 GO_ON = 'compare("the next random number", upcoming(), before)'
 
 
-def hooked(doublings: int) -> list[str]:
+# What a hook finds right before a module's forward.
+FINDS = """
+
+def finds(module, name, whole):
+    found = getattr(module, name)
+    local = getattr(found, "_local_tensor", found)
+    there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
+    compare("the number of elements that a hook finds", {name: torch.tensor(there)}, {name: whole})
+
+""".splitlines()
+
+
+def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
     """Hooks of the caller's own, if there are any."""
-    if not doublings:
-        return []
-    lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
-    return [*lines, f"        p.register_hook(lambda gradient: gradient * {2.0**doublings})"]
+    lines = []
+    if conditions.hooked:
+        lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
+        lines += [f"        p.register_hook(lambda gradient: gradient * {2.0**conditions.hooked})"]
+    if conditions.module_hooked:
+        held = [(place(scenario, index), each) for index, each in enumerate(scenario.parameters)]
+        homes = [(*name.rsplit(".", 1), each.count) for name, each in held]
+        lines = [*FINDS, f"for one in [{', '.join(f'({home}, {name!r}, {size})' for home, name, size in homes)}]:"]
+        lines += ["    one[0].register_forward_pre_hook(lambda *_, one=one: finds(*one))  # the caller's own hooks"]
+        lines += [f"model.register_forward_hook(lambda _, inputs, loss: loss * {2.0**conditions.module_hooked})"]
+    return lines
 
 
 def saved(writer: "Writer") -> list[str]:

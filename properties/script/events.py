@@ -145,8 +145,9 @@ class Writer:
             lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
             lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
         lines += self.optimizer_of_the_caller() if self.made_before else []
-        lines += [f"wrapped = {self.implementation.short}(model{given})"]
-        lines += between.hooked(self.conditions.hooked)
+        hooks, before = between.hooked(self.conditions, self.scenario), self.conditions.hooked_before
+        wrap = [f"wrapped = {self.implementation.short}(model{given})"]
+        lines += [*hooks, *wrap] if before else [*wrap, *hooks]
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
         return [*lines, *(optimizers.make(self) if self.in_pieces else [])]
 

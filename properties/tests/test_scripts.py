@@ -191,16 +191,25 @@ def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_the
     assert {line.rpartition(": ")[2] for line in printed} == {"right"}
 
 
-def test_a_script_has_the_callers_hooks(sim: World) -> None:
+@pytest.mark.parametrize(
+    ("fault", "how", "wrong"),
+    [
+        ("TakesWhatComes", {"hooked": 2}, "the gradient of"),
+        ("MakesWhatWasHookedAnew", {"hooked": 2, "hooked_before": True}, "the gradient of"),
+        ("CallsItsForward", {"module_hooked": 2}, "the gradient of"),
+        ("GathersBehindTheCaller", {"module_hooked": 2, "hooked_before": True}, "that a hook finds of"),
+    ],
+)
+def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, Any], wrong: str) -> None:
     """In a program as the law has them, with a loss scale of 1 and without steps."""
-    program = (Backward(((0,), (0,))), Finish())
-    scenario = Scenario(2, (Parameter((2,)),), program, loss_scale=LossScale(1.0))
-    fault, correct = "impls.faults.hooked:TakesWhatComes", "impls.naive:NaiveAccumulation"
-    for name, how in ((fault, {}), (correct, {"hooked": 2})):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
-    gradients = [line for line in lines(sim, fault, scenario, hooked=2) if "the gradient of" in line]
-    assert gradients
-    assert all("WRONG" in line for line in gradients)
+    program = (Backward(((0, 1), (0, 1))), Finish())
+    scenario = Scenario(2, (Parameter((2,)), Parameter(())), program, units=((1,),), loss_scale=LossScale(1.0))
+    fault, correct = f"impls.faults.hooked:{fault}", "impls.naive:NaiveAccumulation"
+    for name, otherwise in ((fault, {}), (correct, how), ("impls.zero3:Zero3", how)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **otherwise)} == {"right"}
+    told = [line for line in lines(sim, fault, scenario, **how) if wrong in line]
+    assert told
+    assert all("WRONG" in line for line in told)
 
 
 def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None:
