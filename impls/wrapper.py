@@ -21,6 +21,7 @@ ROBUST = {
     "measures_late": True,
     "acts_alone": True,
     "optimizer_before": True,
+    "copied_models": True,
     "leaves_random_numbers": True,
     "callers_collectives": True,
     "callers_hooks": True,

@@ -9,7 +9,7 @@ backward passes by on this rank, because what it gave was not used here, is gath
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,7 @@ class Zero3(ShardedDataParallel):
         "acts_alone": False,
         "replaced_parameters": False,
         "optimizer_before": False,
+        "copied_models": False,
         "accumulation": True,
         "backwards": "anywhere",
         "unused": "zero",
@@ -77,6 +78,7 @@ class Zero3(ShardedDataParallel):
                     lambda unit, _, outputs, flats=flats: self._after_forward(UnitCall(unit, flats), outputs),
                     always_call=True,
                 )
+        module.__dict__["__deepcopy__"] = self._refuse_a_copy
         # Before all others, and of the module's own: a caller may go around this one.
         module.register_forward_pre_hook(self._before_forward, prepend=True)
 
@@ -117,6 +119,10 @@ class Zero3(ShardedDataParallel):
             member.untyped_storage().resize_(0)
 
     # Forward
+
+    def _refuse_a_copy(self, _: Any) -> NoReturn:
+        """A copy would have its tensors' memory, of which there is none."""
+        raise NotImplementedError("a model that is sharded cannot be copied; load what full_parameters tells")
 
     def _before_forward(self, *_: Any) -> None:
         """Closes what a backward cut short has left open."""

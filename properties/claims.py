@@ -122,6 +122,8 @@ class Claims:
     outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     unfreezing: bool = False  # and so are, later, those that were frozen when they were wrapped
+    # The caller makes deep copies of the model, and each has the weights that the model had then.
+    copied_models: bool = False
     replaced_parameters: bool = False  # the caller assigns new parameters after wrapping
     moved_parameters: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` does
     buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS

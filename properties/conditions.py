@@ -37,6 +37,8 @@ class Conditions:
     measured: tuple[int, ...] = ()
     # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
     swapped: tuple[int, ...] = ()
+    # Those before which it makes a deep copy of the model, and evaluates each that it has made.
+    duplicated: tuple[int, ...] = ()
     # Those before which one rank alone, the `loner`, evaluates the model and takes its state dict.
     alone: tuple[int, ...] = ()
     loner: int = 0

@@ -118,7 +118,7 @@ def heading(law: Law) -> str:
 
 def _source(source: str) -> str:
     """Where it was seen, without the codes that `impls.faults` explains; what has no address is a recipe."""
-    address = re.search(r"https://\S+", source)
+    address = re.search(r"https://[^\s,]+", source)
     return f"seen in <{address[0]}>" if address else "a recipe"
 
 

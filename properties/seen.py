@@ -21,6 +21,7 @@ class Seen(TypedDict, total=False):
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
     swapped: dict[int, Values]  # what was read by an evaluation with other weights, right before an event
+    duplicates: dict[int, list[Values]]  # and by evaluations of the caller's deep copies of the model, the oldest first
     norms: dict[int, Array | None]  # of each Clip
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step

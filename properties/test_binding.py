@@ -12,10 +12,12 @@ from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.moments import moments
 from properties.strategies.variants import replaced_again, trained_again
 from properties.trial import SENT, Trial
 
 STOOD = "the wrapper told of parameters"
+COPIED = "a copy was evaluated after a later step"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
@@ -178,6 +180,42 @@ def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial:
     run = trial.run(scenario, optimizer_before=True)
     headline = "What an optimizer was made of before wrapping is not trained."
     judge.values_equal(run, trial.expected(scenario), headline)
+
+
+def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+    """Scenarios of several steps with any features, and two events before which the caller copies the model, the second
+    after a step.
+    """
+    stays = replace(claims.without_broadcasts(), joins=())
+    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2, has=("several steps",))
+
+    def pairs(scenario: Scenario) -> list[tuple[int, ...]]:
+        at, program = moments(scenario, claims), scenario.program
+        return [(one, other) for one in at for other in at if Step in map(type, program[one:other])]
+
+    whole = drawn.map(lambda scenario: (scenario, pairs(scenario))).filter(lambda drawn: bool(drawn[1]))
+    return whole.flatmap(lambda drawn: st.tuples(st.just(drawn[0]), st.sampled_from(drawn[1])))
+
+
+@law(
+    "P15",
+    with_copies,
+    needs=lambda claims: claims.copied_models,
+    witnesses={COPIED: (replace(STEPPED, program=STEPPED.program * 2), (0, 3))},
+)
+def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+    """A deep copy that the caller makes of the model has the weights that the model had then, also when it is evaluated
+    after later steps; and the model trains on as if there were none.
+
+    Why: so averages of the weights are kept, teachers and target networks. Broken by hooks on the model that go along
+    into the copy and know the wrapper: pytorch/pytorch#82070, pytorch/pytorch#149138.
+    """
+    scenario, places = drawn
+    run = trial.run(scenario, duplicated=places)
+    read = [values for seen in run.observations for values in seen["duplicates"][places[1]][0]]
+    trial.witnessed[COPIED] += any(each is not None for each in read)
+    judge.duplicates_equal(run, "A copy of the model is not what the model was when it was made.")
+    judge.values_equal(run, trial.expected(scenario), "A copy of the model changes what the model becomes.")
 
 
 def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from oracle.events import Event
 from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
-from properties.claims import EQUAL_FROM, Claims
+from properties.claims import Claims
 from properties.judging import judge
 from properties.judging.matching import same_collectives
 from properties.law import law
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.moments import moments
 from properties.trial import SENT, Trial
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
@@ -169,24 +170,15 @@ def with_one_alone(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[in
     """Scenarios with any features, events before which one rank acts alone, and that rank."""
     stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 2) | with_any(stays, 1, has=("several steps",))
-    whole = drawn.map(lambda scenario: (scenario, moments(scenario, claims)))
+    whole = drawn.map(lambda scenario: (scenario, one_or_all(moments(scenario, claims))))
     return whole.filter(lambda pair: bool(pair[1])).flatmap(
         lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.integers(0, pair[0].world_size - 1))
     )
 
 
-def moments(scenario: Scenario, claims: Claims) -> list[tuple[int, ...]]:
-    """One event, or all, before which a rank may evaluate: not inside `no_sync`, nor where a synchronization is to be
-    finished, nor before the first forward where that makes ranks equal.
-    """
-    found = []
-    for place, event in enumerate(scenario.program):
-        before = scenario.program[place - 1] if place else None
-        unfinished = isinstance(before, Backward) and before.synchronize
-        unequal = before is None and claims.equal_from != EQUAL_FROM[0]
-        if not (unfinished or unequal or scenario.stays_in_no_sync(place - 1) or isinstance(event, Evaluate)):
-            found.append(place)
-    return [*((place,) for place in found), *([tuple(found)] if len(found) > 1 else [])]
+def one_or_all(places: list[int]) -> list[tuple[int, ...]]:
+    """Each by itself, and all of them."""
+    return [*((place,) for place in places), *([tuple(places)] if len(places) > 1 else [])]
 
 
 @law(

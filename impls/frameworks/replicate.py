@@ -25,6 +25,7 @@ class Replicate:
         "equal_from": "first forward",
         "direct_forwards": True,
         "inference_mode": False,
+        "copied_models": False,  # it refuses a deep copy
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:

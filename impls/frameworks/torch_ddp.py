@@ -26,6 +26,7 @@ IN_EVERY_FORM = {
     "several_forwards": True,
     "measures_late": True,
     "acts_alone": True,
+    "copied_models": True,
     "optimizer_before": True,
     "leaves_random_numbers": True,
     "backwards": "in no_sync",  # elsewhere the first alone is synchronized (properties/FINDINGS.md)

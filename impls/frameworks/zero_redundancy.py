@@ -32,6 +32,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "several_optimizers": True,
         "writes_weights": True,
         "acts_alone": True,
+        "copied_models": True,
         "leaves_random_numbers": True,
         "callers_hooks": True,
         "schedule": "all-reduce",

@@ -23,6 +23,20 @@ class PreparesInAHook(StaticBuckets):
         return self.module(*inputs, **named)
 
 
+class GoesAlongWithItsModel(StaticBuckets):
+    """Prepares in a hook that is bound to it, so that a copy of the model has a copy of the wrapper."""
+
+    odd = "a copy of the model takes the wrapper and its buckets along"
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        super().__init__(module, bucket_cap_mb)
+        module.register_forward_pre_hook(self._before_forward)
+
+    def _before_forward(self, *_: Any) -> None:
+        """Once more."""
+        self.prepare()
+
+
 class HooksEachForward(StaticBuckets):
     """Prepares and observes each forward by hooks of its own, which it takes away again."""
 

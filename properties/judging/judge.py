@@ -160,6 +160,18 @@ def swapped_are_read(run: Run, headline: str) -> None:
             compare(run, headline, "read", place - 1, rank, values, wanted)
 
 
+def duplicates_equal(run: Run, headline: str) -> None:
+    """Every rank's deep copies of the model have, whenever they are evaluated, the parameters that it held when they
+    were made, bit for bit.
+    """
+    for rank, seen in enumerate(run.observations):
+        held = {-1: seen["initial"], **seen["parameters"]}
+        for place, copies in seen["duplicates"].items():
+            for made, values in zip(run.choices["duplicated"], copies, strict=False):
+                last = held[max(each for each in held if each < made)]
+                compare(run, headline, "read", place - 1, rank, values, last)
+
+
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:
     """Every rank holds these parameters at the start: after construction, or the first forward, as it is claimed."""
     for rank, seen in enumerate(run.observations):

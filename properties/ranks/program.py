@@ -43,9 +43,9 @@ from properties.conditions import Conditions
 from properties.failure_place import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
+from properties.ranks.evaluating import Evaluating
 from properties.ranks.probes import CallersError, Probe, to_numpy
-from properties.ranks.wrapped import Wrapped
-from properties.seen import OTHER_WEIGHTS, Seen
+from properties.seen import Seen
 
 
 @lru_cache(maxsize=8)
@@ -131,7 +131,7 @@ def _both(this: "Rank", other: "Rank", where: str) -> tuple["Rank", "Rank"]:
     return (this, other) if where == "after" else (other, this)
 
 
-class Rank(Wrapped):
+class Rank(Evaluating):
     """One rank's run through the events of a program."""
 
     def run(self, place: int) -> None:
@@ -145,6 +145,8 @@ class Rank(Wrapped):
             return
         if place in self.conditions.alone and self.role == self.conditions.loner:
             seen["evaluated"][place] = self.act_alone()
+        if place in self.conditions.duplicated:
+            seen["duplicates"][place] = self.evaluate_duplicates()
         if place in self.conditions.swapped:
             seen["swapped"][place] = self.evaluate_swapped()
         if place in self.conditions.dropped:
@@ -280,47 +282,6 @@ class Rank(Wrapped):
         with inside:
             self.call(self.filled_with(torch.nan), used)
 
-    def evaluate(self, event: Evaluate, fails: str = "") -> list[Any]:
-        """A forward that no backward follows. The parameters as it has read them; None where it was not seen to.
-        ``fails``: where it raises.
-        """
-        inputs = self.filled_with(0.0)
-        for home in self.probe.homes:
-            home.read.clear()
-        if event.switch:
-            self.switch("eval")
-        inside = adapter.synchronizing(self.wrapped, event.synchronize)
-        try:
-            with inside, torch.inference_mode() if event.inference else torch.no_grad():
-                outputs: object = self.call(inputs, tuple(range(len(inputs))), fails=fails)
-        finally:
-            if event.switch:
-                self.switch(self.scenario.mode)
-        if getattr(outputs, "requires_grad", False):
-            self.seen["complaints"].append("what an evaluation gives, without autograd, has a graph behind it")
-        return [home.read.get(index) for index, home in enumerate(self.probe.homes)]
-
-    def act_alone(self) -> list[Any]:
-        """An evaluation that the other ranks do not have, and a state dict, with which nothing is done."""
-        read = self.evaluate(Evaluate())
-        asked = self.wrapped if hasattr(self.wrapped, "state_dict") else self.probe
-        asked.state_dict()
-        return read
-
-    def evaluate_swapped(self) -> list[Any]:
-        """The same with other weights, such as an average of them, in the place of the model's.
-
-        They are written as most do it, past autograd and its version counter.
-        """
-        weights = self.probe.tensors()
-        kept = [tensor.detach().clone() for tensor in weights]
-        for tensor in weights:
-            tensor.data.fill_(OTHER_WEIGHTS)
-        read = self.evaluate(Evaluate())
-        for tensor, values in zip(weights, kept, strict=True):
-            tensor.data.copy_(values)
-        return read
-
     def tensors(self, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
         """Coefficients as the model takes them.
 
@@ -329,13 +290,6 @@ class Rank(Wrapped):
         return [
             torch.tensor(values, dtype=getattr(torch, told.dtype), device=self.device)
             for values, told in zip(numbers, self.scenario.parameters, strict=True)
-        ]
-
-    def filled_with(self, number: float) -> list[torch.Tensor]:
-        """Coefficients that are all alike."""
-        return [
-            torch.full(told.shape, number, dtype=getattr(torch, told.dtype), device=self.device)
-            for told in self.scenario.parameters
         ]
 
     def overflowing(self, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:

@@ -36,12 +36,22 @@ class Wrapped:
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
         self.seen |= Seen(
-            swapped={}, copied=0, metrics={}, upcoming={}, hooks=[], built=[], looks=[], callers=[], local=[]
+            swapped={},
+            duplicates={},
+            copied=0,
+            metrics={},
+            upcoming={},
+            hooks=[],
+            built=[],
+            looks=[],
+            callers=[],
+            local=[],
         )
         self.seen |= Seen(stood=False, complaints=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.saved: tuple[Any, Any] = (None, None)  # for a Load
+        self.duplicates: list[Probe] = []  # of the model, made by the caller
         self.window = contextlib.ExitStack()  # open from Join on until this rank has run out of micro-batches
         self.no_sync: contextlib.ExitStack | None = None  # that of the last micro-batch, if the next is in it as well
         self.batches = iter(enumerate(coefficients(scenario, role)))

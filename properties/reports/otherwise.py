@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oracle.program import Backward, Event
-from properties.naming import ALONE, COPIES, DROPS, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
+from properties.naming import ALONE, COPIES, DROPS, DUPLICATES, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
 from properties.reports.paragraphs import entry
 
 # How a micro-batch overflows.
@@ -55,6 +55,7 @@ RUN_OTHERWISE = {
     "hooked": "the caller's hooks",
     "module_hooked": "the caller's hooks",
     "swapped": "the evaluation with other weights",
+    "duplicated": "the copies of the model",
     "alone": "what one rank does alone",
     "copied": "the copies of gradients",
     "metrics": "the caller's own collectives",
@@ -87,6 +88,7 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
 
     local = " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
     before = [(place in choices.get("part", {}).get("saves", ()), SAVES), (chosen("moved"), MOVES)]
+    before += [(chosen("duplicated"), DUPLICATES)]
     before += [(chosen("alone"), ALONE.format(choices.get("loner", 0)))]
     before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
     after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]

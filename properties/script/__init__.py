@@ -70,7 +70,9 @@ def script(
         expected = replace(expected, gradients=told)
     writer = Writer(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
-    evaluates = scenario.has(Evaluate) or bool(conditions.swapped or conditions.measured or conditions.alone)
+    evaluates = scenario.has(Evaluate) or any(
+        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
+    )
     lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered)]
     if where := conditions.beside or conditions.joint:
         its = companion(scenario) if conditions.beside else partner(scenario)

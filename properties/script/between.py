@@ -6,7 +6,7 @@ import numpy as np
 
 from oracle.program import Backward, Evaluate, Event, Scenario
 from properties.conditions import Conditions
-from properties.naming import ALONE, COPIES, DROPS, GENERATORS, METRIC, SAVES, SWAPS
+from properties.naming import ALONE, COPIES, DROPS, DUPLICATES, GENERATORS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
 from properties.script.head import place
 from properties.script.seen import compare
@@ -83,6 +83,18 @@ def alone(writer: "Writer", number: int) -> list[str]:
     rank = writer.conditions.loner
     done = [*writer.evaluate(Evaluate()), *writer.read(number), "getattr(wrapped, 'state_dict', model.state_dict)()"]
     return ["", f"# {ALONE.format(rank)}", f"if {writer.role} == {rank}:", *(f"    {line}" for line in done)]
+
+
+def duplicated(writer: "Writer", number: int) -> list[str]:
+    """A deep copy of the model, and evaluations of each."""
+    made = [each for each in writer.conditions.duplicated if each <= number]
+    lines = ["", f"# {DUPLICATES}", *["duplicates = []"] * (len(made) == 1), "duplicates += [copy.deepcopy(model)]"]
+    for which, then in enumerate(made):
+        writer.calls = f"duplicates[{which}].eval()"
+        forward = writer.call("dict.fromkeys(tensors(), 0.0)", "list(tensors())")
+        lines += ["read.clear()", "with torch.no_grad():", f"    {forward}", *writer.read(then)]
+    writer.calls = "wrapped"
+    return lines
 
 
 def swapped(writer: "Writer") -> list[str]:

@@ -97,6 +97,7 @@ class Writer:
             lines = between.saved(self) if number in self.conditions.part.saves else []
             lines += between.MOVED if number in self.conditions.moved else []
             lines += between.alone(self, number) if number in self.conditions.alone else []
+            lines += between.duplicated(self, number) if number in self.conditions.duplicated else []
             lines += between.swapped(self) if number in self.conditions.swapped else []
             lines += between.dropped(self, number, event) if number in self.conditions.dropped else []
             lines += ["", *(f"# {words}" for words in event_words(self.scenario, number, self.expected))]

@@ -12,6 +12,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     timing       when collectives read and write, on sim
     variants     scenarios that several laws make of others
     combined     features that seldom meet by chance
+    moments      events before which a caller may do something of its own
     several      micro-batches with several forwards, or backwards
     calls        calls of wrappers of collectives
     independent  examples that do not depend on one another

@@ -65,6 +65,13 @@ def test_one_rank_acts_alone(sim: World) -> None:
     assert [read.tolist() for read in seen[1]["evaluated"][0]] == [values.tolist() for values in seen[1]["initial"]]
 
 
+def test_each_copy_of_the_model_is_evaluated_from_then_on(sim: World) -> None:
+    for seen in trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, duplicated=(0, 1)).observations:
+        copies, wanted = seen["duplicates"], [values.tolist() for values in seen["initial"]]
+        assert {place: len(each) for place, each in copies.items()} == {0: 1, 1: 2}
+        assert [[read.tolist() for read in each] for each in (*copies[0], *copies[1])] == [wanted] * 3
+
+
 def test_the_next_random_numbers_are_each_ranks_own_and_looking_at_them_draws_none(sim: World) -> None:
     seen = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations
     assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2

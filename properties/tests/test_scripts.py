@@ -152,6 +152,8 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("standing:TellsItsCopies", {"asks_the_wrapper": True}),
         ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
         ("random_numbers:SeedsAllRanksAlike", {"seeded": True}),
+        ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
+        ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
     ],
     ids=str,
 )

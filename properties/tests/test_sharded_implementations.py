@@ -101,3 +101,18 @@ def test_a_unit_may_hand_on_a_view_of_its_input_and_its_own_be_changed(sim: Worl
         assert report.error is None
         sharded, means = report.result or ([], None)
         assert sharded == means
+
+
+def test_hooks_that_make_weights_of_parameters_find_these(sim: World) -> None:
+    """As those of `spectral_norm` do, which are there before the model is sharded."""
+    for report in sim.run(Job("properties.tests.normalized:outputs", "", 2)):
+        assert report.error is None
+        assert report.result
+        assert report.result["sharded"] == report.result["plain"]
+
+
+def test_a_sharded_model_refuses_to_be_copied(sim: World) -> None:
+    """Its tensors have no memory that a copy could read."""
+    for report in sim.run(Job("properties.tests.normalized:copied", "", 2)):
+        assert report.error is None
+        assert report.result == {"refused": "a model that is sharded cannot be copied; load what full_parameters tells"}

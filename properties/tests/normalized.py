@@ -1,0 +1,31 @@
+"""On every rank: a model whose weights torch's hooks make anew before each forward, in `impls.zero3` and as it is."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import spectral_norm
+
+from impls.zero3 import Zero3
+
+
+def model() -> nn.Module:
+    """Two layers, the same on every rank."""
+    torch.manual_seed(0)
+    return nn.Sequential(spectral_norm(nn.Linear(3, 2)), nn.ReLU(), spectral_norm(nn.Linear(2, 2)))
+
+
+def outputs(payload: str, rank: int, world_size: int) -> dict[str, Any]:
+    """Of the sharded model and of the plain one, in two forwards."""
+    both, inputs = {"sharded": Zero3(model()), "plain": model()}, torch.tensor([1.0, -2.0, 3.0]) * (rank + 1)
+    return {name: [each(inputs).tolist() for _ in range(2)] for name, each in both.items()}
+
+
+def copied(payload: str, rank: int, world_size: int) -> dict[str, str]:
+    """What a caller is told who copies a sharded model, if it is refused."""
+    try:
+        copy.deepcopy(Zero3(model()).module)
+    except NotImplementedError as error:
+        return {"refused": str(error)}
+    return {}
