@@ -92,6 +92,9 @@ class Claims:
     # A hook that the caller registers on a module, before or after wrapping, runs with its forward, and one that runs
     # before it finds the module's parameters.
     module_hooks: bool = True
+    # A hook that the caller registers on a parameter after wrapping, to run once its gradient has accumulated, finds
+    # the one that is final, where the micro-batch synchronizes.
+    final_in_hooks: bool = False
     # Between micro-batches the caller puts other tensors of the same values in the place of gradients.
     replaced_gradients: bool = False
     outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them

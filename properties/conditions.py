@@ -48,6 +48,8 @@ class Conditions:
     hooked: int = 0  # how often a hook of the caller's doubles each gradient that comes to a parameter
     module_hooked: int = 0  # how often one on the model doubles each loss that it gives
     hooked_before: bool = False  # these hooks are there before the model is wrapped, and not after that
+    # After wrapping the caller registers hooks that keep the gradients which they find once these have accumulated.
+    keeps_gradients: bool = False
     optimizer_first: bool = False  # the caller makes the optimizer right after wrapping, and not at the first step
     optimizer_before: bool = False  # or right before wrapping
     # Parameters, to step, clip and zero, and weights, to save and load, are those that the wrapper tells of itself, and

@@ -15,7 +15,7 @@ class Difference:
     """The first element that is not what it must be. ``place``: of the event after which it was seen; -1: at the start.
 
     ``quantity``: "gradient", "parameter", "norm", "loss scale", "buffer", "input", "output", "metric", "read" (in
-    evaluation), "random number", or what the optimizer's state is called.
+    evaluation), "kept" (by a hook), "random number", or what the optimizer's state is called.
     ``parameter``: which one, or which buffer, or generator. ``actual`` and ``expected`` are None where there is none;
     else a whole array (the expected one may be an interval), and ``element`` says where in it.
     """
@@ -74,6 +74,8 @@ def _quantity(difference: Difference) -> str:
             return "the loss scale"
         case "read":
             return f"what was read of {parameter_name(difference.parameter)}"
+        case "kept":
+            return f"what a hook has found of {parameter_name(difference.parameter)}.grad"
         case "metric":
             return "what the caller has added up over the ranks"
         case "random number":

@@ -18,6 +18,9 @@ class Seen(TypedDict, total=False):
 
     initial: Values | None  # parameters, once ranks are claimed to be equal; None: not looked at
     gradients: dict[int, Values]  # after each Finish, Unscale and Clip, but for a Clip after an overflow
+    # What hooks of the caller's have found, before each Finish, of the gradients since the last synchronizing Backward
+    # began; None where none has run.
+    kept: dict[int, Values]
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
     swapped: dict[int, Values]  # what was read by an evaluation with other weights, right before an event

@@ -17,6 +17,7 @@ from properties.strategies.variants import replaced_again, trained_again
 from properties.trial import SENT, Trial
 
 STOOD = "the wrapper told of parameters"
+KEPT = "a hook of the caller's found a gradient"
 COPIED = "a copy was evaluated after a later step"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
@@ -179,6 +180,28 @@ def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial:
     """
     run = trial.run(scenario, optimizer_before=True)
     headline = "What an optimizer was made of before wrapping is not trained."
+    judge.values_equal(run, trial.expected(scenario), headline)
+
+
+def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features; what comes later, or is trained later, has no hooks, so there is none."""
+    return with_any(replace(claims, freezing=False, replaced_parameters=False, joins=()), 2)
+
+
+@law("P15", with_hooks_on_what_is_there, needs=lambda claims: claims.final_in_hooks, witnesses={KEPT: ONE_BATCH})
+def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, scenario: Scenario) -> None:
+    """A hook that the caller registers on a parameter after wrapping, by `register_post_accumulate_grad_hook`, finds
+    the gradient that is there when the synchronization is finished.
+
+    Why: optimizers step in such hooks, to let go of each gradient at once, and with a rank's own they take replicas
+    apart. Broken by what reduces later than these hooks run, as DDP does: kohya-ss/musubi-tuner#679. FSDP2 runs them
+    itself, in time.
+    """
+    run = trial.run(scenario, keeps_gradients=True)
+    kept = [values for seen in run.observations for each in seen["kept"].values() for values in each]
+    trial.witnessed[KEPT] += any(each is not None for each in kept)
+    headline = "A hook of the caller's finds a gradient that is not final."
+    judge.kept_equal(run, headline)
     judge.values_equal(run, trial.expected(scenario), headline)
 
 

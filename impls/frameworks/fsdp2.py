@@ -35,6 +35,7 @@ class FSDP2(nn.Module):
         "replaced_gradients": True,
         "several_forwards": True,
         "leaves_random_numbers": True,
+        "final_in_hooks": True,
         "in_place": False,  # of views (properties/FINDINGS.md)
         "backwards": "anywhere",
         "stage": 3,

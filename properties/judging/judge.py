@@ -160,6 +160,15 @@ def swapped_are_read(run: Run, headline: str) -> None:
             compare(run, headline, "read", place - 1, rank, values, wanted)
 
 
+def kept_equal(run: Run, headline: str) -> None:
+    """What hooks of the caller's have kept of gradients is what these are once the synchronization is finished."""
+    for rank, seen in enumerate(run.observations):
+        for place, values in seen["kept"].items():
+            pairs_kept = zip(values, seen["gradients"][place], strict=True)
+            wanted = [None if kept is None else final for kept, final in pairs_kept]
+            compare(run, headline, "kept", place, rank, values, wanted)
+
+
 def duplicates_equal(run: Run, headline: str) -> None:
     """Every rank's deep copies of the model have, whenever they are evaluated, the parameters that it held when they
     were made, bit for bit.

@@ -158,6 +158,8 @@ class Rank(Evaluating):
                     self.add_up_a_metric()
             case Finish():
                 adapter.finish(self.wrapped)
+                if self.conditions.keeps_gradients:
+                    seen["kept"][place] = self.all_kept()
             case Unscale():
                 self.training.unscale()
             case Clip():
@@ -251,6 +253,8 @@ class Rank(Evaluating):
         *first, last = (self.tensors(values) for values in by_forward(numbers, event.forwards))
         if self.role in event.overflow:
             last = self.overflowing(last, order)
+        if event.synchronize:
+            self.kept.clear()
         begin = self.issued()
         entered, self.no_sync = self.no_sync, None
         with entered or contextlib.ExitStack() as no_sync:

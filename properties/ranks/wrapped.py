@@ -35,19 +35,8 @@ class Wrapped:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
-        self.seen |= Seen(
-            swapped={},
-            duplicates={},
-            copied=0,
-            metrics={},
-            upcoming={},
-            hooks=[],
-            built=[],
-            looks=[],
-            callers=[],
-            local=[],
-        )
-        self.seen |= Seen(stood=False, complaints=[])
+        self.seen |= Seen(swapped={}, duplicates={}, kept={}, copied=0, metrics={}, upcoming={}, hooks=[])
+        self.seen |= Seen(built=[], looks=[], callers=[], local=[], stood=False, complaints=[])
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.file: tuple[Any, Any] | None = None
         self.saved: tuple[Any, Any] = (None, None)  # for a Load
@@ -82,6 +71,10 @@ class Wrapped:
         self.asked = self.wrapped if self.stands else self.probe
         if not self.conditions.hooked_before:
             self.set_hooks()
+        self.kept: dict[torch.Tensor, torch.Tensor] = {}
+        for parameter in self.probe.tensors() if self.conditions.keeps_gradients else ():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self.keep)
         if self.scenario.mode == "eval":
             self.switch("eval")
         given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
@@ -114,6 +107,17 @@ class Wrapped:
             self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.conditions.module_hooked)
             for home in dict.fromkeys(self.probe.homes):
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
+
+    def keep(self, parameter: torch.Tensor) -> None:
+        """A copy of the gradient that a hook of the caller's finds."""
+        assert parameter.grad is not None
+        self.kept[parameter] = parameter.grad.clone()
+
+    def all_kept(self) -> Values:
+        """By parameter, the whole of what was kept of each."""
+        found = [self.kept.get(parameter) for parameter in self.probe.in_order()]
+        wholes = self.look(lambda: {str(i): _whole(each) for i, each in enumerate(found) if each is not None})
+        return [to_numpy(wholes.get(str(index))) for index in range(len(found))]
 
     def find_parameters(self, home: nn.Module) -> None:
         """Whether a module has its parameters, in memory and with all their elements, right before its forward."""
@@ -235,6 +239,12 @@ class Wrapped:
         # Both are read once.
         tensors = self.asked.parameters() if self.stands else (each for each in self.probe.tensors())
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+
+
+def _whole(tensor: Any) -> torch.Tensor:
+    """That of which a DTensor is a shard."""
+    whole: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
 
 
 def _recorded() -> int:

@@ -28,6 +28,7 @@ LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
 HOOKED_BEFORE = ", from before wrapping on"
+KEEPS_GRADIENTS = "; hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 OPTIMIZER_BEFORE = "; the optimizer is made right before wrapping"
 ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
@@ -54,6 +55,7 @@ RUN_OTHERWISE = {
     "registered": "the order of registration",
     "hooked": "the caller's hooks",
     "module_hooked": "the caller's hooks",
+    "keeps_gradients": "what the caller's hooks keep",
     "swapped": "the evaluation with other weights",
     "duplicated": "the copies of the model",
     "alone": "what one rank does alone",
@@ -75,6 +77,7 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how += SEEDED if "seeded" in choices else ""
     for way, words in {"hooked": HOOKED, "module_hooked": MODULE_HOOKED}.items():
         how += words.format(2**doublings) if (doublings := choices.get(way)) else ""
+    how += KEEPS_GRADIENTS if "keeps_gradients" in choices else ""
     how += HOOKED_BEFORE if "hooked_before" in choices else ""
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")

@@ -9,7 +9,7 @@ from properties.conditions import Conditions
 from properties.naming import ALONE, COPIES, DROPS, DUPLICATES, GENERATORS, METRIC, SAVES, SWAPS
 from properties.script import checkpoints
 from properties.script.head import place
-from properties.script.seen import compare
+from properties.script.seen import by_name, compare
 from properties.seen import OTHER_WEIGHTS
 
 if TYPE_CHECKING:
@@ -70,7 +70,19 @@ def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
         lines = [*FINDS, f"for one in [{', '.join(f'({home}, {name!r}, {size})' for home, name, size in homes)}]:"]
         lines += ["    one[0].register_forward_pre_hook(lambda *_, one=one: finds(*one))  # the caller's own hooks"]
         lines += [f"model.register_forward_hook(lambda _, inputs, loss: loss * {2.0**conditions.module_hooked})"]
+    if conditions.keeps_gradients:
+        lines += ["kept = {}", "for name, p in tensors().items():  # the caller's own hooks", "    if p.requires_grad:"]
+        keep = "lambda p, name=name: kept.update({name: p.grad.clone()})"
+        lines += [f"        p.register_post_accumulate_grad_hook({keep})"]
     return lines
+
+
+def kept(writer: "Writer", number: int) -> list[str]:
+    """What hooks of the caller's have found before a Finish of that number."""
+    found = '{name: getattr(each, "full_tensor", lambda: each)() for name, each in kept.items()}'
+    if writer.expected is None or number < writer.looks:
+        return []
+    return compare("what a hook finds", found, by_name(writer.expected.gradients[number]))
 
 
 def saved(writer: "Writer") -> list[str]:

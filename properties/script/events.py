@@ -165,9 +165,9 @@ class Writer:
                 return self.backward(number, event)
             case Finish():
                 finish = self.implementation.finish
-                if self.implementation.made:
-                    return ["finish()"]
-                return [f"wrapped.{finish}()"] if finish else []
+                call = f"wrapped.{finish}()" if finish else ""
+                done = ["finish()"] if self.implementation.made else [call] * bool(call)
+                return done + (between.kept(self, number) if self.conditions.keeps_gradients else [])
             case Unscale():
                 return optimizers.unscale(self)
             case Clip():
@@ -217,7 +217,8 @@ class Writer:
         orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
-        lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
+        lines = ["kept.clear()"] * (self.conditions.keeps_gradients and event.synchronize)
+        lines += [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
         for rank in event.overflow:
             lines += [f"if {self.role} == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}

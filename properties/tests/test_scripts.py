@@ -214,6 +214,17 @@ def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, A
     assert all("WRONG" in line for line in told)
 
 
+def test_a_script_has_hooks_that_keep_gradients(sim: World) -> None:
+    window = (Backward(((0, 1), (0, 1)), synchronize=False), Backward(((0, 1), (0, 1))), Finish(), Step(), ZeroGrad())
+    scenario = Scenario(2, (Parameter((2,)), Parameter(())), window)
+    fault, correct = "impls.faults.final:ReducesBehindTheAccumulation", "impls.twins.reductions:FinalInItsHooks"
+    for name, how in ((fault, {}), (correct, {"keeps_gradients": True})):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
+    told = [line for line in lines(sim, fault, scenario, keeps_gradients=True) if "a hook finds" in line]
+    assert len(told) == 4
+    assert all("WRONG" in line for line in told)
+
+
 def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None:
     window = (Backward(((0,), (0,))), Finish(), Clip(1.0), Step())
     scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), ZeroGrad(), *window), loss_scale=LossScale(2.0))
