@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from impls.faults.hooked import TrainsOnCopies
 from impls.wrapper import DataParallel
 
 FINAL = ("test_a_hook_finds_the_final_gradient_once_it_has_accumulated",)
@@ -58,6 +59,15 @@ class HooksWhatItIsFirstCalledWith(ReducesBehindTheAccumulation):
             for parameter in self.trained:
                 parameter.register_post_accumulate_grad_hook(self.reduce)
         return super().forward(*inputs, **named)
+
+
+class RunsNone(TrainsOnCopies):
+    """Has aliases accumulate, and hands over what comes of them."""
+
+    known_fault = "hooks that run once a gradient has accumulated never run"
+    source = "recipe: as FSDP1, which trains another tensor than the caller sees"
+    claims = {**TrainsOnCopies.claims, "callers_hooks": False, "final_in_hooks": True}
+    killed_by = FINAL
 
 
 class DividesWhereItFinishes(DataParallel):

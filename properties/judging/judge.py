@@ -11,7 +11,7 @@ import numpy as np
 
 from oracle.formats import FORMATS
 from oracle.interpreter import Expectation
-from oracle.program import Scenario
+from oracle.program import Backward, Scenario
 from oracle.state import Inside
 from properties.difference import Difference, in_words
 from properties.seen import OTHER_WEIGHTS, Seen
@@ -161,11 +161,19 @@ def swapped_are_read(run: Run, headline: str) -> None:
 
 
 def kept_equal(run: Run, headline: str) -> None:
-    """What hooks of the caller's have kept of gradients is what these are once the synchronization is finished."""
+    """What hooks of the caller's have kept of gradients is what these are once the synchronization is finished; they
+    have run for each parameter to which the last micro-batch gave one, and maybe for others.
+    """
+    scenario = run.scenario
     for rank, seen in enumerate(run.observations):
         for place, values in seen["kept"].items():
-            pairs_kept = zip(values, seen["gradients"][place], strict=True)
-            wanted = [None if kept is None else final for kept, final in pairs_kept]
+            events = enumerate(scenario.program[:place])
+            last = max(at for at, event in events if isinstance(event, Backward) and event.synchronize)
+            used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), rank)}
+            wanted = [
+                final if kept is not None or scenario.tensor(index) in used else None
+                for index, (kept, final) in enumerate(zip(values, seen["gradients"][place], strict=True))
+            ]
             compare(run, headline, "kept", place, rank, values, wanted)
 
 
