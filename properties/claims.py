@@ -129,6 +129,9 @@ class Claims:
     copied_models: bool = False
     replaced_parameters: bool = False  # the caller assigns new parameters after wrapping
     moved_parameters: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` does
+    # Where the ranks' models differ, in number, names, order, shapes or dtypes of parameters, or in which are trained,
+    # every rank says so in construction.
+    compares_models: bool = False
     buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
     other_models: bool = False  # another model may be wrapped, and trained on the same ranks meanwhile, with one loss
     # Where it trains, and from when on.

@@ -19,6 +19,7 @@ class Conditions:
     part: Part = WHOLE  # which of the program's events are run, or looked at
     # By rank, that whose samples, errors and overflows it has, but not the values that it begins with; empty: its own.
     roles: tuple[int, ...] = ()
+    differs: str = ""  # in what the last rank's model differs from the others', one of `properties.naming.DIFFERENCES`
     registered: tuple[int, ...] = ()  # the order in which the model registers its parameters; empty: the scenario's
     # What every coefficient is of a micro-batch that overflows; "last" or "first": one alone is infinite, the last of
     # the last or first parameter that backward reaches.

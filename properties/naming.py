@@ -37,6 +37,14 @@ from properties.seen import OTHER_WEIGHTS
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
 ALONE = "rank {} alone evaluates the model, and takes its state dict"
+# In what the model of one rank may differ from those of others.
+DIFFERENCES = {
+    "number": "has one parameter more",
+    "shape": "has one element more in {}",
+    "dtype": "has {} in another dtype",
+    "trained": "does not train {}",
+    "order": "has its parameters in the reverse order",
+}
 DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
 DROPS = "a forward, of NaN, whose loss is dropped"
 MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"

@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 from oracle.events import Event
 from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
 from properties.claims import Claims
+from properties.failure_place import place_of
 from properties.judging import judge
 from properties.judging.matching import same_collectives
 from properties.law import law
+from properties.naming import DIFFERENCES
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.moments import moments
 from properties.trial import SENT, Trial
+from properties.verdict import LawBroken, Refused, SilentlyWrong
+from worlds.contract import RankError
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 EVALUATED = Scenario(2, (Parameter((1,)),), (Evaluate(), Backward(((0,), (0,))), Finish()))
@@ -205,3 +209,56 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
     same_collectives(run, headline)
     judge.evaluations_equal(run, headline)
     judge.values_equal(run, trial.expected(scenario), headline)
+
+
+DIFFERED = "ranks had models that differ"
+
+
+def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+    """Scenarios of several ranks with any feature, and in what one rank's model differs; parameters that are tied, or
+    in modules, would differ in more than one way.
+    """
+    plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
+    several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
+    return several.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(differences(scenario))))
+
+
+def differences(scenario: Scenario) -> list[str]:
+    """In what the first parameter may differ, or the order of all."""
+    first, number = scenario.parameters[0], len(scenario.parameters)
+    possible = {"trained": first.trainable, "order": number > 1, "dtype": first.dtype in ("float32", "float64")}
+    return [way for way in DIFFERENCES if possible.get(way, True)]
+
+
+@law(
+    "P5",
+    with_one_that_differs,
+    needs=lambda claims: claims.compares_models,
+    witnesses={DIFFERED: (TWO_RANKS, "number")},
+)
+def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+    """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
+    construction; and where all are alike, none does.
+
+    Why: a seed, a version or a branch on the rank makes them differ, and what ranks send then meets what it does not
+    belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
+    waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
+    """
+    scenario, way = drawn
+    judge.values_equal(trial.run(scenario), trial.expected(scenario), "Models that are alike are not trained as such.")
+    trial.witnessed[DIFFERED] += 1
+    try:
+        run = trial.run(scenario, differs=way)
+    except Refused:
+        return
+    except LawBroken as broken:
+        if all(report.error is not None and in_construction(report.error) for report in broken.outcome):
+            return
+        raise
+    headline = f"Nobody says that the last rank's model {DIFFERENCES[way].format('a')}."
+    raise SilentlyWrong(headline, scenario, run.outcome, choices=run.choices)
+
+
+def in_construction(error: RankError) -> bool:
+    """Whether a rank has raised this where it wrapped its model."""
+    return error.kind == "raised" and place_of(error.notes) == -1

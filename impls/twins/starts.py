@@ -1,6 +1,7 @@
 """Twins that bring ranks to one start, and keep track of `no_sync`, in unusual ways."""
 
 import contextlib
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,4 +140,20 @@ class DrawsFromItsOwn(StaticBuckets):
             first = torch.rand(())
         own = torch.rand((), generator=torch.Generator().manual_seed(0))
         assert first == own
+        super().__init__(module, bucket_cap_mb)
+
+
+class ComparesModels(StaticBuckets):
+    """Compares what ranks have before it wraps it: one number, which stands for all that is to be alike."""
+
+    odd = "asks all ranks whether their models are alike, and refuses on all if they are not"
+    claims = {**StaticBuckets.claims, "compares_models": True}
+
+    def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:
+        told = [(name, each.shape, each.dtype, each.requires_grad) for name, each in module.named_parameters()]
+        number = zlib.crc32(repr(told).encode())
+        both = torch.tensor([number, -number])
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        if both[0] != -both[1]:
+            raise ValueError("ranks have models that differ: in number, names, shapes or dtypes, or in what is trained")
         super().__init__(module, bucket_cap_mb)

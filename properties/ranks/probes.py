@@ -130,6 +130,22 @@ class Probe(Home):
             delattr(self.homes[index], parameter_name(index))
             self.homes[index].register_parameter(parameter_name(index), made[index])
 
+    def differ(self, way: str) -> None:
+        """Becomes another model than the scenario's, in one of `properties.naming.DIFFERENCES`."""
+        first = self.in_order()[0]
+        match way:
+            case "number":
+                self.register_parameter("more", nn.Parameter(torch.zeros((), device=place())))
+            case "shape":
+                self.put(0, nn.Parameter(first.new_zeros(first.numel() + 1)))
+            case "dtype":
+                other = torch.float64 if first.dtype is torch.float32 else torch.float32
+                self.put(0, nn.Parameter(first.detach().to(other)))
+            case "trained":
+                first.requires_grad_(False)
+            case "order":
+                self.register_in(range(len(self.homes))[::-1])
+
     def in_order(self) -> list[nn.Parameter]:
         """The parameters that it holds now, in the scenario's order: what `parameters` gives, many times faster."""
         return [getattr(module, parameter_name(index)) for index, module in enumerate(self.homes)]

@@ -52,6 +52,8 @@ class Wrapped:
             self.probe.register_in(self.conditions.registered)
         self.watched: set[int] = set()
         self.freeze()
+        if self.conditions.differs and self.rank == self.scenario.world_size - 1:
+            self.probe.differ(self.conditions.differs)
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         names = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))

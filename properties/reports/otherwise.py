@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from oracle.program import Backward, Event
-from properties.naming import ALONE, COPIES, DROPS, DUPLICATES, MEASURES, METRIC, SAVES, SWAPS, exchanged, names
+from properties.naming import (
+    ALONE,
+    COPIES,
+    DIFFERENCES,
+    DROPS,
+    DUPLICATES,
+    MEASURES,
+    METRIC,
+    SAVES,
+    SWAPS,
+    exchanged,
+    names,
+)
 from properties.reports.paragraphs import entry
 
 # How a micro-batch overflows.
@@ -51,6 +63,7 @@ RUN_OTHERWISE = {
     "asks_the_wrapper": "that the wrapper is asked for parameters and state",
     "beside": "the other model",
     "joint": "the other model",
+    "differs": "that one rank's model differs",
     "roles": "which rank has which samples",
     "registered": "the order of registration",
     "hooked": "the caller's hooks",
@@ -79,6 +92,8 @@ def in_words(choices: Mapping[str, Any]) -> str:
         how += words.format(2**doublings) if (doublings := choices.get(way)) else ""
     how += KEEPS_GRADIENTS if "keeps_gradients" in choices else ""
     how += HOOKED_BEFORE if "hooked_before" in choices else ""
+    if differs := choices.get("differs"):
+        how += f"; the last rank's model {DIFFERENCES[differs].format(names((0,)))}"
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")
 

@@ -6,7 +6,18 @@ import numpy as np
 
 from oracle.program import Backward, Evaluate, Event, Scenario
 from properties.conditions import Conditions
-from properties.naming import ALONE, COPIES, DROPS, DUPLICATES, GENERATORS, METRIC, SAVES, SWAPS
+from properties.naming import (
+    ALONE,
+    COPIES,
+    DIFFERENCES,
+    DROPS,
+    DUPLICATES,
+    GENERATORS,
+    METRIC,
+    SAVES,
+    SWAPS,
+    parameter_name,
+)
 from properties.script import checkpoints
 from properties.script.head import place
 from properties.script.seen import by_name, compare
@@ -44,6 +55,32 @@ def upcoming():
 before = {name: number.item() for name, number in upcoming().items()}
 """.replace("GENERATORS", str(GENERATORS)).splitlines()
 GO_ON = 'compare("the next random number", upcoming(), before)'
+
+
+# In what the last rank's model differs (`properties.naming.DIFFERENCES`); "{}": its first parameter.
+DIFFERS = {
+    "number": ['model.register_parameter("more", nn.Parameter(torch.zeros(())))'],
+    "shape": ["{} = nn.Parameter({}.new_zeros({}.numel() + 1))"],
+    "dtype": ["{} = nn.Parameter({}.detach().to({}.dtype is torch.float32 and torch.float64 or torch.float32))"],
+    "trained": ["{}.requires_grad_(False)"],
+    "order": [
+        "for name, p in [*model.named_parameters(recurse=False)][::-1]:",
+        "    delattr(model, name)",
+        "    model.register_parameter(name, p)",
+    ],
+}
+WRAPPED = (
+    'print(f"rank {rank}: no error where models are wrapped: WRONG, must be one on every rank\\n", end="", flush=True)'
+)
+
+
+def differing(conditions: Conditions, scenario: Scenario) -> list[str]:
+    """The last rank's model, made another one, if it is to be."""
+    if not conditions.differs:
+        return []
+    words = DIFFERENCES[conditions.differs].format(parameter_name(0))
+    lines = [line.replace("{}", place(scenario, 0)) for line in DIFFERS[conditions.differs]]
+    return [f"if rank == {scenario.world_size - 1}:  # it {words}", *(f"    {line}" for line in lines)]
 
 
 # What a hook finds right before a module's forward.

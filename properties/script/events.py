@@ -140,6 +140,7 @@ class Writer:
         for index in self.scenario.tensors:
             if (index in self.frozen) == self.scenario.parameters[index].trainable:
                 lines += [f"{place(self.scenario, index)}.requires_grad_({index not in self.frozen})"]
+        lines += between.differing(self.conditions, self.scenario)
         self.watched.clear()
         lines += self.watch(self.scenario.tensors) if self.raises else []
         if self.in_pieces:
@@ -148,6 +149,7 @@ class Writer:
         lines += self.optimizer_of_the_caller() if self.made_before else []
         hooks, before = between.hooked(self.conditions, self.scenario), self.conditions.hooked_before
         wrap = [f"wrapped = {self.implementation.short}(model{given})"]
+        wrap += [between.WRAPPED] * bool(self.conditions.differs)
         lines += [*hooks, *wrap] if before else [*wrap, *hooks]
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
         return [*lines, *(optimizers.make(self) if self.in_pieces else [])]

@@ -26,6 +26,7 @@ from properties.catalogue import every_fault, every_law
 from properties.claims import Claims
 from properties.conditions import Conditions
 from properties.implementations import look_up
+from properties.naming import DIFFERENCES
 from properties.part import Part
 from properties.script import script
 from properties.searching.search import search
@@ -223,6 +224,22 @@ def test_a_script_has_hooks_that_keep_gradients(sim: World) -> None:
     told = [line for line in lines(sim, fault, scenario, keeps_gradients=True) if "a hook finds" in line]
     assert len(told) == 4
     assert all("WRONG" in line for line in told)
+
+
+@pytest.mark.parametrize("way", DIFFERENCES)
+def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
+    scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
+    (implementation,) = look_up(["impls.twins.starts:ComparesModels"], sim)
+    for differs in ("", way):
+        text = script(implementation, scenario, "A headline.", "script.py", Conditions(differs=differs))
+        errors = [report.error.message if report.error else "" for report in sim.run(Job(LINES, text, 2))]
+        assert ["ranks have models that differ" in error for error in errors] == [bool(differs)] * 2
+
+
+def test_a_script_says_so_where_a_model_that_differs_is_wrapped(sim: World) -> None:
+    scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
+    printed = lines(sim, "impls.faults.differing:ComparesShapes", scenario, differs="order")
+    assert sum("no error where models are wrapped: WRONG" in line for line in printed) == 2
 
 
 def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None:
