@@ -29,6 +29,7 @@ ROBUST = {
     "freezing": True,
     "tied_parameters": True,
     "outside_reads": True,
+    "losses_read": True,
     "empty_parameters": True,
     "strided_parameters": True,
     "replaced_parameters": True,

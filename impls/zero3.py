@@ -34,6 +34,7 @@ class Zero3(ShardedDataParallel):
     claims = {
         **ROBUST,
         "outside_reads": False,  # a unit is gathered when it is called
+        "losses_read": False,
         "acts_alone": False,
         "replaced_parameters": False,
         "optimizer_before": False,

@@ -36,6 +36,9 @@ class Conditions:
     zeroed_late: tuple[int, ...] = ()
     # The Backwards between whose forwards and backwards there is an evaluation, in the mode in which modules train.
     measured: tuple[int, ...] = ()
+    # Those of whose last loss the caller makes one half itself, from the parameters; whether before the forward.
+    halved: tuple[int, ...] = ()
+    half_first: bool = False
     # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
     swapped: tuple[int, ...] = ()
     # Those before which it makes a deep copy of the model, and evaluates each that it has made.

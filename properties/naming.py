@@ -45,6 +45,7 @@ DIFFERENCES = {
     "trained": "does not train {}",
     "order": "has its parameters in the reverse order",
 }
+HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
 DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
 DROPS = "a forward, of NaN, whose loss is dropped"
 MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"

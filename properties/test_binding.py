@@ -5,8 +5,9 @@ from functools import partial
 
 from hypothesis import strategies as st
 
+from oracle.events import Event
 from oracle.program import Backward, Finish, Parameter, Scenario, Step
-from properties.claims import Claims
+from properties.claims import EQUAL_FROM, Claims
 from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
@@ -325,3 +326,34 @@ def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, sce
     for modules that are called: NVIDIA/Megatron-LM#4467, or by what stands there instead: deepspeedai/DeepSpeed#930.
     """
     judge.by_the_oracle(trial, scenario, "A parameter that another module reads is not treated as its own.")
+
+
+def with_halves(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:
+    """A scenario with any two features, or with accumulation; the micro-batches of whose loss the caller makes one half
+    itself, one or all; and whether before the forward, where that does not first make ranks equal.
+    """
+    first = st.booleans() if claims.equal_from == EQUAL_FROM[0] else st.just(False)
+    local = [("accumulation",)] * claims.accumulation
+    drawn = st.one_of(with_any(claims, 2), *(with_any(claims, 1, has=has) for has in local))
+    places = drawn.map(lambda scenario: (scenario, one_or_all(scenario, Backward)))
+    return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), first))
+
+
+def one_or_all(scenario: Scenario, kind: type[Event]) -> list[tuple[int, ...]]:
+    """The places of all events of a kind, and of each by itself."""
+    found = tuple(place for place, event in enumerate(scenario.program) if isinstance(event, kind))
+    return [found, *((place,) for place in found)]
+
+
+@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: (ONE_BATCH, (0,), False)})
+def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, tuple[int, ...], bool]) -> None:
+    """Where the caller makes one half of a loss of the parameters itself, before or after the forward that gives the
+    other half, gradients are those of the whole.
+
+    Why: so does a penalty on weights, and a fused loss that takes the head's weight instead of logits. Broken where
+    parameters are there in forwards alone, or others are trained in their place: huggingface/trl#6372; recipe: by what
+    takes a module's backward for the end of its parameters'.
+    """
+    scenario, places, first = drawn
+    run = trial.run(scenario, halved=places, half_first=first)
+    judge.values_equal(run, trial.expected(scenario), "What a loss reads itself is not like what a forward reads.")

@@ -35,6 +35,7 @@ IN_EVERY_FORM = {
     "callers_hooks": True,
     "replaced_gradients": True,
     "outside_reads": True,
+    "losses_read": True,
     "empty_parameters": True,
     "strided_parameters": True,
     "cost": True,

@@ -24,6 +24,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "backwards": "in no_sync",
         "replaced_gradients": True,
         "outside_reads": True,
+        "losses_read": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,

@@ -96,6 +96,7 @@ class DividesTheLoss(NaiveAccumulation):
         "averaging": "divide then sum",
         "adds_to_averages": False,  # what is left of the last synchronization is added up once more
         "direct_forwards": False,
+        "losses_read": False,
         "output_classes": False,  # in which pytrees find no tensors
         "plain_bits": False,
     }

@@ -8,7 +8,7 @@ import copy
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from properties.failure_place import note
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
 from properties.ranks.evaluating import Evaluating
-from properties.ranks.probes import CallersError, Probe, to_numpy
+from properties.ranks.probes import CallersError, Probe, products, to_numpy
 from properties.seen import Seen
 
 
@@ -265,7 +265,7 @@ class Rank(Evaluating):
                     pass
             losses = [self.call(inputs, order) for inputs in first]
             increment = batch * self.scenario.world_size + self.rank + 1
-            final = self.call(last, order, increment)
+            final = self.last_loss(last, order, increment)
             losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
             late = self.scenario.program[place - 1] if place - 1 in self.conditions.zeroed_late else None
             if isinstance(late, ZeroGrad):
@@ -278,6 +278,16 @@ class Rank(Evaluating):
             self.seen["local"].append((begin, self.issued()))
         if self.scenario.buffers:
             self.seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
+
+    def last_loss(self, inputs: list[torch.Tensor], order: Sequence[int], increment: int) -> torch.Tensor:
+        """That of a micro-batch's last forward, or half of it and a half that the caller makes of the parameters."""
+        if self.place not in self.conditions.halved:
+            return self.call(inputs, order, increment)
+        halves = [values / 2 for values in inputs]
+        own = partial(products, self.probe.homes, self.probe.kind, halves, order[::-1], None)
+        before = own() if self.conditions.half_first else 0
+        loss = self.call(halves, order, increment) + before
+        return loss if self.conditions.half_first else loss + own()
 
     def drop(self, local: bool) -> None:
         """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""

@@ -10,6 +10,7 @@ from properties.naming import (
     DIFFERENCES,
     DROPS,
     DUPLICATES,
+    HALVES,
     MEASURES,
     METRIC,
     SAVES,
@@ -55,6 +56,7 @@ RUN_OTHERWISE = {
     "around": "that forwards go around the wrapper",
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",
+    "halved": "the caller's half of the loss",
     "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
@@ -110,6 +112,8 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
     before += [(chosen("alone"), ALONE.format(choices.get("loner", 0)))]
     before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
     after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
+    when = "before" if choices.get("half_first") else "after"
+    after += [(chosen("halved"), f"{'':10}{HALVES.format(when)}")]
     after += [(chosen("measured"), f"{'':10}{MEASURES}")]
     after += [(chosen("metrics"), f"{'':10}{METRIC}"), (chosen("zeroed_late"), LATE)]
     first, then = ([f"      {words}" for there, words in each if there] for each in (before, after))

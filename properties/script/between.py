@@ -122,6 +122,15 @@ def kept(writer: "Writer", number: int) -> list[str]:
     return compare("what a hook finds", found, by_name(writer.expected.gradients[number]))
 
 
+def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
+    """What comes before a forward of half the loss, and all of the loss."""
+    p = "tensors()[name]"
+    product = p if writer.scenario.probe == "linear" else f"{p}.square() / 2"
+    half = f"(torch.tensor(coefficients[{writer.role}][name], dtype={p}.dtype) * {product}).sum()"
+    own = f"sum({half} for name in orders[{writer.role}][::-1])"
+    return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")
+
+
 def saved(writer: "Writer") -> list[str]:
     """The state of everything, for nothing."""
     return ["", f"# {SAVES}", *checkpoints.save(writer)]

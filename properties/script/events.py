@@ -218,13 +218,18 @@ class Writer:
         scenario, batch, ranks = self.scenario, self.scenario.batch(number), range(self.scenario.world_size)
         orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
+        halved = number in self.conditions.halved
+        shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = ["kept.clear()"] * (self.conditions.keeps_gradients and event.synchronize)
         lines += [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
         for rank in event.overflow:
             lines += [f"if {self.role} == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
-        run, loss = [], self.call(f"coefficients[{self.role}]", f"orders[{self.role}]", **adds)
+        run: list[str] = []
+        loss = self.call(f"coefficients[{self.role}]", f"orders[{self.role}]", **adds)
+        if halved:
+            run, loss = between.halved(self, loss)
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{self.call(f'each[{self.role}]', f'orders[{self.role}]')} for each in earlier]"]

@@ -154,6 +154,8 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
         ("random_numbers:SeedsAllRanksAlike", {"seeded": True}),
         ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
+        ("reading:DividesWhatForwardsGive", {"halved": (0,)}),
+        ("reading:DividesWhatForwardsGive", {"halved": (0, 4), "half_first": True}),
         ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
     ],
     ids=str,
