@@ -351,8 +351,8 @@ def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, 
     other half, gradients are those of the whole.
 
     Why: so does a penalty on weights, and a fused loss that takes the head's weight instead of logits. Broken where
-    parameters are there in forwards alone, or others are trained in their place: huggingface/trl#6372; recipe: by what
-    takes a module's backward for the end of its parameters'.
+    parameters are there in forwards alone: huggingface/trl#6372; recipes: where others are trained in their place, and
+    by a mean that is taken on the way back into a forward.
     """
     scenario, places, first = drawn
     run = trial.run(scenario, halved=places, half_first=first)

@@ -285,9 +285,9 @@ class Rank(Evaluating):
             return self.call(inputs, order, increment)
         halves = [values / 2 for values in inputs]
         own = partial(products, self.probe.homes, self.probe.kind, halves, order[::-1], None)
-        before = own() if self.conditions.half_first else 0
-        loss = self.call(halves, order, increment) + before
-        return loss if self.conditions.half_first else loss + own()
+        if self.conditions.half_first:
+            return own() + self.call(halves, order, increment)
+        return self.call(halves, order, increment) + own()
 
     def drop(self, local: bool) -> None:
         """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""

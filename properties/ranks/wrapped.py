@@ -112,8 +112,8 @@ class Wrapped:
 
     def keep(self, parameter: torch.Tensor) -> None:
         """A copy of the gradient that a hook of the caller's finds."""
-        assert parameter.grad is not None
-        self.kept[parameter] = parameter.grad.clone()
+        if parameter.grad is not None:
+            self.kept[parameter] = parameter.grad.clone()
 
     def all_kept(self) -> Values:
         """By parameter, the whole of what was kept of each."""
@@ -122,12 +122,14 @@ class Wrapped:
         return [to_numpy(wholes.get(str(index))) for index in range(len(found))]
 
     def find_parameters(self, home: nn.Module) -> None:
-        """Whether a module has its parameters, in memory and with all their elements, right before its forward."""
+        """Whether a module has its parameters, in memory and with all their elements, right before its forward; where
+        that can be asked: not while it is compiled or traced.
+        """
         for index, told in enumerate(self.scenario.parameters):
-            if self.probe.homes[index] is home:
-                found = getattr(home, parameter_name(index))
-                local = getattr(found, "_local_tensor", found)  # of a DTensor, which has the shape of the whole
-                there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
+            if self.probe.homes[index] is home and not torch.compiler.is_compiling():
+                there = told.count
+                with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, functional transforms
+                    there = _in_memory(getattr(home, parameter_name(index)))
                 if there != told.count:
                     words = f"{there} of the {told.count} elements of parameter {names((index,))}"
                     self.seen["complaints"].append(f"a hook of the caller's finds {words} right before forward")
@@ -241,6 +243,12 @@ class Wrapped:
         # Both are read once.
         tensors = self.asked.parameters() if self.stands else (each for each in self.probe.tensors())
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+
+
+def _in_memory(tensor: torch.Tensor) -> int:
+    """How many of its elements are there; of a DTensor, which has the shape of the whole, how many of this shard."""
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
 
 
 def _whole(tensor: Any) -> torch.Tensor:
