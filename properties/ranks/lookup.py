@@ -64,6 +64,9 @@ def _load_file(place: str) -> Any:
     # A name of its own: files in two folders may be called alike, or like a module of somebody else's.
     name = f"{path.stem} in {path.resolve().parent}"
     if name not in sys.modules:
+        beside = str(path.resolve().parent)
+        if beside not in sys.path:
+            sys.path.append(beside)  # the last: what it imports may lie there, and is to be in nobody's way
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None

@@ -265,7 +265,7 @@ def _imports(place: str, attribute: str) -> list[str]:
         return ["import importlib", "", f"{attribute} = importlib.import_module({place!r}).{attribute}"]
     # By its path: the file may be called like another module, or as none can be.
     path = Path(place).resolve()
-    lines = ["import importlib.util", ""]
+    lines = ["import importlib.util", "", f"sys.path.append({str(path.parent)!r})"]
     lines += [f"spec = importlib.util.spec_from_file_location({f'{path.stem} in {path.parent}'!r}, {str(path)!r})"]
     lines += ["sys.modules[spec.name] = file = importlib.util.module_from_spec(spec)"]
     return [*lines, "spec.loader.exec_module(file)", f"{attribute} = file.{attribute}"]

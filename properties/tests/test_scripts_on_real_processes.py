@@ -55,6 +55,13 @@ def test_a_script_takes_a_class_from_a_file_of_any_name(sim: World, tmp_path: Pa
     assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
 
 
+def test_a_file_and_its_script_may_import_what_lies_beside_it(sim: World, tmp_path: Path) -> None:
+    (tmp_path / "of_nobody_else.py").write_text("from impls.naive import NaiveDataParallel\n")
+    (tmp_path / "mine.py").write_text("from of_nobody_else import NaiveDataParallel as MyDDP\n")
+    printed = lines(sim, f"{tmp_path / 'mine'}.py:MyDDP", HOOK_ORDER)
+    assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
+
+
 def test_a_script_takes_a_class_from_a_module_that_no_statement_can_import(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
