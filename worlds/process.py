@@ -143,6 +143,16 @@ def _guard(pid: int, folder: Path) -> NoReturn:
 
     A supervisor that was killed has left its folder, which goes too.
     """
+    server = os.getppid()
+
+    def clear(seconds: float) -> None:
+        """Removes the folder if the supervisor has gone, or goes in that time: what tells of its end may come one by
+        one, as files are closed.
+        """
+        if supervisor := multiprocessing.parent_process():
+            supervisor.join(seconds)
+            if not supervisor.is_alive():
+                shutil.rmtree(folder, ignore_errors=True)
 
     def end(*_: object) -> None:
         while left := descendants(os.getpid()):
@@ -150,9 +160,7 @@ def _guard(pid: int, folder: Path) -> NoReturn:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0] > 0:
                     pass
-        supervisor = multiprocessing.parent_process()
-        if supervisor and not supervisor.is_alive():
-            shutil.rmtree(folder, ignore_errors=True)
+        clear(0 if os.getppid() == server else 1)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
@@ -166,6 +174,8 @@ def _guard(pid: int, folder: Path) -> NoReturn:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
+    if code == 0:  # as it does when the supervisor has gone; one that closes ends this guard as well
+        clear(0.5)
     os._exit(code)
 
 

@@ -205,8 +205,12 @@ PARENT = """
 
 @pytest.mark.parametrize(
     ("then", "end"),
-    [("run_calls(gloo, [[call('loop_for_ever')]] * 2)", signal.SIGKILL), ("raise SystemExit('without close')", None)],
-    ids=["killed while one world is idle and one runs", "exits without close"],
+    [
+        ("run_calls(gloo, [[call('loop_for_ever')]] * 2)", signal.SIGKILL),
+        ("__import__('time').sleep(60)", signal.SIGKILL),
+        ("raise SystemExit('without close')", None),
+    ],
+    ids=["killed while one world is idle and one runs", "killed while both are idle", "exits without close"],
 )
 def test_when_the_supervisor_goes_its_children_go(tmp_path: Path, then: str, end: signal.Signals | None) -> None:
     script = tmp_path / "parent.py"
