@@ -14,6 +14,7 @@ from properties.judging import judge, launches
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
+from properties.strategies.moments import places_of
 from properties.strategies.several import after_two_forwards, with_several_backwards
 from properties.strategies.variants import one_by_one, with_one_unit, without_local
 from properties.strategies.within import beyond
@@ -193,7 +194,7 @@ def measuring(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ..
 
 def where_to_measure(scenario: Scenario) -> list[tuple[int, ...]]:
     """The places of the micro-batches, each and all."""
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+    places = places_of(scenario, Backward)
     return [*((place,) for place in places), tuple(places)]
 
 

@@ -5,7 +5,6 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from oracle.events import Event
 from oracle.program import Backward, Finish, Parameter, Scenario, Step
 from properties.claims import EQUAL_FROM, Claims
 from properties.expected import is_exact
@@ -13,7 +12,7 @@ from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
 from properties.strategies.combined import with_any
-from properties.strategies.moments import moments
+from properties.strategies.moments import moments, one_or_all, places_of
 from properties.strategies.variants import replaced_again, trained_again
 from properties.trial import SENT, Trial
 
@@ -335,14 +334,8 @@ def with_halves(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, 
     first = st.booleans() if claims.equal_from == EQUAL_FROM[0] else st.just(False)
     local = [("accumulation",)] * claims.accumulation
     drawn = st.one_of(with_any(claims, 2), *(with_any(claims, 1, has=has) for has in local))
-    places = drawn.map(lambda scenario: (scenario, one_or_all(scenario, Backward)))
+    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
     return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), first))
-
-
-def one_or_all(scenario: Scenario, kind: type[Event]) -> list[tuple[int, ...]]:
-    """The places of all events of a kind, and of each by itself."""
-    found = tuple(place for place, event in enumerate(scenario.program) if isinstance(event, kind))
-    return [found, *((place,) for place in found)]
 
 
 @law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: (ONE_BATCH, (0,), False)})

@@ -14,7 +14,7 @@ from properties.law import law
 from properties.naming import DIFFERENCES
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
-from properties.strategies.moments import moments
+from properties.strategies.moments import moments, one_or_all, places_of
 from properties.trial import SENT, Trial
 from properties.verdict import LawBroken, Refused, SilentlyWrong
 from worlds.contract import RankError
@@ -86,7 +86,7 @@ def after_backwards(scenario: Scenario) -> list[tuple[int, ...]]:
     """One micro-batch, or all of them, in which the backward of every rank reaches a parameter."""
     everybody, batches = range(scenario.world_size), range(len(scenario.microbatches))
     reached = [all(scenario.order(batch, rank) for rank in everybody) for batch in batches]
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
+    places = places_of(scenario, Backward)
     places = [place for place, some in zip(places, reached, strict=True) if some]
     return [*((place,) for place in places), tuple(places)]
 
@@ -178,11 +178,6 @@ def with_one_alone(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[in
     return whole.filter(lambda pair: bool(pair[1])).flatmap(
         lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.integers(0, pair[0].world_size - 1))
     )
-
-
-def one_or_all(places: list[int]) -> list[tuple[int, ...]]:
-    """Each by itself, and all of them."""
-    return [*((place,) for place in places), *([tuple(places)] if len(places) > 1 else [])]
 
 
 @law(

@@ -1,5 +1,8 @@
 """The moments at which a caller may do something of its own with the model."""
 
+from collections.abc import Sequence
+
+from oracle.events import Event
 from oracle.program import Backward, Evaluate, Scenario
 from properties.claims import EQUAL_FROM, Claims
 
@@ -16,3 +19,13 @@ def moments(scenario: Scenario, claims: Claims) -> list[int]:
         if not (unfinished or unequal or scenario.stays_in_no_sync(place - 1) or isinstance(event, Evaluate)):
             found.append(place)
     return found
+
+
+def places_of(scenario: Scenario, kind: type[Event]) -> list[int]:
+    """The places of all events of a kind."""
+    return [place for place, event in enumerate(scenario.program) if isinstance(event, kind)]
+
+
+def one_or_all(places: Sequence[int]) -> list[tuple[int, ...]]:
+    """Each by itself, and all of them."""
+    return [*((place,) for place in places), *([tuple(places)] if len(places) > 1 else [])]
