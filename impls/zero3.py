@@ -69,6 +69,7 @@ class Zero3(ShardedDataParallel):
             self._shards |= flat.pieces(own)
             for member in flat.members:
                 member.data = member.data.clone()  # storage of its own, to be freed
+                member.__deepcopy__ = refuse_a_copy
             self._free(flat)
         for unit, parameters in units.items():
             if parameters:
@@ -79,9 +80,8 @@ class Zero3(ShardedDataParallel):
                     lambda unit, _, outputs, flats=flats: self._after_forward(UnitCall(unit, flats), outputs),
                     always_call=True,
                 )
-        module.__dict__["__deepcopy__"] = self._refuse_a_copy
         # Before all others, and of the module's own: a caller may go around this one.
-        module.register_forward_pre_hook(self._before_forward, prepend=True)
+        module.register_forward_pre_hook(lambda *_: self._before_forward(), prepend=True)
 
     # Parameters
 
@@ -121,11 +121,7 @@ class Zero3(ShardedDataParallel):
 
     # Forward
 
-    def _refuse_a_copy(self, _: Any) -> NoReturn:
-        """A copy would have its tensors' memory, of which there is none."""
-        raise NotImplementedError("a model that is sharded cannot be copied; load what full_parameters tells")
-
-    def _before_forward(self, *_: Any) -> None:
+    def _before_forward(self) -> None:
         """Closes what a backward cut short has left open."""
         for call in self._open:
             self._release(call.flats)
@@ -196,6 +192,11 @@ class Zero3(ShardedDataParallel):
         """Reduces what belongs to units that were not called."""
         for flat in self._unreduced[:]:
             self._reduce(flat)
+
+
+def refuse_a_copy(_: Any) -> NoReturn:
+    """Of a parameter that is sharded: a copy would have its tensor's memory, of which there is none."""
+    raise NotImplementedError("a model that is sharded cannot be copied; load what full_parameters tells")
 
 
 def by_unit(units: Mapping[nn.Module, list[nn.Parameter]]) -> Iterator[list[nn.Parameter]]:

@@ -23,9 +23,12 @@ def outputs(payload: str, rank: int, world_size: int) -> dict[str, Any]:
 
 
 def copied(payload: str, rank: int, world_size: int) -> dict[str, str]:
-    """What a caller is told who copies a sharded model, if it is refused."""
-    try:
-        copy.deepcopy(Zero3(model()).module)
-    except NotImplementedError as error:
-        return {"refused": str(error)}
-    return {}
+    """What a caller is told who copies a sharded model, a part of it, or its parameters, if it is refused."""
+    sharded, told = Zero3(model()).module, {}
+    copied = {"the model": sharded, "a layer": sharded.get_submodule("0"), "parameters": list(sharded.parameters())}
+    for what, each in copied.items():
+        try:
+            copy.deepcopy(each)
+        except NotImplementedError as error:
+            told[what] = str(error)
+    return told
