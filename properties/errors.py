@@ -25,7 +25,8 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         return
     kinds = {error.kind for error in errors.values()}
     if "not runnable" in kinds:
-        raise NotRunnableHere(next(error.message for error in errors.values() if error.kind == "not runnable"))
+        said = next(error.message for error in errors.values() if error.kind == "not runnable")
+        raise NotRunnableHere(said, outcome)
     messages = {alike(error.message) for error in errors.values()}  # it may say which rank it is
     if kinds == {"raised"} and len(errors) == len(outcome) and len(messages) == 1:
         message = errors[0].message
@@ -36,7 +37,7 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
         on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
-            raise Refused(message)
+            raise Refused(message, outcome)
     told = to_blame(outcome)
     if "mismatch" in kinds:
         disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")

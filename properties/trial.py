@@ -21,7 +21,7 @@ from properties.implementations import Implementation
 from properties.members import as_a_world
 from properties.strategies.timing import order_drawn_for, order_of
 from properties.strategies.within import beyond
-from properties.verdict import LawBroken, SilentlyWrong
+from properties.verdict import LawBroken, Refused, SilentlyWrong
 from worlds import process
 from worlds.contract import (
     MESSAGES,
@@ -178,8 +178,8 @@ class Trial:
         outcome = as_a_world(self.outcome(replace(wanted, function=function)), scenario)
         try:
             judge_errors(scenario, outcome)
-        except LawBroken as broken:
-            broken.choices = choices
+        except (LawBroken, Refused) as ended:
+            ended.choices = choices
             raise
         for rank, report in enumerate(outcome):
             for complaint in report.result["complaints"] if report.result else ():

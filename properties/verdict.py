@@ -68,7 +68,15 @@ class Crashes(LawBroken):
 
 
 class Refused(Exception):
-    """The implementation said, on every rank and before any harm, that it does not do this. Not a failure."""
+    """The implementation said, on every rank and before any harm, that it does not do this. Not a failure.
+
+    ``outcome`` and ``choices``: as of a `LawBroken`.
+    """
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.choices: Mapping[str, Any] = {}
 
 
 class NotRunnableHere(Refused):
