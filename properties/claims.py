@@ -90,7 +90,7 @@ class Claims:
     # comes.
     callers_hooks: bool = False
     # A hook that the caller registers on a module, before or after wrapping, runs with its forward, and one that runs
-    # before it finds the module's parameters.
+    # before it finds the module's parameters in memory, with all their elements.
     module_hooks: bool = True
     # A hook that the caller registers on a parameter after wrapping, to run once its gradient has accumulated, finds
     # the one that is final, where the micro-batch synchronizes.

@@ -19,7 +19,9 @@ class Conditions:
     part: Part = WHOLE  # which of the program's events are run, or looked at
     # By rank, that whose samples, errors and overflows it has, but not the values that it begins with; empty: its own.
     roles: tuple[int, ...] = ()
-    differs: str = ""  # in what the last rank's model differs from the others', one of `properties.naming.DIFFERENCES`
+    # In what the `loner`'s model differs from the others', one of `properties.naming.DIFFERENCES`, and which parameter.
+    differs: str = ""
+    differs_in: int = 0
     registered: tuple[int, ...] = ()  # the order in which the model registers its parameters; empty: the scenario's
     # What every coefficient is of a micro-batch that overflows; "last" or "first": one alone is infinite, the last of
     # the last or first parameter that backward reaches.
@@ -45,7 +47,7 @@ class Conditions:
     duplicated: tuple[int, ...] = ()
     # Those before which one rank alone, the `loner`, evaluates the model and takes its state dict.
     alone: tuple[int, ...] = ()
-    loner: int = 0
+    loner: int = 0  # the rank that is not as the others
     copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients
     metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
     seeded: bool = False  # the caller seeds random numbers before it wraps, on each rank otherwise

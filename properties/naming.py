@@ -37,13 +37,13 @@ from properties.seen import OTHER_WEIGHTS
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
 ALONE = "rank {} alone evaluates the model, and takes its state dict"
-# In what the model of one rank may differ from those of others.
+# In what the model of one rank may differ from those of others; {}: in which parameter.
 DIFFERENCES = {
-    "number": "has one parameter more",
-    "shape": "has one element more in {}",
-    "dtype": "has {} in another dtype",
-    "trained": "does not train {}",
-    "order": "has its parameters in the reverse order",
+    "number": "rank {}'s model has one parameter more",
+    "shape": "rank {}'s model has one element more in {}",
+    "dtype": "rank {}'s model has {} in another dtype",
+    "trained": "rank {}'s model does not train {}",
+    "order": "rank {}'s model has its parameters in the reverse order",
 }
 HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
 DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
@@ -57,6 +57,11 @@ METRIC = "and then the caller adds a number of its own up over the ranks"
 def parameter_name(index: int) -> str:
     """a, b, c, ... for the parameters of a scenario."""
     return chr(ord("a") + index) if index < 26 else f"p{index}"
+
+
+def difference(way: str, parameter: int, rank: int) -> str:
+    """In what the rank's model differs: one of `DIFFERENCES`, and in which parameter."""
+    return DIFFERENCES[way].format(rank, parameter_name(parameter))
 
 
 def element_name(scenario: Scenario, parameter: int, element: int) -> str:

@@ -11,12 +11,12 @@ from properties.failure_place import place_of
 from properties.judging import judge
 from properties.judging.matching import same_collectives
 from properties.law import law
-from properties.naming import DIFFERENCES
+from properties.naming import difference
 from properties.strategies import evaluations, exact_scenarios
 from properties.strategies.combined import with_any
 from properties.strategies.moments import moments, one_or_all, places_of
 from properties.trial import SENT, Trial
-from properties.verdict import LawBroken, Refused, SilentlyWrong
+from properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
 from worlds.contract import RankError
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
@@ -209,29 +209,38 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
 DIFFERED = "ranks had models that differ"
 
 
-def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
-    """Scenarios of several ranks with any feature, and in what one rank's model differs; parameters that are tied, or
-    in modules, would differ in more than one way.
+def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
+    """Scenarios of several ranks with any feature, in what and in which parameter one rank's model differs, and which
+    rank's; parameters that are tied, or in modules, would differ in more than one way.
     """
     plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
     several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
-    return several.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(differences(scenario))))
+
+    def chosen(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
+        ways, ranks = st.sampled_from(differences(scenario)), st.sampled_from(range(scenario.world_size)[::-1])
+        return st.builds(lambda way, rank: (scenario, *way, rank), ways, ranks)
+
+    return several.flatmap(chosen)
 
 
-def differences(scenario: Scenario) -> list[str]:
-    """In what the first parameter may differ, or the order of all."""
-    first, number = scenario.parameters[0], len(scenario.parameters)
-    possible = {"trained": first.trainable, "order": number > 1, "dtype": first.dtype in ("float32", "float64")}
-    return [way for way in DIFFERENCES if possible.get(way, True)]
+def differences(scenario: Scenario) -> list[tuple[str, int]]:
+    """In what one of the parameters may differ, and in what all of them."""
+    found = [("number", 0)] + [("order", 0)] * (len(scenario.parameters) > 1)
+    for index, parameter in enumerate(scenario.parameters):
+        other = {"shape": True, "dtype": parameter.dtype in ("float32", "float64"), "trained": parameter.trainable}
+        found += [(way, index) for way, possible in other.items() if possible]
+    return found
 
 
 @law(
     "P5",
     with_one_that_differs,
     needs=lambda claims: claims.compares_models and claims.most_ranks > 1,
-    witnesses={DIFFERED: (TWO_RANKS, "number")},
+    witnesses={DIFFERED: (TWO_RANKS, "number", 0, 1)},
 )
-def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+def test_models_that_differ_between_ranks_are_refused_on_every_rank(
+    trial: Trial, drawn: tuple[Scenario, str, int, int]
+) -> None:
     """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
     construction; and where all are alike, none does.
 
@@ -239,19 +248,21 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial
     belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
     waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
     """
-    scenario, way = drawn
+    scenario, way, where, rank = drawn
     judge.values_equal(trial.run(scenario), trial.expected(scenario), "Models that are alike are not trained as such.")
     trial.witnessed[DIFFERED] += 1
+    words = f"in construction that {difference(way, where, rank)}."
     try:
-        run = trial.run(scenario, differs=way)
-    except Refused:
-        return
-    except LawBroken as broken:
-        if all(report.error is not None and in_construction(report.error) for report in broken.outcome):
-            return
+        run = trial.run(scenario, differs=way, differs_in=where, loner=rank)
+    except NotRunnableHere:
         raise
-    headline = f"Nobody says that the last rank's model {DIFFERENCES[way].format('a')}."
-    raise SilentlyWrong(headline, scenario, run.outcome, choices=run.choices)
+    except (Refused, LawBroken) as ended:
+        if all(report.error is not None and in_construction(report.error) for report in ended.outcome):
+            return
+        if isinstance(ended, LawBroken):
+            raise
+        raise Crashes(f"Ranks do not say {words}", scenario, ended.outcome, choices=ended.choices) from ended
+    raise SilentlyWrong(f"Nobody says {words}", scenario, run.outcome, choices=run.choices)
 
 
 def in_construction(error: RankError) -> bool:

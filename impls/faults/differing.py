@@ -6,6 +6,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.naive import NaiveAccumulation
+from impls.wrapper import broadcast_from_rank_zero
 
 DIFFERING = ("test_models_that_differ_between_ranks_are_refused_on_every_rank",)
 
@@ -19,12 +20,19 @@ class ComparesHowMany(NaiveAccumulation):
     killed_by = DIFFERING
 
     def __init__(self, module: nn.Module) -> None:
-        mine = self.told(module)
-        told: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(told, mine)
-        if any(each != told[0] for each in told):
-            raise ValueError("the models of ranks differ")
+        self.compare(module)
         super().__init__(module)
+
+    def compare(self, module: nn.Module) -> None:
+        """Raises on every rank where what is compared differs."""
+        told: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(told, self.told(module))
+        if any(each != told[0] for each in self.compared(told)):
+            raise ValueError("the models of ranks differ")
+
+    def compared(self, told: list[Any]) -> list[Any]:
+        """Of all that ranks tell, what is compared with what rank 0 tells."""
+        return told
 
     def told(self, module: nn.Module) -> Any:
         """What is compared."""
@@ -70,3 +78,59 @@ class IgnoresWhatIsFrozen(ComparesHowMany):
     def told(self, module: nn.Module) -> Any:
         """With names."""
         return [(name, each.shape, each.dtype) for name, each in module.named_parameters()]
+
+
+class ComparesTheFirst(ComparesHowMany):
+    """Compares how many parameters there are, and where they begin."""
+
+    known_fault = "models that differ in a parameter behind the first pass"
+    source = "recipe: a check of the first tensor, for the whole"
+    killed_by = DIFFERING
+
+    def told(self, module: nn.Module) -> Any:
+        """The number, and the first with its name."""
+        (name, first), *rest = module.named_parameters()
+        return len(rest), name, first.shape, first.dtype, first.requires_grad
+
+
+class ComparesTheLastRank(ComparesHowMany):
+    """Compares the two ends of a ring."""
+
+    known_fault = "the models of ranks in between may differ"
+    source = "recipe: a check that goes around, and is told where it comes back"
+    killed_by = DIFFERING
+
+    def compared(self, told: list[Any]) -> list[Any]:
+        """The last rank's."""
+        return told[-1:]
+
+    def told(self, module: nn.Module) -> Any:
+        """All that there is to know of a parameter."""
+        return [(name, each.shape, each.dtype, each.requires_grad) for name, each in module.named_parameters()]
+
+
+class ComparesInTheFirstForward(ComparesTheLastRank):
+    """Leaves all that ranks have to tell each other for later."""
+
+    known_fault = "models that differ are refused when they are first called, not when they are wrapped"
+    source = "recipe: checks in a first forward, as where parameters may still be put in their places"
+    claims = {**ComparesHowMany.claims, "equal_from": "first forward", "direct_forwards": False}
+    killed_by = DIFFERING
+
+    _compared = False
+
+    def __init__(self, module: nn.Module) -> None:
+        nn.Module.__init__(self)
+        self.module, self.group, self.synchronize = module, None, True
+
+    def compared(self, told: list[Any]) -> list[Any]:
+        """All."""
+        return told
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, once models have been compared, and are equal."""
+        if not self._compared:
+            self._compared = True
+            self.compare(self.module)
+            broadcast_from_rank_zero(self.module)
+        return super().forward(*inputs, **named)

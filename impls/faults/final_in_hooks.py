@@ -96,3 +96,21 @@ class DividesWhereItFinishes(DataParallel):
             assert parameter.grad is not None
             parameter.grad /= dist.get_world_size()
         self._added.clear()
+
+
+class RunsThemAgain(DataParallel):
+    """Averages in the end, and then runs the hooks of others, which have run by themselves before."""
+
+    known_fault = "hooks of the caller's find a rank's own gradient first"
+    source = "recipe: hooks that are run by hand, as in FSDP2"
+    claims = ReducesBehindTheAccumulation.claims
+    killed_by = FINAL
+
+    def finish_gradient_synchronization(self) -> None:
+        """Averages, and runs hooks."""
+        for parameter in self.trained if self.synchronize else ():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+                for hook in (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values():
+                    hook(parameter)

@@ -112,6 +112,29 @@ class CallsItsForward(NaiveAccumulation):
         return self.module.forward(*inputs, **named)
 
 
+class CallsTheForwardsOfUnits(NaiveAccumulation):
+    """Puts a module of its own in the place of each unit, to see what comes."""
+
+    known_fault = "no hook on a unit runs, as it is not the unit that is called"
+    source = "recipe: as above, one module further in"
+    claims = {**NaiveAccumulation.claims, "stands_for_model": False}
+    killed_by = MODULE_HOOKED
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for name, unit in list(module.named_children()):
+            setattr(module, name, _Observed(unit))
+
+
+class _Observed(nn.Module):
+    def __init__(self, unit: nn.Module) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.unit.forward(*inputs, **named)
+
+
 class HasTheLastWord(NaiveAccumulation):
     """Sees what the module gives, and sees to it that it does so once."""
 

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from impls.faults.outside import GathersWhatIsCalled
+from impls.naive import NaiveAccumulation
 from impls.twins.models import DividesTheLoss
 from impls.wrapper import DataParallel, add_over_ranks
 
@@ -18,7 +19,7 @@ class AveragesWhatForwardsReach(DataParallel):
 
     known_fault = "what comes to a parameter from elsewhere stays the rank's own"
     source = "recipe: other leaves in forwards, as in FSDP"
-    claims = {"accumulation": True, "hook_order": False, "losses_read": True, "module_hooks": False, "evaluates": False}
+    claims: dict[str, object] = {"accumulation": False, "subgroups": False, "hook_order": False, "losses_read": True}
     killed_by = READ
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -56,3 +57,36 @@ class IsThereInForwards(GathersWhatIsCalled):
     source = "L17 V https://github.com/huggingface/trl/pull/6372"
     claims = {**GathersWhatIsCalled.claims, "outside_reads": False, "losses_read": True}
     killed_by = READ
+
+
+class HidesWhatIsNotUsed(NaiveAccumulation):
+    """Has zeros in the place of parameters from a forward to its backward."""
+
+    known_fault = "a loss that reads parameters after the forward reads zeros, and so does its backward"
+    source = "recipe: weights that are out of the way while nobody is to need them"
+    claims = {
+        **NaiveAccumulation.claims,
+        **dict.fromkeys(("freezing", "replaced_parameters", "moved_parameters", "copied_models"), False),
+        **dict.fromkeys(("drops_losses", "survives_errors", "measures_late", "several_forwards", "in_place"), False),
+        "reentrant_checkpointing": None,
+    }
+    killed_by = READ
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self._hidden: dict[nn.Parameter, torch.Tensor] = {}
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        outputs = super().forward(*inputs, **named)
+        if getattr(outputs, "requires_grad", False):
+            for parameter in self.module.parameters():
+                self._hidden[parameter] = parameter.data
+                parameter.data = torch.zeros_like(parameter)
+            outputs.register_hook(self._bring_back)
+        return outputs
+
+    def _bring_back(self, _: torch.Tensor) -> None:
+        for parameter, values in self._hidden.items():
+            parameter.data = values
+        self._hidden.clear()

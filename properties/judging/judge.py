@@ -146,9 +146,14 @@ def evaluations_equal(run: Run, headline: str) -> None:
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, values in seen["evaluated"].items():
             last = held[max(each for each in held if each < place)]
-            pairs_read = zip(values, last, strict=True)
-            wanted = [None if read is None else each.astype(read.dtype) for read, each in pairs_read]
-            compare(run, headline, "read", place, rank, values, wanted)
+            compare(run, headline, "read", place, rank, values, as_read(values, last))
+
+
+def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
+    """What an evaluation must have read of the parameters that are held, as far as it was seen to read any; where it
+    computes in another dtype, converted to that.
+    """
+    return [None if read is None else each.astype(read.dtype) for read, each in zip(values, held, strict=True)]
 
 
 def swapped_are_read(run: Run, headline: str) -> None:
@@ -178,15 +183,15 @@ def kept_equal(run: Run, headline: str) -> None:
 
 
 def duplicates_equal(run: Run, headline: str) -> None:
-    """Every rank's deep copies of the model have, whenever they are evaluated, the parameters that it held when they
-    were made, bit for bit.
+    """Every rank's deep copies of the model, as far as they were seen to read parameters, read, whenever they are
+    evaluated, those that it held when they were made, bit for bit.
     """
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, copies in seen["duplicates"].items():
             for made, values in zip(run.choices["duplicated"], copies, strict=False):
                 last = held[max(each for each in held if each < made)]
-                compare(run, headline, "read", place - 1, rank, values, last)
+                compare(run, headline, "read", place - 1, rank, values, as_read(values, last))
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:

@@ -61,7 +61,7 @@ class Home(nn.Module):
 
 
 def products(
-    homes: Sequence[Home],
+    homes: Sequence[Any],
     kind: str,
     coefficients: Sequence[torch.Tensor],
     run: Iterable[int],
@@ -130,19 +130,22 @@ class Probe(Home):
             delattr(self.homes[index], parameter_name(index))
             self.homes[index].register_parameter(parameter_name(index), made[index])
 
-    def differ(self, way: str) -> None:
-        """Becomes another model than the scenario's, in one of `properties.naming.DIFFERENCES`."""
-        first = self.in_order()[0]
+    def differ(self, way: str, index: int) -> None:
+        """Becomes another model than the scenario's, in one of `properties.naming.DIFFERENCES`, where it is one of a
+        parameter in that.
+        """
+        parameter = self.in_order()[index]
         match way:
             case "number":
                 self.register_parameter("more", nn.Parameter(torch.zeros((), device=place())))
             case "shape":
-                self.put(0, nn.Parameter(first.new_zeros(first.numel() + 1)))
+                other = parameter.new_zeros(parameter.numel() + 1)
+                self.put(index, nn.Parameter(other, requires_grad=parameter.requires_grad))
             case "dtype":
-                other = torch.float64 if first.dtype is torch.float32 else torch.float32
-                self.put(0, nn.Parameter(first.detach().to(other)))
+                other = parameter.detach().to(torch.float64 if parameter.dtype is torch.float32 else torch.float32)
+                self.put(index, nn.Parameter(other, requires_grad=parameter.requires_grad))
             case "trained":
-                first.requires_grad_(False)
+                parameter.requires_grad_(False)
             case "order":
                 self.register_in(range(len(self.homes))[::-1])
 

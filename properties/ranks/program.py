@@ -8,7 +8,8 @@ import copy
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from properties import members
 from properties.companion import companion, partner, turns
 from properties.conditions import Conditions
 from properties.failure_place import note
+from properties.naming import parameter_name
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
 from properties.ranks.evaluating import Evaluating
@@ -255,6 +257,7 @@ class Rank(Evaluating):
             last = self.overflowing(last, order)
         if event.synchronize:
             self.kept.clear()
+            self.kept_once = event.forwards == event.backwards == event.passes == 1
         begin = self.issued()
         entered, self.no_sync = self.no_sync, None
         with entered or contextlib.ExitStack() as no_sync:
@@ -284,10 +287,15 @@ class Rank(Evaluating):
         if self.place not in self.conditions.halved:
             return self.call(inputs, order, increment)
         halves = [values / 2 for values in inputs]
-        own = partial(products, self.probe.homes, self.probe.kind, halves, order[::-1], None)
         if self.conditions.half_first:
-            return own() + self.call(halves, order, increment)
-        return self.call(halves, order, increment) + own()
+            return self.own_half(halves, order) + self.call(halves, order, increment)
+        return self.call(halves, order, increment) + self.own_half(halves, order)
+
+    def own_half(self, halves: list[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+        """What the caller makes of the parameters itself; backward, too, is of what was read here."""
+        tensors = self.probe.in_order()
+        read = SimpleNamespace(**{parameter_name(index): tensors[index] * 1 for index in order})
+        return products((read,) * len(tensors), self.probe.kind, halves, order[::-1], None)
 
     def drop(self, local: bool) -> None:
         """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""

@@ -12,7 +12,7 @@ from oracle.fingerprint import coefficients, initial_parameters
 from oracle.program import Clip, Scenario
 from properties.claims import EQUAL_FROM
 from properties.conditions import AS_USUAL, Conditions
-from properties.naming import names, parameter_name
+from properties.naming import parameter_name
 from properties.ranks import adapter, randomness
 from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.ranks.training import Training
@@ -52,16 +52,16 @@ class Wrapped:
             self.probe.register_in(self.conditions.registered)
         self.watched: set[int] = set()
         self.freeze()
-        if self.conditions.differs and self.rank == self.scenario.world_size - 1:
-            self.probe.differ(self.conditions.differs)
+        if self.conditions.differs and self.rank == self.conditions.loner:
+            self.probe.differ(self.conditions.differs, self.conditions.differs_in)
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
-        names = [dotted[parameter] for parameter in self.probe.in_order()]
+        ordered = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
         if self.conditions.seeded and -2 not in self.seen["upcoming"]:
             randomness.begin(self.rank)
             self.note_random_numbers(-2)
-        early = self.training_before(names) if self.conditions.optimizer_before else None
+        early = self.training_before(ordered) if self.conditions.optimizer_before else None
         if self.conditions.hooked_before:
             self.set_hooks()
         begin = _recorded()
@@ -73,13 +73,14 @@ class Wrapped:
         self.asked = self.wrapped if self.stands else self.probe
         if not self.conditions.hooked_before:
             self.set_hooks()
-        self.kept: dict[torch.Tensor, torch.Tensor] = {}
+        self.kept: dict[torch.Tensor, torch.Tensor | None] = {}
+        self.kept_once = False  # by the micro-batch that runs, as backward reaches each parameter once
         for parameter in self.probe.tensors() if self.conditions.keeps_gradients else ():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.keep)
         if self.scenario.mode == "eval":
             self.switch("eval")
-        given = (names, self.wrapped, self.offers, self.conditions.asks_for_masters)
+        given = (ordered, self.wrapped, self.offers, self.conditions.asks_for_masters)
         self.training = Training(self.scenario, self.probe, *given, asked=self.asked)
         if early is not None:
             self.training.optimizers, self.training.held = early.optimizers, early.held
@@ -106,14 +107,22 @@ class Wrapped:
             if parameter.requires_grad:
                 parameter.register_hook(lambda gradient: gradient * 2.0**self.conditions.hooked)
         if self.conditions.module_hooked:
+            self.probe.register_forward_pre_hook(lambda _, inputs: (self.negated(inputs[0]), *inputs[1:]))
             self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.conditions.module_hooked)
             for home in dict.fromkeys(self.probe.homes):
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
+                if home is not self.probe:
+                    home.register_forward_hook(lambda _, inputs, loss: -loss)
+
+    def negated(self, coefficients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of what units read, whose own hooks negate what comes of it: if they run, nothing has changed."""
+        of_units = zip(self.probe.readers, coefficients, strict=True)
+        return [-values if unit else values for unit, values in of_units]
 
     def keep(self, parameter: torch.Tensor) -> None:
-        """A copy of the gradient that a hook of the caller's finds."""
-        if parameter.grad is not None:
-            self.kept[parameter] = parameter.grad.clone()
+        """A copy of the gradient that a hook of the caller's finds, when it runs first, or else last."""
+        if not self.kept_once or parameter not in self.kept:
+            self.kept[parameter] = None if parameter.grad is None else parameter.grad.clone()
 
     def all_kept(self) -> Values:
         """By parameter, the whole of what was kept of each."""
@@ -131,7 +140,7 @@ class Wrapped:
                 with contextlib.suppress(RuntimeError, TypeError):  # of subclasses of tensors, functional transforms
                     there = _in_memory(getattr(home, parameter_name(index)))
                 if there != told.count:
-                    words = f"{there} of the {told.count} elements of parameter {names((index,))}"
+                    words = f"{there} of the {told.count} elements of parameter {parameter_name(index)}"
                     self.seen["complaints"].append(f"a hook of the caller's finds {words} right before forward")
 
     def begin(self) -> None:

@@ -105,7 +105,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    how = otherwise.in_words(broken.choices)
+    how = otherwise.in_words(broken.choices, bool(scenario.units))
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(trial, broken, scenario)
     words += notes.on_the_program(trial, broken)

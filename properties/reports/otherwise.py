@@ -7,7 +7,6 @@ from oracle.program import Backward, Event
 from properties.naming import (
     ALONE,
     COPIES,
-    DIFFERENCES,
     DROPS,
     DUPLICATES,
     HALVES,
@@ -15,6 +14,7 @@ from properties.naming import (
     METRIC,
     SAVES,
     SWAPS,
+    difference,
     exchanged,
     names,
 )
@@ -40,6 +40,7 @@ GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
+UNITS_HOOKED = "; one on it negates what units multiply by, and one on each unit what comes of that"
 HOOKED_BEFORE = ", from before wrapping on"
 KEEPS_GRADIENTS = "; hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
@@ -82,8 +83,8 @@ AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be 
 ANOTHER = {*OTHER, "hooked", "module_hooked"}
 
 
-def in_words(choices: Mapping[str, Any]) -> str:
-    """What goes for the whole program, to stand behind its words."""
+def in_words(choices: Mapping[str, Any], units: bool) -> str:
+    """What goes for the whole program, to stand behind its words. ``units``: whether its model has any."""
     how = OVERFLOWS.get(choices.get("overflows", ""), "")
     how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
@@ -92,10 +93,11 @@ def in_words(choices: Mapping[str, Any]) -> str:
     how += SEEDED if "seeded" in choices else ""
     for way, words in {"hooked": HOOKED, "module_hooked": MODULE_HOOKED}.items():
         how += words.format(2**doublings) if (doublings := choices.get(way)) else ""
+    how += UNITS_HOOKED if units and "module_hooked" in choices else ""
     how += KEEPS_GRADIENTS if "keeps_gradients" in choices else ""
     how += HOOKED_BEFORE if "hooked_before" in choices else ""
     if differs := choices.get("differs"):
-        how += f"; the last rank's model {DIFFERENCES[differs].format(names((0,)))}"
+        how += f"; {difference(differs, choices.get('differs_in', 0), choices.get('loner', 0))}"
     how += f"; {exchanged(roles)}" if (roles := choices.get("roles")) else ""
     return how + (REGISTERED.format(names(order)) if (order := choices.get("registered")) else "")
 

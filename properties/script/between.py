@@ -9,13 +9,13 @@ from properties.conditions import Conditions
 from properties.naming import (
     ALONE,
     COPIES,
-    DIFFERENCES,
     DROPS,
     DUPLICATES,
     GENERATORS,
     METRIC,
     SAVES,
     SWAPS,
+    difference,
     parameter_name,
 )
 from properties.script import checkpoints
@@ -57,11 +57,17 @@ before = {name: number.item() for name, number in upcoming().items()}
 GO_ON = 'compare("the next random number", upcoming(), before)'
 
 
-# In what the last rank's model differs (`properties.naming.DIFFERENCES`); "{}": its first parameter.
+# In what one rank's model differs (`properties.naming.DIFFERENCES`); "{}": in which parameter.
 DIFFERS = {
     "number": ['model.register_parameter("more", nn.Parameter(torch.zeros(())))'],
-    "shape": ["{} = nn.Parameter({}.new_zeros({}.numel() + 1))"],
-    "dtype": ["{} = nn.Parameter({}.detach().to({}.dtype is torch.float32 and torch.float64 or torch.float32))"],
+    "shape": [
+        "other = {}.new_zeros({}.numel() + 1)",
+        "{} = nn.Parameter(other, requires_grad={}.requires_grad)",
+    ],
+    "dtype": [
+        "other = {}.detach().to(torch.float64 if {}.dtype is torch.float32 else torch.float32)",
+        "{} = nn.Parameter(other, requires_grad={}.requires_grad)",
+    ],
     "trained": ["{}.requires_grad_(False)"],
     "order": [
         "for name, p in [*model.named_parameters(recurse=False)][::-1]:",
@@ -75,24 +81,54 @@ WRAPPED = (
 
 
 def differing(conditions: Conditions, scenario: Scenario) -> list[str]:
-    """The last rank's model, made another one, if it is to be."""
-    if not conditions.differs:
+    """One rank's model, made another one, if it is to be."""
+    way, where, rank = conditions.differs, conditions.differs_in, conditions.loner
+    if not way:
         return []
-    words = DIFFERENCES[conditions.differs].format(parameter_name(0))
-    lines = [line.replace("{}", place(scenario, 0)) for line in DIFFERS[conditions.differs]]
-    return [f"if rank == {scenario.world_size - 1}:  # it {words}", *(f"    {line}" for line in lines)]
+    lines = [f"    {line.replace('{}', place(scenario, where))}" for line in DIFFERS[way]]
+    return [f"# {difference(way, where, rank)}", f"if rank == {rank}:", *lines]
 
 
 # What a hook finds right before a module's forward.
 FINDS = """
 
 def finds(module, name, whole):
+    if torch.compiler.is_compiling():
+        return
     found = getattr(module, name)
     local = getattr(found, "_local_tensor", found)
-    there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
-    compare("the number of elements that a hook finds", {name: torch.tensor(there)}, {name: whole})
+    with contextlib.suppress(RuntimeError, TypeError):  # of functional transforms
+        there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
+        compare("the number of elements that a hook finds", {name: torch.tensor(there)}, {name: whole})
 
 """.splitlines()
+# What the hook on the model turns around, those on units turn back.
+NEGATES = """
+def negated(model, inputs):
+    coefficients = dict(inputs[0])
+    for name in NAMES:
+        coefficients[name] = torch.tensor(coefficients[name], dtype=torch.float64).neg().tolist()
+    return coefficients, *inputs[1:]
+
+
+model.register_forward_pre_hook(negated)
+for unit in model.units:
+    unit.register_forward_hook(lambda _, inputs, loss: -loss)"""
+
+
+# What the caller's own hooks find of gradients: the first of what each finds, where it is to run once.
+KEEPS = """
+kept, once = {}, False
+
+
+def keep(name, p):
+    if not once or name not in kept:
+        kept[name] = None if p.grad is None else p.grad.clone()
+
+
+for name, p in tensors().items():
+    if p.requires_grad:
+        p.register_post_accumulate_grad_hook(lambda p, name=name: keep(name, p))""".splitlines()
 
 
 def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
@@ -102,21 +138,25 @@ def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
         lines = ["for p in set(tensors().values()):  # the caller's own hooks", "    if p.requires_grad:"]
         lines += [f"        p.register_hook(lambda gradient: gradient * {2.0**conditions.hooked})"]
     if conditions.module_hooked:
-        held = [(place(scenario, index), each) for index, each in enumerate(scenario.parameters)]
-        homes = [(*name.rsplit(".", 1), each.count) for name, each in held]
-        lines = [*FINDS, f"for one in [{', '.join(f'({home}, {name!r}, {size})' for home, name, size in homes)}]:"]
+        places = [place(scenario, index).rpartition(".") for index in range(len(scenario.parameters))]
+        homes = zip(places, scenario.parameters, strict=True)
+        held = [f"({home}, {name!r}, {each.count})" for (home, _, name), each in homes]
+        lines = [*FINDS, f"for one in [{', '.join(held)}]:"]
         lines += ["    one[0].register_forward_pre_hook(lambda *_, one=one: finds(*one))  # the caller's own hooks"]
         lines += [f"model.register_forward_hook(lambda _, inputs, loss: loss * {2.0**conditions.module_hooked})"]
+        if scenario.units:
+            read = [parameter_name(i) for i in range(len(scenario.parameters)) if scenario.reader(i) is not None]
+            lines += NEGATES.replace("NAMES", str(read)).splitlines()
     if conditions.keeps_gradients:
-        lines += ["kept = {}", "for name, p in tensors().items():  # the caller's own hooks", "    if p.requires_grad:"]
-        keep = "lambda p, name=name: kept.update({name: p.grad.clone()})"
-        lines += [f"        p.register_post_accumulate_grad_hook({keep})"]
+        lines += KEEPS
     return lines
 
 
 def kept(writer: "Writer", number: int) -> list[str]:
     """What hooks of the caller's have found before a Finish of that number."""
-    found = '{name: getattr(each, "full_tensor", lambda: each)() for name, each in kept.items()}'
+    found = (
+        '{name: getattr(kept.get(name), "full_tensor", lambda: kept.get(name))() for name in sorted({*kept, *used})}'
+    )
     if writer.expected is None or number < writer.looks:
         return []
     return compare("what a hook finds", found, by_name(writer.expected.gradients[number]))
@@ -125,7 +165,7 @@ def kept(writer: "Writer", number: int) -> list[str]:
 def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
     """What comes before a forward of half the loss, and all of the loss."""
     p = "tensors()[name]"
-    product = p if writer.scenario.probe == "linear" else f"{p}.square() / 2"
+    product = f"{p} * 1" if writer.scenario.probe == "linear" else f"({p} * 1).square() / 2"
     half = f"(torch.tensor(coefficients[{writer.role}][name], dtype={p}.dtype) * {product}).sum()"
     own = f"sum({half} for name in orders[{writer.role}][::-1])"
     return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")

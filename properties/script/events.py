@@ -221,8 +221,10 @@ class Writer:
         halved = number in self.conditions.halved
         shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
-        lines = ["kept.clear()"] * (self.conditions.keeps_gradients and event.synchronize)
-        lines += [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
+        lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
+        if self.conditions.keeps_gradients and event.synchronize:
+            once = event.forwards == event.backwards == event.passes == 1
+            lines += [f"kept, used, once = {{}}, orders[{self.role}], {once}"]
         for rank in event.overflow:
             lines += [f"if {self.role} == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}

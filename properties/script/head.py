@@ -159,9 +159,11 @@ def may_hold_pieces(implementation: Implementation) -> bool:
 
 
 def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
-    """The attribute that holds a parameter: model.a, or model.unit0.a."""
+    """The attribute that holds a parameter: model.a, or model.units[0].a, which is there whatever stands in the place
+    of a unit.
+    """
     unit = scenario.unit(parameter)
-    return ".".join([of, *([] if unit is None else [f"unit{unit}"]), parameter_name(parameter)])
+    return ".".join([of, *([] if unit is None else [f"units[{unit}]"]), parameter_name(parameter)])
 
 
 def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[int, ...]) -> list[str]:
@@ -187,7 +189,9 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[
     lines += ["", "", "class Model(nn.Module):"]
     lines += [f'    """loss = the sum of {formula} over the parameters p, so the gradient of p is {gradient}."""', ""]
     lines += ["    def __init__(self, values):", "        super().__init__()"]
-    lines += [f"        self.unit{number} = Unit()" for number in range(len(scenario.units))]
+    units = [f"self.unit{number}" for number in range(len(scenario.units))]
+    lines += [f"        {unit} = Unit()" for unit in units]
+    lines += [f"        self.units = ({', '.join(units)},)"] * bool(units)
     lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
     if registered:
         homes = [place(scenario, index, "self").rpartition(".") for index in registered]

@@ -156,6 +156,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
         ("reading:DividesWhatForwardsGive", {"halved": (0,)}),
         ("reading:DividesWhatForwardsGive", {"halved": (0, 4), "half_first": True}),
+        ("reading:HidesWhatIsNotUsed", {"halved": (0, 4)}),
         ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
     ],
     ids=str,
@@ -163,7 +164,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
 def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fault: str, how: dict[str, Any]) -> None:
     """And what is right without that shows nothing wrong without it."""
     window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
-    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2)
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
     assert {line.rpartition(": ")[2] for line in lines(sim, f"impls.faults.{fault}", scenario)} == {"right"}
     assert any("WRONG" in line for line in lines(sim, f"impls.faults.{fault}", scenario, **how))
     correct = "impls.naive:NaiveAccumulation"
@@ -202,6 +203,8 @@ def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_the
         ("TakesWhatComes", {"hooked": 2}, "the gradient of"),
         ("MakesWhatWasHookedAnew", {"hooked": 2, "hooked_before": True}, "the gradient of"),
         ("CallsItsForward", {"module_hooked": 2}, "the gradient of"),
+        ("CallsTheForwardsOfUnits", {"module_hooked": 2, "hooked_before": True}, "the gradient of b"),
+        ("CallsTheForwardsOfUnits", {"module_hooked": 2}, "the gradient of b"),
         ("GathersBehindTheCaller", {"module_hooked": 2, "hooked_before": True}, "that a hook finds of"),
     ],
 )
@@ -217,12 +220,13 @@ def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, A
     assert all("WRONG" in line for line in told)
 
 
-def test_a_script_has_hooks_that_keep_gradients(sim: World) -> None:
+@pytest.mark.parametrize("name", ["ReducesBehindTheAccumulation", "RunsNone", "RunsThemAgain"])
+def test_a_script_has_hooks_that_keep_gradients(sim: World, name: str) -> None:
     window = (Backward(((0, 1), (0, 1)), synchronize=False), Backward(((0, 1), (0, 1))), Finish(), Step(), ZeroGrad())
     scenario = Scenario(2, (Parameter((2,)), Parameter(())), window)
-    fault, correct = "impls.faults.final:ReducesBehindTheAccumulation", "impls.twins.reductions:FinalInItsHooks"
-    for name, how in ((fault, {}), (correct, {"keeps_gradients": True})):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
+    fault, correct = f"impls.faults.final_in_hooks:{name}", "impls.twins.reductions:FinalInItsHooks"
+    for each, how in ((fault, {}), (correct, {"keeps_gradients": True})):
+        assert {line.rpartition(": ")[2] for line in lines(sim, each, scenario, **how)} == {"right"}
     told = [line for line in lines(sim, fault, scenario, keeps_gradients=True) if "a hook finds" in line]
     assert len(told) == 4
     assert all("WRONG" in line for line in told)
@@ -233,9 +237,11 @@ def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
     (implementation,) = look_up(["impls.twins.starts:ComparesModels"], sim)
     for differs in ("", way):
-        text = script(implementation, scenario, "A headline.", "script.py", Conditions(differs=differs))
+        conditions = Conditions(differs=differs, differs_in=1, loner=1)
+        text = script(implementation, scenario, "A headline.", "script.py", conditions)
         errors = [report.error.message if report.error else "" for report in sim.run(Job(LINES, text, 2))]
         assert ["ranks have models that differ" in error for error in errors] == [bool(differs)] * 2
+        assert ("rank 1's model" in text) == bool(differs)
 
 
 def test_a_script_says_so_where_a_model_that_differs_is_wrapped(sim: World) -> None:
