@@ -101,9 +101,11 @@ def finds(module, name, whole):
         there = min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
         compare("the number of elements that a hook finds", {name: torch.tensor(there)}, {name: whole})
 
+
 """.splitlines()
 # What the hook on the model turns around, those on units turn back.
 NEGATES = """
+
 def negated(model, inputs):
     coefficients = dict(inputs[0])
     for name in NAMES:
