@@ -120,7 +120,9 @@ def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, drawn: tuple[Sc
     """
     scenario, doublings, before = drawn
     one, other = trial.run(scenario), trial.run(scenario, module_hooked=doublings, hooked_before=before)
-    judge.runs_equal(other, one, "A hook of the caller's on the model, or on a module of it, does not count.", 2.0**doublings)
+    judge.runs_equal(
+        other, one, "A hook of the caller's on the model, or on a module of it, does not count.", 2.0**doublings
+    )
 
 
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:

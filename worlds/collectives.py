@@ -56,9 +56,11 @@ _NOTHING = torch.empty(0)
 
 
 def flatten(tensors: Tensors) -> torch.Tensor:
-    """A copy of the tensors' elements, end to end."""
+    """A copy of the tensors' elements, end to end; of a sparse tensor one that is sparse."""
     if len(tensors) == 1:
         tensor = tensors[0].detach()
+        if tensor.is_sparse:
+            return tensor.clone().coalesce()
         return tensor.clone() if tensor.dim() == 1 else tensor.flatten().clone()  # buckets are flat
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else _NOTHING
 
@@ -89,7 +91,10 @@ def check_contiguous(call: Collective, tensor: torch.Tensor) -> None:
 
 
 def in_numpy(flat: torch.Tensor) -> Array:
-    """The same values in NumPy, which has neither bfloat16 nor float8: float32 holds each of their values."""
+    """The same values in NumPy, which has neither bfloat16 nor float8: float32 holds each of their values. Those of a
+    sparse tensor with the zeros between.
+    """
+    flat = flat.to_dense().flatten() if flat.is_sparse else flat
     array: Array = (flat.float() if flat.is_floating_point() and flat.itemsize < 4 else flat).cpu().numpy()
     return array if flat.dtype is not torch.float16 else array.astype("float16")
 
@@ -163,13 +168,17 @@ class DescribedGroup(dist.ProcessGroup):
         dtype = _dtype_name(tensors[0].dtype) if tensors else ""
         count = tensors[0].numel() if len(tensors) == 1 else sum(tensor.numel() for tensor in tensors)
         named = "" if reduction is None else reduction_name(reduction)
+        if tensors and tensors[0].is_sparse:  # all members give such a one, of one shape, and in as many dimensions
+            shape, given = "x".join(map(str, tensors[0].shape)), tensors[0].sparse_dim()
+            named = f"sparse {named} of {shape}, {given} of {tensors[0].dim()} dimensions"
         root = self.members[root] if root >= 0 else -1
         return _collective(operation, named, dtype, count, root, self.label, gives, takes)
 
     @overloaded(dist.AllreduceOptions, "op", "timeout")
     def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
-        """all_reduce, in place."""
-        call, lying = self._describe("all_reduce", tensors, opts.reduceOp), Lying(tensors)
+        """all_reduce, in place, of a sparse tensor too."""
+        call = self._describe("all_reduce", tensors, opts.reduceOp)
+        lying = tensors if tensors[0].is_sparse else Lying(tensors)
         inputs = _scaled(call, lying, opts)
         return self.launch(call, inputs, lying, lambda group: group.allreduce(tensors, opts))
 

@@ -47,6 +47,8 @@ def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size
     """Raises RuntimeError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
     if not (inputs or outputs or call.operation in ("barrier", "monitored_barrier")):
         raise RuntimeError(f"{call}: it needs a tensor")
+    if call.reduction.startswith("sparse ") and not call.reduction.startswith("sparse sum "):
+        raise RuntimeError(f"{call}: sparse tensors can be added up, and nothing else")
     if call.reduction and call.dtype.startswith("float8"):
         raise RuntimeError(f"{call}: gloo reduces no {call.dtype}")
     if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):

@@ -108,7 +108,8 @@ class Flight:
             self.watch.report("changed", self, "what torch does not dispatch")
 
     def _bits(self) -> list[torch.Tensor]:
-        return [flatten([tensor]).view(torch.uint8) for tensor in (*self._inputs, *self._outputs) if tensor.numel()]
+        seen = (tensor for tensor in (*self._inputs, *self._outputs) if tensor.numel() and not tensor.is_sparse)
+        return [flatten([tensor]).view(torch.uint8) for tensor in seen]
 
     def reads(self, region: Region) -> bool:
         """Whether it reads any of this memory."""

@@ -99,8 +99,8 @@ class SimGroup(DescribedGroup):
         if get_ident() != self.thread:
             raise self.foreign_thread("launches", call)
         for tensor in inputs if outputs is inputs else (*inputs, *outputs):
-            if tensor.layout is not torch.strided:
-                reason = f"the simulated world has no collectives of {tensor.layout} tensors"
+            if tensor.layout is not torch.strided and not (tensor.is_sparse and call.operation == "all_reduce"):
+                reason = f"the simulated world has no {call.operation} of {tensor.layout} tensors"
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))

@@ -64,6 +64,8 @@ _COMBINE = {
 
 
 def _reduce(reduction: str, inputs: Sequence[Flat], combiner: Combiner | None) -> Flat:
+    if reduction.startswith("sparse"):  # gloo gathers indices and values, and adds up from rank 0 on
+        return functools.reduce(torch.add, inputs).coalesce()
     combine = _COMBINE[reduction]
     total = functools.reduce(combine, inputs) if combiner is None else combiner(combine, list(inputs))
     if reduction != "average":

@@ -1,5 +1,6 @@
 """Which memory a tensor is in, and whether two tensors share any of it."""
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -56,19 +57,27 @@ def regions(tensors: Iterable[torch.Tensor]) -> list[Region]:
 
 
 class Memory:
-    """A weak reference to a tensor's memory."""
+    """A weak reference to a tensor's memory; of a sparse tensor, which has it by reference, to the tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
+        self._sparse = weakref.ref(tensor) if tensor.is_sparse else None
+        if self._sparse is not None:
+            return
         self._storage = StorageWeakRef(tensor.untyped_storage())
         self._dtype, self._shape, self._strides = tensor.dtype, tensor.shape, tensor.stride()
         self._offset = tensor.storage_offset()
 
     def held(self) -> bool:
         """Whether somebody keeps it."""
+        if self._sparse is not None:
+            return self._sparse() is not None
         return not self._storage.expired()
 
     def tensor(self) -> torch.Tensor:
         """The tensor again, or another like it where the memory is gone."""
+        if self._sparse is not None:
+            found = self._sparse()
+            return torch.empty(0) if found is None else found
         storage = torch.UntypedStorage._new_with_weak_ptr(self._storage.cdata) if self.held() else None
         if storage is None:
             return torch.empty(self._shape, dtype=self._dtype)

@@ -281,10 +281,3 @@ def raising_the_unspeakable(payload: str, rank: int, world_size: int) -> Result:
     error = _CannotBeTold({"KeyError": KeyError, "SystemExit": SystemExit}[payload])
     error.__notes__ = 7  # type: ignore[assignment]
     raise error
-
-
-def summing_sparse(payload: str, rank: int, world_size: int) -> Result:
-    """An all-reduce of a sparse tensor."""
-    tensor = torch.sparse_coo_tensor([[rank]], [1.0], (world_size,))
-    dist.all_reduce(tensor)
-    return {"sum": tensor.to_dense().numpy()}

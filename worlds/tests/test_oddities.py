@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from worlds.contract import World
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
 from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
 from worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
@@ -113,16 +111,3 @@ def test_an_exception_that_cannot_be_told_is_told_all_the_same(world: World, ano
     outcome = run(world, "raising_the_unspeakable", 2, another)
     assert kinds(outcome) == ["raised"] * 2
     assert set(messages(outcome)) == {f"_CannotBeTold, whose message cannot be had: {another}"}
-
-
-def test_sparse_tensors_are_gloos_alone() -> None:
-    """The simulated world says so, where it once reduced nothing."""
-    sim, gloo = SimWorld(), GlooWorld()
-    try:
-        assert [each["sum"].tolist() for each in results(run(gloo, "summing_sparse", 2))] == [[1.0, 1.0]] * 2
-        outcome = run(sim, "summing_sparse", 2)
-        assert kinds(outcome) == ["not runnable"] * 2
-        assert "torch.sparse_coo tensors" in messages(outcome)[0]
-    finally:
-        sim.close()
-        gloo.close()

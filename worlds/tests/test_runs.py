@@ -35,6 +35,7 @@ RUNS: dict[str, tuple[str, str, Any, int]] = {
     "DDP, torch.compile around it": ("wrappers", "ddp_compiled", None, 2),
     "DDP, device_mesh": ("wrappers", "ddp_mesh", None, 4),
     "DDP, no_sync": ("wrappers", "ddp_no_sync", None, 2),
+    "DDP, sparse gradients": ("sparse", "embedding", False, 3),
     "DDP, join": ("wrappers", "ddp_join", None, 2),
     "DDP and ZeroRedundancyOptimizer, Join": ("wrappers", "ddp_and_zero_join", None, 2),
     **{f"DDP, {hook} hook": ("wrappers", "ddp_hook", hook, 2) for hook in HOOKS_THAT_RUN},
