@@ -119,6 +119,7 @@ class Claims:
     float64: bool = True  # parameters, or what a collective is given, in float64
     sixteen_bits: bool = False  # parameters, or what a collective is given, in bfloat16 and float16
     strided_parameters: bool = False  # parameters that are not contiguous: transposed, channels last
+    sparse_gradients: bool = False  # gradients of embeddings that are sparse
     empty_parameters: bool = False  # parameters, or what a collective is given, without elements
     scalars: bool = True  # parameters, or what a collective is given, of no dimensions
     tied_parameters: bool = False  # a tensor under two names

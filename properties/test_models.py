@@ -3,7 +3,7 @@
 from functools import partial
 
 from properties.law import law
-from properties.models import judge
+from properties.models import data, judge
 from properties.models.draws import (
     continued_scenarios,
     evaluated_scenarios,
@@ -13,11 +13,12 @@ from properties.models.draws import (
 )
 from properties.models.expected import expect, unseen
 from properties.models.run import run
-from properties.models.scenario import BUFFERED, ModelScenario
+from properties.models.scenario import BUFFERED, SPARSE, ModelScenario
 from properties.trial import Trial
 
 SEEN = "no faulty mean could lie in the intervals"
 ROUNDING = ModelScenario("transformer")
+APART = "ranks had looked up other rows"
 FLOWED = "a gradient flowed through to the inputs"
 CONTINUED = ModelScenario(through=True)
 OTHERWISE = "a model was evaluated that does otherwise in training"
@@ -39,6 +40,27 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
     if (expected.terms or not trial.claims.plain_bits) and not trial.witnessed[SEEN]:
         trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
+
+
+@law(
+    "P1",
+    partial(provable_scenarios, models=(SPARSE,)),
+    needs=lambda claims: claims.sparse_gradients,
+    witnesses={APART: ModelScenario(SPARSE)},
+)
+def test_sparse_gradients_are_averaged_row_by_row(trial: Trial, scenario: ModelScenario) -> None:
+    """Each row of a sparse gradient, such as an embedding's, is the mean over ranks of what they have for it, be it
+    nothing, or several things; and every step follows it.
+
+    Why: a batch looks up some rows, each rank other ones, one of them twice; what is not there is zero and counts.
+    Broken by a mean that is taken of dense gradients alone: horovod/horovod#2279.
+    """
+    found = run(trial, scenario)
+    expected = expect(trial, scenario, found.observations[0])
+    words = [{*data.batch(scenario, rank, 0)["inputs"].tolist()} for rank in range(scenario.world_size)]
+    trial.witnessed[APART] += any(mine != words[0] for mine in words)
+    judge.gradients(found, expected, "Sparse gradients are not the mean over ranks.")
+    judge.parameters(found, expected, "A step on sparse gradients is not that on the mean.")
 
 
 @law("P2", continued_scenarios, needs=lambda claims: claims.plain_bits, witnesses={FLOWED: CONTINUED})

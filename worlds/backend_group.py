@@ -114,7 +114,9 @@ class RecordedGroup(DescribedGroup):
         return len(self._groups.timeline)
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
-        """Starts a collective on the backend."""
+        """Starts a collective on the backend. Raises NotImplementedError for one that it has not."""
+        if self._groups.real == "nccl" and call.reduction.startswith("sparse"):
+            raise NotImplementedError(f"{call}: NCCL has no all-reduce of sparse tensors")
         self._groups.note(self, call, inputs)
         self.issued += call.operation not in MESSAGES
         try:

@@ -26,6 +26,7 @@ class Replicate:
         "direct_forwards": True,
         "inference_mode": False,
         "copied_models": False,  # it refuses a deep copy
+        "sparse_gradients": False,  # it hands DDP parameters without their modules, and DDP asks these
     }
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0) -> None:

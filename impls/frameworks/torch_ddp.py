@@ -36,6 +36,7 @@ IN_EVERY_FORM = {
     "replaced_gradients": True,
     "outside_reads": True,
     "losses_read": True,
+    "sparse_gradients": True,
     "empty_parameters": True,
     "strided_parameters": True,
     "cost": True,

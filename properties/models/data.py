@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oracle.fingerprint import odd_part
-from properties.models.scenario import ModelScenario
+from properties.models.scenario import EXACT, SPARSE, ModelScenario
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -17,9 +17,11 @@ SIDE = 4  # of an image
 
 
 def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Values for the parameters of these shapes: of a perceptron integers but 0, else a normal distribution's."""
+    """Values for the parameters of these shapes: integers but 0 where nothing is to round, else a normal
+    distribution's.
+    """
     random = np.random.default_rng([scenario.seed, 0, rank])
-    drawn = _integers if scenario.model == "mlp" else _normal
+    drawn = _integers if scenario.model in EXACT else _normal
     return {name: drawn(random, shape).astype(scenario.dtype) for name, shape in shapes.items()}
 
 
@@ -43,10 +45,11 @@ def batch(scenario: ModelScenario, rank: int, number: int) -> Arrays:
                 "inputs": _normal(random, (rows, 1, SIDE, SIDE)).astype(scenario.dtype),
                 "coefficients": _normal(random, (rows, OUT)).astype(scenario.dtype),
             }
-        case "mlp":
+        case "mlp" | "sparse embedding":
             multiple = odd_part(scenario.world_size)  # so that the mean over ranks is exact
+            numbers = _integers(random, (rows, WIDTH)).astype(scenario.dtype)
             return {
-                "inputs": _integers(random, (rows, WIDTH)).astype(scenario.dtype),
+                "inputs": random.integers(0, WORDS, rows) if scenario.model == SPARSE else numbers,
                 "coefficients": (_integers(random, (rows, OUT)) * multiple).astype(scenario.dtype),
             }
         case _:

@@ -1,4 +1,4 @@
-"""Draws runs of real models: only what is claimed, and of the perceptron only what nothing rounds.
+"""Draws runs of real models: only what is claimed, and of those in integers only what nothing rounds.
 
 All shrink to a perceptron on two ranks, one micro-batch, one step, no options.
 """
@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 from oracle.lattice import Inexact
 from properties.claims import EQUAL_FROM, Claims
 from properties.models import exact
-from properties.models.scenario import BUFFERED, CONTINUOUS, LAYERS, MODELS, OPTIMIZERS, ModelScenario
+from properties.models.scenario import (
+    BUFFERED,
+    CONTINUOUS,
+    EXACT,
+    LAYERS,
+    MODELS,
+    OPTIMIZERS,
+    SPARSE,
+    ModelScenario,
+)
 
 MOST_RANKS = 5
 CAPS = (None, 16, 64, 200)  # bytes; the parameters have from 8 to 192
 SEEDS = 3
-EXACT = ("mlp",)
-WITHOUT_BUFFERS = tuple(model for model in MODELS if model not in BUFFERED)
+DENSE = tuple(model for model in MODELS if model != SPARSE)
+WITHOUT_BUFFERS = tuple(model for model in DENSE if model not in BUFFERED)
 
 
 def claimed(claims: Claims) -> Iterator[str]:
@@ -25,6 +34,7 @@ def claimed(claims: Claims) -> Iterator[str]:
     needs = {
         "tied": claims.tied_parameters,
         "two heads": claims.unused is not None,
+        SPARSE: claims.sparse_gradients,
         **dict.fromkeys(BUFFERED, claims.buffers is not None),
     }
     yield from (model for model in MODELS if needs.get(model, True))
@@ -32,7 +42,7 @@ def claimed(claims: Claims) -> Iterator[str]:
 
 @st.composite
 def model_scenarios(
-    draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False, steps: int = 1
+    draw: st.DrawFn, claims: Claims, models: tuple[str, ...] = DENSE, accumulating: bool = False, steps: int = 1
 ) -> ModelScenario:
     """A run of one of these models, where claimed, of so many steps at least; ``accumulating``: with a micro-batch
     inside `no_sync`.
@@ -60,7 +70,7 @@ def model_scenarios(
         twice,
         heads if model == "two heads" else (),
         dtype,
-        "SGD" if model == "mlp" else optimizer,
+        "SGD" if model in EXACT else optimizer,
         draw(st.sampled_from(CAPS)) if claims.bucket_cap else None,
         draw(st.integers(0, SEEDS - 1)),
         frozen,
@@ -74,9 +84,9 @@ def model_scenarios(
 
 
 def provable_scenarios(
-    claims: Claims, models: tuple[str, ...] = MODELS, accumulating: bool = False, steps: int = 1
+    claims: Claims, models: tuple[str, ...] = DENSE, accumulating: bool = False, steps: int = 1
 ) -> st.SearchStrategy[ModelScenario]:
-    """Runs whose values are proved: of the perceptron only those that stay exact, of the others those whose own
+    """Runs whose values are proved: of those in integers only those that stay exact, of the others those whose own
     gradients, on each rank, are plain torch's.
     """
     provable = tuple(model for model in models if claims.plain_bits or model in EXACT)
@@ -95,7 +105,7 @@ def saved_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
     Not with buffers, where the first forward may send rank 0's: each rank saves its own.
     """
-    models = MODELS if claims.equal_from == EQUAL_FROM[0] else WITHOUT_BUFFERS
+    models = DENSE if claims.equal_from == EQUAL_FROM[0] else WITHOUT_BUFFERS
     return provable_scenarios(claims, models, steps=2).flatmap(
         lambda scenario: st.builds(replace, st.just(scenario), saved=st.integers(1, len(scenario.local) - 1))
     )
@@ -106,7 +116,7 @@ def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
     Not with buffers that are sent before each forward: whether that goes for evaluations nobody claims.
     """
-    models = MODELS if claims.equal_from == EQUAL_FROM[0] and claims.buffers != "each" else WITHOUT_BUFFERS
+    models = DENSE if claims.equal_from == EQUAL_FROM[0] and claims.buffers != "each" else WITHOUT_BUFFERS
     return provable_scenarios(claims, models).flatmap(
         lambda scenario: st.builds(
             replace,
@@ -119,7 +129,7 @@ def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
 def is_provable(scenario: ModelScenario, averaging: str) -> bool:
     """Whether nothing rounds, where that is what the proof needs."""
-    if scenario.model == "mlp":
+    if scenario.model in EXACT:
         try:
             exact.train(scenario, averaging)
         except Inexact:

@@ -1,4 +1,4 @@
-"""The perceptron in integers times a power of two: the whole batch in one place, with the proof that nothing rounds.
+"""The models in integers times a power of two: the whole batch in one place, with the proof that nothing rounds.
 
 With W1, b1, W2, b2 its weights, x a sample and c its coefficients, the loss is the sum over samples of <c, y>, where
 
@@ -6,6 +6,7 @@ With W1, b1, W2, b2 its weights, x a sample and c its coefficients, the loss is 
 
 so the gradients of W1, b1, W2, b2 are the sums of dz x', dz, c h', c. All are products of integers with values on the
 lattice, summed; `oracle.lattice` raises Inexact where a sum could round in some order. (The gradient of max at 0 is 0.)
+A table in which words are looked up is the transpose of W1, without b1, where x has one 1 in the place of its word.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,13 @@ import numpy.typing as npt
 from oracle import lattice
 from oracle.lattice import Formats, Lattice
 from properties.models import data
-from properties.models.scenario import ModelScenario
+from properties.models.scenario import SPARSE, ModelScenario
 
 RATE = 0.25  # as `modules.optimizer` has it
-SHAPES = {
-    "first.weight": (data.HIDDEN, data.WIDTH),
-    "first.bias": (data.HIDDEN,),
-    "second.weight": (data.OUT, data.HIDDEN),
-    "second.bias": (data.OUT,),
+_SECOND = {"second.weight": (data.OUT, data.HIDDEN), "second.bias": (data.OUT,)}
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "mlp": {"first.weight": (data.HIDDEN, data.WIDTH), "first.bias": (data.HIDDEN,), **_SECOND},
+    SPARSE: {"table.weight": (data.WORDS, data.HIDDEN), **_SECOND},
 }
 Weights = list[Lattice]
 Gradients = list[Lattice | None]  # None: of what is frozen
@@ -39,8 +39,9 @@ def train(scenario: ModelScenario, averaging: str) -> tuple[list[Gradients], lis
     if scenario.optimizer != "SGD":
         raise lattice.Inexact(f"{scenario.optimizer} is not followed in integers")
     form = lattice.formats((scenario.dtype,), (1,))
-    values = data.initial_values(scenario, 0, SHAPES)
-    weights = [lattice.from_integers(values[name]) for name in SHAPES]
+    shapes = SHAPES[scenario.model]
+    values = data.initial_values(scenario, 0, shapes)
+    weights = [lattice.from_integers(values[name]) for name in shapes]
     gradients: list[Gradients] = []
     after, batch = [], 0
     for step, local in enumerate(scenario.local):
@@ -48,7 +49,7 @@ def train(scenario: ModelScenario, averaging: str) -> tuple[list[Gradients], lis
         batch = batches.stop
         of_ranks = [_sums(scenario, rank, batches, weights, form) for rank in range(scenario.world_size)]
         means = [_mean([mine[index] for mine in of_ranks], averaging, form) for index in range(len(weights))]
-        trained = [scenario.trains(name, step) for name in SHAPES]
+        trained = [scenario.trains(name, step) for name in shapes]
         moves = [-lattice.scale(mean, RATE, form) for mean in means]
         weights = [
             lattice.add(np.stack((weight, move)), form) if moved else weight
@@ -70,14 +71,16 @@ def _sums(scenario: ModelScenario, rank: int, batches: range, weights: Weights, 
     rows = [data.batch(scenario, rank, number) for number in batches]
     x = np.concatenate([row["inputs"] for row in rows]).astype(np.int64)
     c = np.concatenate([row["coefficients"] for row in rows]).astype(np.int64)
-    first, bias, second, _ = weights
-    z = _add([_times(x[:, None, j], first[None, :, j], form) for j in range(x.shape[1])], form, bias)
+    first, *biases, second, _ = weights
+    if looks_up := scenario.model == SPARSE:
+        x, first, biases = np.eye(data.WORDS, dtype=np.int64)[x], first.T, []
+    z = _add([_times(x[:, None, j], first[None, :, j], form) for j in range(x.shape[1])], form, *biases)
     h = np.where(z > 0, z, 0)
     dh = _add([_times(c[:, None, i], second[None, i, :], form) for i in range(c.shape[1])], form)
     dz = np.where(z > 0, dh, 0)
+    of_first = lattice.add(_times(x[:, None, :], dz[:, :, None], form), form)
     return [
-        lattice.add(_times(x[:, None, :], dz[:, :, None], form), form),
-        lattice.add(dz, form),
+        *([of_first.T] if looks_up else [of_first, lattice.add(dz, form)]),
         lattice.add(_times(c[:, :, None], h[:, None, :], form), form),
         lattice.add(lattice.from_integers(c), form),
     ]

@@ -12,7 +12,7 @@ from oracle.intervals import Interval, hull
 from oracle.state import Inside
 from properties.judging.wire import on_the_wire
 from properties.models import exact
-from properties.models.scenario import ModelScenario
+from properties.models.scenario import EXACT, ModelScenario
 from properties.models.seen import ModelSeen
 from properties.trial import Trial
 from worlds.contract import Job
@@ -48,7 +48,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
     local, buffers, inputs, outputs = (report.result[name] for name in ("local", "buffers", "inputs", "outputs"))
-    if scenario.model == "mlp":
+    if scenario.model in EXACT:
         in_integers = exact.train(scenario, trial.claims.averaging)
         gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
         return Expected(gradients, parameters, buffers, inputs, outputs, [])

@@ -33,6 +33,19 @@ class Perceptron(nn.Module):
         return self.second(functional.relu(self.first(inputs), self.in_place))
 
 
+class Looked(nn.Module):
+    """As the perceptron, but that its first layer looks words up, and has a sparse gradient: of the rows looked up."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.table, self.second = nn.Embedding(WORDS, HIDDEN, sparse=True), nn.Linear(HIDDEN, OUT)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Outputs of shape (rows, OUT)."""
+        return self.second(functional.relu(self.table(inputs), self.in_place))
+
+
 class Tied(nn.Module):
     """A language model whose head is its embedding: one tensor under two names, reached twice in backward."""
 
@@ -169,6 +182,8 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
     match scenario.model:
         case "mlp":
             model = Perceptron(scenario.in_place)
+        case "sparse embedding":
+            model = Looked(scenario.in_place)
         case "tied":
             model = Tied(apart)
         case "batch norm":

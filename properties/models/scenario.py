@@ -7,7 +7,9 @@ from typing import ClassVar, TypeAlias
 
 from oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
 
-MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer")
+SPARSE = "sparse embedding"  # of which laws draw runs that ask for it alone
+MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer", SPARSE)
+EXACT = ("mlp", SPARSE)  # whose numbers are integers, of which nothing rounds
 CONTINUOUS = ("mlp", "batch norm", "moving average", "two heads")  # whose inputs are no words
 BUFFERED = ("batch norm", "moving average")
 CHECKPOINTS = ("", "not re-entrant", "re-entrant")
@@ -21,6 +23,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "moving average": (),
     "two heads": ("fork",),
     "transformer": ("block", "head"),
+    SPARSE: ("second",),
 }
 
 
@@ -108,7 +111,7 @@ class ModelScenario(Short):
         if self.thaws and not (self.frozen and 0 < self.thaws < len(self.local)):
             told = f"frozen={self.frozen!r}, of {len(self.local)} steps"
             raise ValueError(f"a layer that is frozen thaws after some step, not with thaws={self.thaws}, {told}")
-        if self.autocast and (self.model == "mlp" or self.twice or self.dtype != "float32"):
+        if self.autocast and (self.model in EXACT or self.twice or self.dtype != "float32"):
             told = f"{self.model!r} in {self.dtype}, twice={self.twice}"
             raise ValueError(f"autocast is for models that round, in float32, which use a module once, not for {told}")
         if self.through and self.model not in CONTINUOUS:

@@ -198,6 +198,7 @@ def to_numpy(tensor: torch.Tensor | None) -> npt.NDArray[np.generic] | None:
     """A copy of the tensor's values in their own dtype."""
     if tensor is None:
         return None
+    tensor = tensor.to_dense() if tensor.is_sparse else tensor
     # Copied first: a storage that NumPy has seen can no longer be resized, which its owner may want to do.
     values = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if values.dtype is torch.bfloat16:

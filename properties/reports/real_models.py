@@ -10,8 +10,7 @@ from oracle.state import Inside
 from properties.difference import Difference
 from properties.law import Law
 from properties.models import data
-from properties.models.draws import EXACT
-from properties.models.scenario import Freezing, Microbatch, ModelScenario
+from properties.models.scenario import EXACT, Freezing, Microbatch, ModelScenario
 from properties.reports import notes
 from properties.reports.opening import opening
 from properties.reports.paragraphs import entry, wrapped

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
 
 from properties.claims import EQUAL_FROM, Claims
 from properties.models.draws import evaluated_scenarios, model_scenarios, saved_scenarios
-from properties.models.scenario import BUFFERED, ModelScenario
+from properties.models.scenario import BUFFERED, SPARSE, ModelScenario
 
 EVERYTHING = Claims(
     bucket_cap=True,
@@ -42,6 +43,12 @@ def test_where_a_first_forward_sends_buffers_nothing_with_buffers_is_saved(scena
 def test_where_each_forward_sends_buffers_nothing_with_buffers_is_evaluated(scenario: ModelScenario) -> None:
     assert scenario.evaluated
     assert scenario.model not in BUFFERED
+
+
+@settings(max_examples=60, database=None)
+@given(st.one_of(*(draws(replace(EVERYTHING, sparse_gradients=True)) for draws in (model_scenarios, saved_scenarios))))
+def test_sparse_gradients_are_drawn_where_a_law_asks_for_them_alone(scenario: ModelScenario) -> None:
+    assert scenario.model != SPARSE
 
 
 def smallest(condition, claims: Claims = EVERYTHING, draws=model_scenarios) -> ModelScenario:

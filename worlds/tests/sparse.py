@@ -75,6 +75,19 @@ def what_is_no_sum(payload: str, rank: int, world_size: int) -> Result:
     return {}
 
 
+def as_if_on_nccl(payload: str, rank: int, world_size: int) -> Result:
+    """What a group says that takes itself for one of NCCL's."""
+    groups = dist.group.WORLD._groups
+    try:
+        groups.real = "nccl"
+        dist.all_reduce(rows_of(rank))
+    except NotImplementedError as error:
+        return {"said": str(error)}
+    finally:
+        groups.real = "gloo"
+    return {}
+
+
 def embedding(payload: str, rank: int, world_size: int) -> Result:
     """DDP around an embedding whose gradients are sparse, two micro-batches of which one synchronizes. ``payload``:
     whether it looks for unused parameters.

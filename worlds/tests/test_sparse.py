@@ -67,6 +67,12 @@ def test_what_is_no_sum_is_refused(sim: World, gloo: World) -> None:
     assert "no broadcast of torch.sparse_coo tensors" in messages(outcome)[0]
 
 
+def test_nccl_has_no_such_sum(gloo: World) -> None:
+    """And would say so with the words of a crash."""
+    for result in results(run(gloo, "as_if_on_nccl", 2)):
+        assert "NCCL has no all-reduce of sparse tensors" in result["said"]
+
+
 @pytest.mark.parametrize("payload", ["one alone", "otherwise sparse"])
 def test_ranks_that_give_what_cannot_be_added_are_a_mismatch(sim: World, payload: str) -> None:
     """With one that is sparse on one rank alone gloo may hang, with sparse elements instead of rows it dies."""
