@@ -10,7 +10,7 @@ from oracle.state import Inside
 from properties.difference import Difference
 from properties.law import Law
 from properties.models import data
-from properties.models.scenario import EXACT, Freezing, Microbatch, ModelScenario
+from properties.models.scenario import EXACT, SPARSE, Freezing, Microbatch, ModelScenario
 from properties.reports import notes
 from properties.reports.opening import opening
 from properties.reports.paragraphs import entry, wrapped
@@ -106,6 +106,11 @@ def program_words(scenario: ModelScenario) -> list[str]:
                 heads = {1: "the first", 2: "the second", 3: "both"}
                 used = [f"rank {rank} {heads[scenario.used(rank, batch)]}" for rank in range(scenario.world_size)]
                 words += f"; of two outputs the loss takes, on {', on '.join(used)}"
+            if scenario.model == SPARSE:
+                rows = [data.batch(scenario, rank, batch)["inputs"].tolist() for rank in range(scenario.world_size)]
+                words += "".join(
+                    f"; rank {rank} looks up {', '.join(map(str, mine))}" for rank, mine in enumerate(rows)
+                )
             if scenario.uneven:
                 sizes = [data.size(scenario, rank, batch)[0] for rank in range(scenario.world_size)]
                 words += f"; samples: {', '.join(f'rank {rank} has {rows}' for rank, rows in enumerate(sizes))}"
