@@ -37,7 +37,7 @@ from properties.seen import OTHER_WEIGHTS
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
 ALONE = "rank {} alone evaluates the model, and takes its state dict"
-# In what the model of one rank may differ from those of others; {}: in which parameter.
+# In what the model of one rank may differ from those of others; {}: which rank's, and in which parameter.
 DIFFERENCES = {
     "number": "rank {}'s model has one parameter more",
     "shape": "rank {}'s model has one element more in {}",

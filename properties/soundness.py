@@ -139,6 +139,8 @@ def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
     for dtype in WHOLE:
         yield from _whole_numbers(size, dtype)
     yield from _moves(size)
+    if world.device == "cpu":  # NCCL has no sparse ones
+        yield from _sparse(size)
     if world.device == "cpu" or world.name == "nccl":  # gloo has no messages of CUDA tensors, nor coalesced forms
         yield from _messages(size, _exchanges_lists(world))
     yield from _asynchronous(size)
@@ -192,6 +194,15 @@ def _moves(size: int) -> Iterator[Meaning]:
     objects = [np.arange(rank + 1) + 10 * rank for rank in range(size)]
     yield _call("all_gather_object", "int64", _listed(objects)), collectives.all_gather(objects)
     yield _call("broadcast_object_list", "int64", _listed(objects), root=root), [[objects[root]]] * size
+
+
+def _sparse(size: int) -> Iterator[Meaning]:
+    """The sum of what has elements in other places on each rank, and in some on all."""
+    places = np.arange(len(_terms(size, FORMATS["float32"])[0]))
+    arrays = [np.where((places + rank) % 3, array, 0) for rank, array in enumerate(_terms(size, FORMATS["float32"]))]
+    for asynchronous in (False, True):
+        call = _call("all_reduce, sparse", "float32", _listed(arrays), asynchronous=asynchronous)
+        yield call, [[each] for each in collectives.all_reduce(arrays)]
 
 
 def _exchanges_lists(world: World) -> bool:

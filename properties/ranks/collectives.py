@@ -57,6 +57,9 @@ def _begin(call: Mapping[str, Any], rank: int, groups: Mapping[tuple[int, ...], 
     match call["operation"]:
         case "all_reduce":
             return [mine], dist.all_reduce(mine, op, group, later)
+        case "all_reduce, sparse":
+            sparse = mine.to_sparse()
+            return [sparse], dist.all_reduce(sparse, op, group, later)
         case "all_reduce, coalesced":
             with dist._coalescing_manager(group, async_ops=later) as both:
                 for half in mine.chunk(2):

@@ -167,7 +167,8 @@ def kept(writer: "Writer", number: int) -> list[str]:
 def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
     """What comes before a forward of half the loss, and all of the loss."""
     p = "tensors()[name]"
-    product = f"{p} * 1" if writer.scenario.probe == "linear" else f"({p} * 1).square() / 2"
+    # Of a copy: backward, too, is of what is read here.
+    product = p if writer.scenario.probe == "linear" else f"({p} * 1).square() / 2"
     half = f"(torch.tensor(coefficients[{writer.role}][name], dtype={p}.dtype) * {product}).sum()"
     own = f"sum({half} for name in orders[{writer.role}][::-1])"
     return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")

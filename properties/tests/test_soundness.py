@@ -172,6 +172,13 @@ SPOILED = {
         f"{operation} to the wrong ranks": (on(operation, swapped), rf"^{operation}\(sum, float32\) on 3 ranks")
         for operation in ("scatter", "all_to_all", "all_to_all_single", "send and recv")
     },
+    **{
+        f"a sparse sum that {'a' * later}synchronously leaves a rank out": (
+            on("all_reduce, sparse", without_rank_1, asynchronous=later),
+            rf"^{'asynchronous ' * later}all_reduce, sparse\(sum, float32\) on 3 ranks",
+        )
+        for later in (False, True)
+    },
     "a gather in the wrong order": (on("gather", swapped_places), r"^gather\(sum, float32\) on 3 ranks"),
     **{
         f"{operation} of which only a part arrives": (
