@@ -17,6 +17,7 @@ class AtTheEndOfBackward(NaiveAccumulation):
         "survives_errors": False,
         "output_classes": False,
         "in_place": False,
+        "double_backward": False,
     }
 
     _heard = False  # whether this backward has been heard of

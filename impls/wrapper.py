@@ -30,6 +30,7 @@ ROBUST = {
     "tied_parameters": True,
     "outside_reads": True,
     "losses_read": True,
+    "double_backward": True,
     "empty_parameters": True,
     "strided_parameters": True,
     "replaced_parameters": True,

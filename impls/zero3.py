@@ -35,6 +35,7 @@ class Zero3(ShardedDataParallel):
         **ROBUST,
         "outside_reads": False,  # a unit is gathered when it is called
         "losses_read": False,
+        "double_backward": False,
         "acts_alone": False,
         "replaced_parameters": False,
         "optimizer_before": False,
@@ -148,12 +149,20 @@ class Zero3(ShardedDataParallel):
         """``at_last``: a gradient has come to what a view is of, maybe long after backward has left the unit."""
         if at_last and call in self._begun:
             return
+        if torch.is_grad_enabled():
+            self.refuse_a_graph()
         if not self._open:
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
         while call in self._to_come:
             self._begin(self._to_come.pop())
         if call not in self._open:
             self._begin(call)
+
+    def refuse_a_graph(self) -> None:
+        """Of gradients, whose own backward would need the parameters once more."""
+        raise NotImplementedError(
+            "what is sharded can be differentiated once: parameters are freed when backward leaves"
+        )
 
     def _begin(self, call: UnitCall) -> None:
         """Closes every call that this one is no part of, and gathers."""

@@ -126,6 +126,8 @@ class Claims:
     outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
     # The caller's loss reads parameters itself, beside what a forward gives.
     losses_read: bool = False
+    # A loss is made of gradients by the inputs, which the caller takes by ``torch.autograd.grad``, with a graph.
+    double_backward: bool = False
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     unfreezing: bool = False  # and so are, later, those that were frozen when they were wrapped
     # The caller makes deep copies of the model, and each has the weights that the model had then.

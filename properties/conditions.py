@@ -41,6 +41,9 @@ class Conditions:
     # Those of whose last loss the caller makes one half itself, from the parameters; whether before the forward.
     halved: tuple[int, ...] = ()
     half_first: bool = False
+    # Those whose last loss the caller makes of gradients that it takes of what the forward gives; or one half of it.
+    differentiated: tuple[int, ...] = ()
+    with_outputs: bool = False
     # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
     swapped: tuple[int, ...] = ()
     # Those before which it makes a deep copy of the model, and evaluates each that it has made.

@@ -10,10 +10,13 @@ from properties.expected import is_exact
 from properties.judging import judge
 from properties.law import law
 from properties.strategies import exact_scenarios
+from properties.strategies.combined import with_any
+from properties.strategies.moments import one_or_all, places_of
 from properties.strategies.variants import on_one_rank, with_one_rank_alike
 from properties.strategies.within import beyond
-from properties.trial import Trial
+from properties.trial import SENT, Trial
 
+ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 MOST_RANKS, MOST_WINDOWS, MANY = 3, 33, 16
 LONG = f"more than {MANY} means were taken"
 LONG_RUN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), ZeroGrad()) * (MANY + 1))
@@ -64,6 +67,37 @@ def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenari
     """
     judge.by_the_oracle(trial, scenario, "After many synchronizations gradients are not the mean over ranks.")
     trial.witnessed[LONG] += scenario.program.count(Finish()) > MANY
+
+
+def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:
+    """A scenario with any two features, or with accumulation; the micro-batches whose loss is made of gradients that
+    the caller takes itself, one or all; and whether it is made of the outputs, too.
+    """
+    local = [("accumulation",)] * claims.accumulation
+    drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
+    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
+    return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.booleans()))
+
+
+@law(
+    "P1",
+    with_losses_of_gradients,
+    needs=lambda claims: claims.double_backward,
+    witnesses={SENT: (ONE_BATCH, (0,), False)},
+)
+def test_a_loss_of_gradients_is_averaged_like_any_other(
+    trial: Trial, drawn: tuple[Scenario, tuple[int, ...], bool]
+) -> None:
+    """Where the caller takes gradients by the inputs with `torch.autograd.grad` and makes the loss of these, or half of
+    it, the gradients of parameters are the mean over ranks as ever.
+
+    Why: so are gradient penalties computed, and forces in models of energies; what is taken is the caller's, and no
+    end of a backward. Broken by what is prepared for the backward of the outputs: pytorch/pytorch#47562,
+    pytorch/pytorch#172543, NVIDIA/apex#457.
+    """
+    scenario, places, outputs = drawn
+    run = trial.run(scenario, differentiated=places, with_outputs=outputs)
+    judge.values_equal(run, trial.expected(scenario), "A loss of gradients does not give the mean over ranks.")
 
 
 @law("P1", with_one_rank_alike)

@@ -36,6 +36,7 @@ IN_EVERY_FORM = {
     "replaced_gradients": True,
     "outside_reads": True,
     "losses_read": True,
+    "double_backward": True,
     "sparse_gradients": True,
     "empty_parameters": True,
     "strided_parameters": True,
@@ -73,7 +74,12 @@ class TorchDDPFindUnused(TorchDDP):
 
     # Its documentation rules out re-entrant checkpointing. A parameter used only in a window that was dropped halfway
     # ends in an error, and one used only for an output in a dataclass that nobody uses, too (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "unused": "untouched", "joins": (), "drops_windows": False, "output_classes": False}
+    # So does one that a loss of gradients leaves out, or it is never reduced.
+    claims = {
+        **_CLAIMS,
+        **dict.fromkeys(("drops_windows", "output_classes", "double_backward"), False),
+        **{"unused": "untouched", "joins": ()},
+    }
     options = {"find_unused_parameters": True}
 
 
@@ -87,9 +93,9 @@ class TorchDDPBucketView(TorchDDP):
 class TorchDDPStaticGraph(TorchDDP):
     """With ``static_graph``: the graph of the first iteration is taken to be that of every other."""
 
-    # torch 2.13: a first backward inside no_sync ends in an internal assertion, and where outputs are in a dataclass
-    # nothing is synchronized (properties/FINDINGS.md).
-    claims = {**_CLAIMS, "accumulation": False, "joins": (), "output_classes": False}
+    # torch 2.13: a first backward inside no_sync ends in an internal assertion, and where outputs are in a dataclass,
+    # or the caller takes gradients of them first, nothing is synchronized (properties/FINDINGS.md).
+    claims = {**_CLAIMS, "accumulation": False, "joins": (), "output_classes": False, "double_backward": False}
     options = {"static_graph": True}
 
 

@@ -25,6 +25,7 @@ class ZeroRedundancy(DistributedDataParallel):
         "replaced_gradients": True,
         "outside_reads": True,
         "losses_read": True,
+        "double_backward": True,
         "averaging": "multiply by reciprocal then sum",
         "stage": 1,
         "same_bits": True,

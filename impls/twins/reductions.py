@@ -44,7 +44,8 @@ class AfterBackward(PerParameter):
     """Asks for the mean from inside backward, and is done when that returns."""
 
     odd = "what each forward has computed, when backward gets to it, asks for the mean at the end of that backward"
-    claims = {**PerParameter.claims, "in_place": False}  # a view that is changed loses its hook
+    # A view that is changed loses its hook, and a loss of gradients passes it by.
+    claims = {**PerParameter.claims, "in_place": False, "double_backward": False}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Several may come before the one backward."""

@@ -3,6 +3,7 @@
 program      runs a scenario's program on an implementation, and looks from outside
 wrapped      one rank's model in its wrapper
 evaluating   the model evaluated, with other weights too, and copies of it
+losses       what the caller makes losses of itself
 randomness   seeds a rank's random numbers, and looks which come next
 training     the caller's side: the optimizer, masters, the loss scale
 probes       the probe models in torch

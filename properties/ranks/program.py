@@ -9,7 +9,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,11 +41,11 @@ from properties import members
 from properties.companion import companion, partner, turns
 from properties.conditions import Conditions
 from properties.failure_place import note
-from properties.naming import parameter_name
 from properties.part import Part
 from properties.ranks import adapter, checkpoint, description
 from properties.ranks.evaluating import Evaluating
-from properties.ranks.probes import CallersError, Probe, products, to_numpy
+from properties.ranks.losses import loss_of_gradients, loss_of_parameters
+from properties.ranks.probes import CallersError, Probe, to_numpy
 from properties.seen import Seen
 
 
@@ -283,19 +282,22 @@ class Rank(Evaluating):
             self.seen["buffers"][place] = [to_numpy(buffer) for buffer in self.probe.buffers()]
 
     def last_loss(self, inputs: list[torch.Tensor], order: Sequence[int], increment: int) -> torch.Tensor:
-        """That of a micro-batch's last forward, or half of it and a half that the caller makes of the parameters."""
-        if self.place not in self.conditions.halved:
-            return self.call(inputs, order, increment)
+        """That of a micro-batch's last forward; or half of it, or nothing, and the rest the caller makes itself."""
+        conditions = self.conditions
         halves = [values / 2 for values in inputs]
-        if self.conditions.half_first:
-            return self.own_half(halves, order) + self.call(halves, order, increment)
-        return self.call(halves, order, increment) + self.own_half(halves, order)
-
-    def own_half(self, halves: list[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-        """What the caller makes of the parameters itself; backward, too, is of what was read here."""
-        tensors = self.probe.in_order()
-        read = SimpleNamespace(**{parameter_name(index): tensors[index] * 1 for index in order})
-        return products((read,) * len(tensors), self.probe.kind, halves, order[::-1], None)
+        if self.place in conditions.differentiated:
+            given = [values.requires_grad_() for values in (halves if conditions.with_outputs else inputs)]
+            # Forward reads all that is trained, and the loss is made of what was to be reached.
+            trained = [index for index, parameter in enumerate(self.probe.in_order()) if parameter.requires_grad]
+            others = [] if conditions.with_outputs else [index for index in trained if index not in order]
+            loss = self.call(given, [*order, *others], increment)
+            taken = loss_of_gradients(loss, given, order)
+            return loss + taken if conditions.with_outputs else taken
+        if self.place not in conditions.halved:
+            return self.call(inputs, order, increment)
+        if conditions.half_first:
+            return loss_of_parameters(self.probe, halves, order) + self.call(halves, order, increment)
+        return self.call(halves, order, increment) + loss_of_parameters(self.probe, halves, order)
 
     def drop(self, local: bool) -> None:
         """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""

@@ -9,6 +9,7 @@ from properties.naming import (
     COPIES,
     DROPS,
     DUPLICATES,
+    GRADIENTS_OF,
     HALVES,
     MEASURES,
     METRIC,
@@ -58,6 +59,7 @@ RUN_OTHERWISE = {
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",
     "halved": "the caller's half of the loss",
+    "differentiated": "the gradients that the caller takes itself",
     "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
@@ -116,6 +118,8 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
     after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
     when = "before" if choices.get("half_first") else "after"
     after += [(chosen("halved"), f"{'':10}{HALVES.format(when)}")]
+    what = "half of the loss" if choices.get("with_outputs") else "the loss"
+    after += [(chosen("differentiated"), f"{'':10}{GRADIENTS_OF.format(what)}")]
     after += [(chosen("measured"), f"{'':10}{MEASURES}")]
     after += [(chosen("metrics"), f"{'':10}{METRIC}"), (chosen("zeroed_late"), LATE)]
     first, then = ([f"      {words}" for there, words in each if there] for each in (before, after))

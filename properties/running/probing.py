@@ -40,7 +40,14 @@ _MORE: tuple[str, ...] = (
 _MORE += ("drops_windows", "several_forwards", "survives_errors", "drops_losses", "freezing", "replaced_parameters")
 _MORE += ("callers_collectives", "callers_hooks", "swaps_weights", "writes_weights", "replaced_gradients")
 _MORE += ("several_optimizers", "measures_late", "acts_alone", "optimizer_before", "copied_models")
-_MORE += ("leaves_random_numbers", "final_in_hooks", "compares_models", "losses_read", "sparse_gradients")
+_MORE += (
+    "leaves_random_numbers",
+    "final_in_hooks",
+    "compares_models",
+    "losses_read",
+    "sparse_gradients",
+    "double_backward",
+)
 ONE_MORE += [{name: True} for name in (*_MORE, "direct_forwards", "moved_parameters", "reloads", "other_models")]
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)

@@ -174,6 +174,17 @@ def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
     return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")
 
 
+def differentiated(writer: "Writer", forward: str) -> list[str]:
+    """The loss, of gradients that the caller takes of what a forward gives, whose coefficients are "inputs"."""
+    own = writer.role
+    lines = ["inputs = {", "    name: torch.tensor(values, dtype=tensors()[name].dtype, requires_grad=True)"]
+    lines += [f"    for name, values in coefficients[{own}].items()", "}", f"loss = {forward}"]
+    lines += [f"taken = torch.autograd.grad(loss, [inputs[name] for name in orders[{own}]], create_graph=True)"]
+    products = f"zip([*orders[{own}]][::-1], taken[::-1])"
+    lines += [f"taken = sum((inputs[name].detach() * gradient).sum() for name, gradient in {products})"]
+    return lines
+
+
 def saved(writer: "Writer") -> list[str]:
     """The state of everything, for nothing."""
     return ["", f"# {SAVES}", *checkpoints.save(writer)]

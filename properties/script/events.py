@@ -218,7 +218,8 @@ class Writer:
         scenario, batch, ranks = self.scenario, self.scenario.batch(number), range(self.scenario.world_size)
         orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
-        halved = number in self.conditions.halved
+        differentiated = number in self.conditions.differentiated
+        halved = number in self.conditions.halved or (differentiated and self.conditions.with_outputs)
         shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
@@ -229,8 +230,13 @@ class Writer:
             lines += [f"if {self.role} == {rank}:", f"    {self.overflow(scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
         run: list[str] = []
-        loss = self.call(f"coefficients[{self.role}]", f"orders[{self.role}]", **adds)
-        if halved:
+        given = "inputs" if differentiated else f"coefficients[{self.role}]"
+        order = "[*inputs]" if differentiated and not halved else f"orders[{self.role}]"
+        loss = self.call(given, order, **adds)
+        if differentiated:
+            run = between.differentiated(self, loss)
+            loss = "(loss + taken)" if halved else "taken"
+        elif halved:
             run, loss = between.halved(self, loss)
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]

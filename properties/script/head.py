@@ -180,7 +180,7 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[
     if raises:
         lines += ['        if failing == ("module", name):', "            raise CallersError"]
         lines += ['        if failing == ("backward", name):', "            p = Fails.apply(p)"]
-    lines += [f"        loss = loss + (torch.tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
+    lines += [f"        loss = loss + (torch.as_tensor(coefficients[name], dtype=p.dtype) * {product}).sum()"]
     lines += ["    return loss"]
     if scenario.units:
         lines += ["", "", "class Unit(nn.Module):"]

@@ -11,9 +11,9 @@ from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from properties.calls import Call
 from properties.claims import COLLECTIVES, Claims
 from properties.expected import known
+from properties.models.draws import DENSE, provable_scenarios
 from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
-from properties.models.draws import provable_scenarios
-from properties.models.scenario import MODELS, ModelScenario
+from properties.models.scenario import ModelScenario
 from properties.strategies import MOST_RANKS, scenarios
 from properties.strategies.calls import calls_of_any, dtypes
 from properties.strategies.features import FEATURES
@@ -54,7 +54,7 @@ PROGRAMS: dict[str, Callable[[Scenario], bool]] = {
     **TRAITS,
 }
 REAL_MODELS: dict[str, Callable[[ModelScenario], bool]] = {
-    **{model: _is(lambda run: run.model, model) for model in MODELS},
+    **{model: _is(lambda run: run.model, model) for model in DENSE},
     "batches of several sizes": lambda run: run.uneven,
     "autocast": lambda run: run.autocast,
     **_ranks(MOST_RANKS_OF_A_MODEL),

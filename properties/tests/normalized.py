@@ -22,6 +22,16 @@ def outputs(payload: str, rank: int, world_size: int) -> dict[str, Any]:
     return {name: [each(inputs).tolist() for _ in range(2)] for name, each in both.items()}
 
 
+def differentiated_twice(payload: str, rank: int, world_size: int) -> dict[str, str]:
+    """What a caller is told who takes gradients of a sharded model with a graph, if it is refused."""
+    inputs = torch.ones(3, requires_grad=True)
+    try:
+        torch.autograd.grad(Zero3(model())(inputs).sum(), inputs, create_graph=payload == "with a graph")
+    except NotImplementedError as error:
+        return {"refused": str(error)}
+    return {}
+
+
 def copied(payload: str, rank: int, world_size: int) -> dict[str, str]:
     """What a caller is told who copies a sharded model, a part of it, or its parameters, if it is refused."""
     sharded, told = Zero3(model()).module, {}

@@ -95,6 +95,15 @@ def test_a_number_that_is_drawn_from_one_generator_shows_there_alone(which: int)
 
 def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
     """What says more of an implementation's claims, or of another way, or counts bytes, is none."""
-    more = {"equal_from", "asks_for_masters", "loner", "differs_in", "hooked_before", "half_first", "collects"}
+    more = {
+        "equal_from",
+        "asks_for_masters",
+        "loner",
+        "differs_in",
+        "hooked_before",
+        "half_first",
+        "with_outputs",
+        "collects",
+    }
     ways = {field.name for field in fields(Conditions)} - more
     assert RUN_OTHERWISE.keys() == ways | {"asynchrony", "order"}

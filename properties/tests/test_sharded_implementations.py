@@ -111,6 +111,14 @@ def test_hooks_that_make_weights_of_parameters_find_these(sim: World) -> None:
         assert report.result["sharded"] == report.result["plain"]
 
 
+@pytest.mark.parametrize("graph", ["with a graph", "without"])
+def test_a_sharded_model_is_differentiated_once(sim: World, graph: str) -> None:
+    for report in sim.run(Job("properties.tests.normalized:differentiated_twice", graph, 2)):
+        assert report.error is None
+        assert report.result is not None
+        assert ("can be differentiated once" in report.result.get("refused", "")) == (graph == "with a graph")
+
+
 def test_a_sharded_model_refuses_to_be_copied(sim: World) -> None:
     """So does any part of it: its tensors have no memory that a copy could read."""
     for report in sim.run(Job("properties.tests.normalized:copied", "", 2)):

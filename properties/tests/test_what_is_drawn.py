@@ -32,7 +32,7 @@ from oracle.program import (
 )
 from properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
 from properties.implementations import look_up
-from properties.models.scenario import MODELS
+from properties.models.draws import DENSE
 from properties.strategies import __main__ as table
 from properties.strategies import exact_scenarios, scenarios
 from properties.strategies.combined import with_any
@@ -244,7 +244,7 @@ def test_the_table_of_what_is_drawn_has_a_row_for_everything_and_counts_each_thi
     assert set(ranks.values()) == {100}
     assert sum(programs[name] for name in ("no step", "1 step", "2 steps", "3 steps or more")) == 100
     assert sum(programs[name] for name in programs if "bucket" in name and "ragged" not in name) <= programs["cap"]
-    assert sum(runs[model] for model in MODELS) == 100
+    assert sum(runs[model] for model in DENSE) == 100
     assert sum(calls[operation] for operation in COLLECTIVES) == 100
     assert min(runs.values()) > 0 < min(calls.values())
 

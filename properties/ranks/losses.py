@@ -1,0 +1,27 @@
+"""Losses that the caller makes itself: of parameters that it reads, and of gradients that it takes."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+
+from properties.naming import parameter_name
+from properties.ranks.probes import Probe, products
+
+
+def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+    """What the probe's forward would give, of the parameters as they are now; backward, too, is of what is read."""
+    tensors = probe.in_order()
+    read = SimpleNamespace(**{parameter_name(index): tensors[index] * 1 for index in order})
+    return products((read,) * len(tensors), probe.kind, coefficients, order[::-1], None)
+
+
+def loss_of_gradients(loss: torch.Tensor, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+    """The same as the loss of a probe, in which coefficients multiply: their products with the gradients by them, which
+    are taken here, and through which backward goes on to the parameters.
+    """
+    gradients = torch.autograd.grad(loss, [coefficients[index] for index in order], create_graph=True)
+    total = torch.zeros_like(loss)
+    for index, gradient in zip(order[::-1], gradients[::-1], strict=True):
+        total = total + (coefficients[index].detach() * gradient).sum()
+    return total
