@@ -45,7 +45,7 @@ DIFFERENCES = {
     "trained": "rank {}'s model does not train {}",
     "order": "rank {}'s model has its parameters in the reverse order",
 }
-GRADIENTS_OF = "{} the caller makes of the gradients by the coefficients, which it takes of what the forward gives"
+GRADIENTS_OF = "the caller takes gradients by the coefficients of what the forward gives, and makes {} of them"
 HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
 DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
 DROPS = "a forward, of NaN, whose loss is dropped"

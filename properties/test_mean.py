@@ -93,7 +93,7 @@ def test_a_loss_of_gradients_is_averaged_like_any_other(
 
     Why: so are gradient penalties computed, and forces in models of energies; what is taken is the caller's, and no
     end of a backward. Broken by what is prepared for the backward of the outputs: pytorch/pytorch#47562,
-    pytorch/pytorch#172543, NVIDIA/apex#457.
+    pytorch/pytorch#172543.
     """
     scenario, places, outputs = drawn
     run = trial.run(scenario, differentiated=places, with_outputs=outputs)
