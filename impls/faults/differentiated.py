@@ -39,7 +39,7 @@ class FreesWhatIsReadOnceMore(Zero3):
     """Frees parameters when backward has left their unit, whatever graph of it there is."""
 
     known_fault = "gradients of gradients are made of parameters that are freed by then"
-    source = "L19 D https://github.com/pytorch/pytorch/issues/172543"
+    source = "L19 V https://github.com/pytorch/pytorch/issues/172543"
     claims = {**Zero3.claims, "double_backward": True}
     killed_by = TAKEN
 
