@@ -178,7 +178,7 @@ class DescribedGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """all_reduce, in place, of a sparse tensor too."""
         call = self._describe("all_reduce", tensors, opts.reduceOp)
-        lying = tensors if tensors[0].is_sparse else Lying(tensors)
+        lying = tensors if any(tensor.is_sparse for tensor in tensors) else Lying(tensors)
         inputs = _scaled(call, lying, opts)
         return self.launch(call, inputs, lying, lambda group: group.allreduce(tensors, opts))
 

@@ -26,12 +26,13 @@ _TO_ROOT = ("reduce", "gather", "send")
 class Collective:
     """One collective, or a send or receive, as one rank asked for it.
 
-    ``count``: the number of elements that this rank puts in; for a scatter and a receive, that it takes out. ``root``:
-    a global rank, the peer of a send or receive; -1 where there is none. ``gives`` and ``takes``: elements for and from
-    each member, where those are not all the same. ``tag``: of a send or receive. ``sent`` and ``got``: what this rank
-    put in, and what came out for it, where contents were asked for; the latter on the simulated world alone, of what
-    the rank has waited for. On all but these two members of a group must agree; of what all gather, and of all-to-all,
-    the counts are each rank's own.
+    ``reduction``: of a sparse tensor with its shape, of which ``count`` is that of all elements. ``count``: the number
+    of elements that this rank puts in; for a scatter and a receive, that it takes out. ``root``: a global rank, the
+    peer of a send or receive; -1 where there is none. ``gives`` and ``takes``: elements for and from each member, where
+    those are not all the same. ``tag``: of a send or receive. ``sent`` and ``got``: what this rank put in, and what
+    came out for it, where contents were asked for; the latter on the simulated world alone, of what the rank has waited
+    for. On all but these two members of a group must agree; of what all gather, and of all-to-all, the counts are each
+    rank's own.
     """
 
     operation: str

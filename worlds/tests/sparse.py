@@ -64,9 +64,11 @@ def dropping_the_handle(payload: str, rank: int, world_size: int) -> Result:
 
 
 def what_is_no_sum(payload: str, rank: int, world_size: int) -> Result:
-    """The maximum; a broadcast; or a sum of rows on rank 0 with something else on the others."""
+    """The maximum; a broadcast; two at once; or a sum of rows on rank 0 with something else on the others."""
     rows = rows_of(rank)
-    if payload == "broadcast":
+    if payload == "coalesced":
+        dist.group.WORLD.allreduce_coalesced([rows, rows_of(rank)])
+    elif payload == "broadcast":
         dist.broadcast(rows, 0)
     else:
         others = {"one alone": rows.to_dense(), "otherwise sparse": rows.to_dense().to_sparse()}
