@@ -119,14 +119,15 @@ class Claims:
     float64: bool = True  # parameters, or what a collective is given, in float64
     sixteen_bits: bool = False  # parameters, or what a collective is given, in bfloat16 and float16
     strided_parameters: bool = False  # parameters that are not contiguous: transposed, channels last
-    sparse_gradients: bool = False  # gradients of embeddings that are sparse
+    sparse_gradients: bool = False  # the gradients of embeddings are sparse
     empty_parameters: bool = False  # parameters, or what a collective is given, without elements
     scalars: bool = True  # parameters, or what a collective is given, of no dimensions
     tied_parameters: bool = False  # a tensor under two names
     outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
     # The caller's loss reads parameters itself, beside what a forward gives.
     losses_read: bool = False
-    # A loss is made of gradients by the inputs, which the caller takes by ``torch.autograd.grad``, with a graph.
+    # A loss is made of gradients by the inputs, which the caller takes of what the forward gives by
+    # ``torch.autograd.grad``, with a graph.
     double_backward: bool = False
     freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
     unfreezing: bool = False  # and so are, later, those that were frozen when they were wrapped

@@ -40,7 +40,9 @@ ALONE = "rank {} alone evaluates the model, and takes its state dict"
 # In what the model of one rank may differ from those of others; {}: which rank's, and in which parameter.
 DIFFERENCES = {
     "number": "rank {}'s model has one parameter more",
-    "shape": "rank {}'s model has one element more in {}",
+    "size": "rank {}'s model has one element more in {}",
+    "shape": "rank {}'s model has one dimension more in {}",
+    "name": "rank {}'s model has another name for {}",
     "dtype": "rank {}'s model has {} in another dtype",
     "trained": "rank {}'s model does not train {}",
     "order": "rank {}'s model has its parameters in the reverse order",

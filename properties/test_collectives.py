@@ -227,7 +227,13 @@ def differences(scenario: Scenario) -> list[tuple[str, int]]:
     """In what one of the parameters may differ, and in what all of them."""
     found = [("number", 0)] + [("order", 0)] * (len(scenario.parameters) > 1)
     for index, parameter in enumerate(scenario.parameters):
-        other = {"shape": True, "dtype": parameter.dtype in ("float32", "float64"), "trained": parameter.trainable}
+        other = {
+            "size": True,
+            "shape": True,
+            "name": True,
+            "dtype": parameter.dtype in ("float32", "float64"),
+            "trained": parameter.trainable,
+        }
         found += [(way, index) for way, possible in other.items() if possible]
     return found
 

@@ -82,7 +82,7 @@ def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[tuple[Scenario
 @law(
     "P1",
     with_losses_of_gradients,
-    needs=lambda claims: claims.double_backward,
+    needs=lambda claims: claims.double_backward and claims.most_ranks > 1,
     witnesses={SENT: (ONE_BATCH, (0,), False)},
 )
 def test_a_loss_of_gradients_is_averaged_like_any_other(

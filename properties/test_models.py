@@ -45,7 +45,7 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
 @law(
     "P1",
     partial(provable_scenarios, models=(SPARSE,)),
-    needs=lambda claims: claims.sparse_gradients,
+    needs=lambda claims: claims.sparse_gradients and claims.most_ranks > 1,
     witnesses={APART: ModelScenario(SPARSE)},
 )
 def test_sparse_gradients_are_averaged_row_by_row(trial: Trial, scenario: ModelScenario) -> None:

@@ -170,7 +170,7 @@ class DescribedGroup(dist.ProcessGroup):
         named = "" if reduction is None else reduction_name(reduction)
         if tensors and tensors[0].is_sparse:  # all members give such a one, of one shape, and in as many dimensions
             shape, given = "x".join(map(str, tensors[0].shape)), tensors[0].sparse_dim()
-            named = f"sparse {named} of {shape}, {given} of {tensors[0].dim()} dimensions"
+            named = f"sparse {named}".strip() + f" of {shape}, {given} of {tensors[0].dim()} dimensions"
         root = self.members[root] if root >= 0 else -1
         return _collective(operation, named, dtype, count, root, self.label, gives, takes)
 
@@ -184,7 +184,9 @@ class DescribedGroup(dist.ProcessGroup):
 
     @overloaded(dist.AllreduceCoalescedOptions)
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> dist.Work:
-        """all_reduce of several tensors at once, in place."""
+        """all_reduce of several tensors at once, in place. Raises NotImplementedError for sparse ones, as torch."""
+        if any(tensor.is_sparse for tensor in tensors):
+            raise NotImplementedError("sparse tensors cannot be coalesced")
         if len({tensor.dtype for tensor in tensors}) > 1:
             raise RuntimeError(f"coalesced tensors must have one dtype, got {[tensor.dtype for tensor in tensors]}")
         call = self._describe("all_reduce", tensors, opts.reduceOp)

@@ -134,3 +134,16 @@ class ComparesInTheFirstForward(ComparesTheLastRank):
             self.compare(self.module)
             broadcast_from_rank_zero(self.module)
         return super().forward(*inputs, **named)
+
+
+class ComparesSizes(ComparesHowMany):
+    """Compares how many elements there are of each."""
+
+    known_fault = "models with other shapes of the same sizes pass"
+    source = "recipe: sizes, as of what is laid end to end"
+    killed_by = DIFFERING
+
+    def told(self, module: nn.Module) -> Any:
+        """With names."""
+        named = module.named_parameters()
+        return [(name, each.numel(), each.dtype, each.requires_grad) for name, each in named]

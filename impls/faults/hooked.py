@@ -126,6 +126,20 @@ class CallsTheForwardsOfUnits(NaiveAccumulation):
             setattr(module, name, _Observed(unit))
 
 
+class RemovesWhatComesBefore(NaiveAccumulation):
+    """Keeps others from changing what units are called with."""
+
+    known_fault = "hooks that run before a unit's forward are removed"
+    source = "recipe: hooks on modules that are registered anew for each micro-batch"
+    killed_by = MODULE_HOOKED
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward."""
+        for unit in self.module.children():
+            unit._forward_pre_hooks.clear()
+        return super().forward(*inputs, **named)
+
+
 class _Observed(nn.Module):
     def __init__(self, unit: nn.Module) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ def _sums(scenario: ModelScenario, rank: int, batches: range, weights: Weights, 
     c = np.concatenate([row["coefficients"] for row in rows]).astype(np.int64)
     first, *biases, second, _ = weights
     if looks_up := scenario.model == SPARSE:
-        x, first, biases = np.eye(data.WORDS, dtype=np.int64)[x], first.T, []
+        x, first = np.eye(data.WORDS, dtype=np.int64)[x], first.T
     z = _add([_times(x[:, None, j], first[None, :, j], form) for j in range(x.shape[1])], form, *biases)
     h = np.where(z > 0, z, 0)
     dh = _add([_times(c[:, None, i], second[None, i, :], form) for i in range(c.shape[1])], form)

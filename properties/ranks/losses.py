@@ -17,8 +17,8 @@ def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order
 
 
 def loss_of_gradients(loss: torch.Tensor, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-    """The same as the loss of a probe, in which coefficients multiply: their products with the gradients by them, which
-    are taken here, and through which backward goes on to the parameters.
+    """The same number as the loss of a probe, in which coefficients multiply: their products with the gradients by
+    them, which are taken here, and through which backward goes on to the parameters.
     """
     gradients = torch.autograd.grad(loss, [coefficients[index] for index in order], create_graph=True)
     total = torch.zeros_like(loss)

@@ -138,9 +138,15 @@ class Probe(Home):
         match way:
             case "number":
                 self.register_parameter("more", nn.Parameter(torch.zeros((), device=place())))
-            case "shape":
+            case "size":
                 other = parameter.new_zeros(parameter.numel() + 1)
                 self.put(index, nn.Parameter(other, requires_grad=parameter.requires_grad))
+            case "shape":
+                self.put(index, nn.Parameter(parameter.detach()[None], requires_grad=parameter.requires_grad))
+            case "name":  # under the old one it is an attribute and no more
+                delattr(self, parameter_name(index))
+                self.register_parameter("other", parameter)
+                self.__dict__[parameter_name(index)] = parameter
             case "dtype":
                 other = parameter.detach().to(torch.float64 if parameter.dtype is torch.float32 else torch.float32)
                 self.put(index, nn.Parameter(other, requires_grad=parameter.requires_grad))

@@ -290,7 +290,9 @@ class Rank(Evaluating):
             # Forward reads all that is trained, and the loss is made of what was to be reached.
             trained = [index for index, parameter in enumerate(self.probe.in_order()) if parameter.requires_grad]
             others = [] if conditions.with_outputs else [index for index in trained if index not in order]
-            loss = self.call(given, [*order, *others], increment)
+            # What goes through gradients alone comes to parameters that are factors of theirs the other way round.
+            turns_round = not conditions.with_outputs and self.probe.kind == "linear"
+            loss = self.call(given, [*order[:: -1 if turns_round else 1], *others], increment)
             taken = loss_of_gradients(loss, given, order)
             return loss + taken if conditions.with_outputs else taken
         if self.place not in conditions.halved:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,20 +108,22 @@ class Wrapped:
             if parameter.requires_grad:
                 parameter.register_hook(lambda gradient: gradient * 2.0**self.conditions.hooked)
         if self.conditions.module_hooked:
-            self.probe.register_forward_pre_hook(lambda _, inputs: (self.negated(inputs[0]), *inputs[1:]))
             self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.conditions.module_hooked)
-            for home in dict.fromkeys(self.probe.homes):
+            homes = list(dict.fromkeys(self.probe.homes))
+            for home in homes:
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
-                if home is not self.probe:
-                    home.register_forward_hook(lambda _, inputs, loss: -loss)
-
-    def negated(self, coefficients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of what units read, whose own hooks negate what comes of it: if they run, nothing has changed."""
-        of_units = zip(self.probe.readers, coefficients, strict=True)
-        return [-values if unit else values for unit, values in of_units]
+            # What units are given a hook on the model multiplies by -1/4, and theirs, before and after, by 2 and by -2:
+            # if all of them run, nothing has changed.
+            units = [home for home in homes if home is not self.probe]
+            read = [-0.25 if unit else 1.0 for unit in self.probe.readers]
+            if units:
+                self.probe.register_forward_pre_hook(partial(_multiplied, read), with_kwargs=True)
+            for unit in units:
+                unit.register_forward_pre_hook(partial(_multiplied, [2.0] * len(read)), with_kwargs=True)
+                unit.register_forward_hook(lambda _, inputs, loss: loss * -2)
 
     def keep(self, parameter: torch.Tensor) -> None:
-        """A copy of the gradient that a hook of the caller's finds, when it runs first, or else last."""
+        """A copy of the gradient that a hook of the caller's finds: the first, where it is to run once, or the last."""
         if not self.kept_once or parameter not in self.kept:
             self.kept[parameter] = None if parameter.grad is None else parameter.grad.clone()
 
@@ -252,6 +255,20 @@ class Wrapped:
         # Both are read once.
         tensors = self.asked.parameters() if self.stands else (each for each in self.probe.tensors())
         return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
+
+
+def _multiplied(
+    factors: Sequence[float], _: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """What a module is called with, but each of its coefficients, by position or by name, times a factor."""
+
+    def of(given: Sequence[Any]) -> list[torch.Tensor]:
+        return [values * factor for values, factor in zip(given, factors, strict=True)]
+
+    if "coefficients" in named:
+        return tuple(inputs), {**named, "coefficients": of(named["coefficients"])}
+    place = next(place for place, each in enumerate(inputs) if isinstance(each, list | tuple))
+    return (*inputs[:place], of(inputs[place]), *inputs[place + 1 :]), named
 
 
 def _in_memory(tensor: torch.Tensor) -> int:

@@ -41,7 +41,9 @@ GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
-UNITS_HOOKED = "; one on it negates what units multiply by, and one on each unit what comes of that"
+UNITS_HOOKED = (
+    "; one on it multiplies what units are given by -1/4, and theirs, before and after forward, by 2 and by -2"
+)
 HOOKED_BEFORE = ", from before wrapping on"
 KEEPS_GRADIENTS = "; hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"

@@ -60,9 +60,16 @@ GO_ON = 'compare("the next random number", upcoming(), before)'
 # In what one rank's model differs (`properties.naming.DIFFERENCES`); "{}": in which parameter.
 DIFFERS = {
     "number": ['model.register_parameter("more", nn.Parameter(torch.zeros(())))'],
-    "shape": [
+    "size": [
         "other = {}.new_zeros({}.numel() + 1)",
         "{} = nn.Parameter(other, requires_grad={}.requires_grad)",
+    ],
+    "shape": ["{} = nn.Parameter({}.detach()[None], requires_grad={}.requires_grad)"],
+    "name": [
+        "name, p = '{}'.split('.')[-1], {}",
+        "del {}",
+        'model.register_parameter("other", p)',
+        "vars(model)[name] = p  # no parameter's name any more",
     ],
     "dtype": [
         "other = {}.detach().to(torch.float64 if {}.dtype is torch.float32 else torch.float32)",
@@ -103,19 +110,22 @@ def finds(module, name, whole):
 
 
 """.splitlines()
-# What the hook on the model turns around, those on units turn back.
-NEGATES = """
+# What units are given a hook on the model multiplies by -1/4, and theirs, before and after, by 2 and by -2.
+MULTIPLIES = """
 
-def negated(model, inputs):
-    coefficients = dict(inputs[0])
-    for name in NAMES:
-        coefficients[name] = torch.tensor(coefficients[name], dtype=torch.float64).neg().tolist()
-    return coefficients, *inputs[1:]
+def times(factor, inputs, named, names=None):
+    coefficients = dict(named.get("coefficients") or inputs[0])
+    for name in names or coefficients:
+        coefficients[name] = (torch.tensor(coefficients[name], dtype=torch.float64) * factor).tolist()
+    if "coefficients" in named:
+        return inputs, {**named, "coefficients": coefficients}
+    return (coefficients, *inputs[1:]), named
 
 
-model.register_forward_pre_hook(negated)
+model.register_forward_pre_hook(lambda _, inputs, named: times(-0.25, inputs, named, NAMES), with_kwargs=True)
 for unit in model.units:
-    unit.register_forward_hook(lambda _, inputs, loss: -loss)"""
+    unit.register_forward_pre_hook(lambda _, inputs, named: times(2, inputs, named), with_kwargs=True)
+    unit.register_forward_hook(lambda _, inputs, loss: loss * -2)"""
 
 
 # What the caller's own hooks find of gradients: the first of what each finds, where it is to run once.
@@ -148,7 +158,7 @@ def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
         lines += [f"model.register_forward_hook(lambda _, inputs, loss: loss * {2.0**conditions.module_hooked})"]
         if scenario.units:
             read = [parameter_name(i) for i in range(len(scenario.parameters)) if scenario.reader(i) is not None]
-            lines += NEGATES.replace("NAMES", str(read)).splitlines()
+            lines += MULTIPLIES.replace("NAMES", str(read)).splitlines()
     if conditions.keeps_gradients:
         lines += KEEPS
     return lines
@@ -172,6 +182,10 @@ def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
     half = f"(torch.tensor(coefficients[{writer.role}][name], dtype={p}.dtype) * {product}).sum()"
     own = f"sum({half} for name in orders[{writer.role}][::-1])"
     return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")
+
+
+# The order of a forward of which gradients alone are used: it reads all the rest, too.
+READ_TOO = "[*{0}{1}, *(n for n, p in tensors().items() if p.requires_grad and n not in {0})]"
 
 
 def differentiated(writer: "Writer", forward: str) -> list[str]:

@@ -231,7 +231,9 @@ class Writer:
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
         run: list[str] = []
         given = "inputs" if differentiated else f"coefficients[{self.role}]"
-        order = "[*inputs]" if differentiated and not halved else f"orders[{self.role}]"
+        order = f"orders[{self.role}]"
+        if differentiated and not halved:
+            order = between.READ_TOO.format(order, "[::-1]" * (scenario.probe == "linear"))
         loss = self.call(given, order, **adds)
         if differentiated:
             run = between.differentiated(self, loss)

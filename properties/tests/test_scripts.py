@@ -32,6 +32,7 @@ from properties.script import script
 from properties.searching.search import search
 from properties.strategies import exact_scenarios
 from properties.tests.scripts import HOOK_ORDER, LINES, lines
+from properties.tests.trials import trial_of
 from properties.trial import Trial
 from worlds.contract import Job, World
 
@@ -171,6 +172,19 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     assert {line.rpartition(": ")[2] for line in lines(sim, f"impls.faults.{fault}", scenario)} == {"right"}
     assert any("WRONG" in line for line in lines(sim, f"impls.faults.{fault}", scenario, **how))
     correct = "impls.naive:NaiveAccumulation"
+    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
+
+
+@pytest.mark.parametrize("probe", ["linear", "quadratic"])
+@pytest.mark.parametrize("outputs", [False, True])
+def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, outputs: bool) -> None:
+    """In the run and in its script, where buckets that are filled in the order of hooks show it."""
+    scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()), probe=probe)
+    how: dict[str, Any] = {"differentiated": (0,), "with_outputs": outputs}
+    observations = trial_of("impls.naive:NaiveAccumulation", sim).run(scenario, **how).observations
+    assert [seen["hooks"] for seen in observations] == [[[0, 1]], [[1, 0]]]
+    fault, correct = "impls.hook_order_buckets:HookOrderBuckets", "impls.naive:NaiveAccumulation"
+    assert any("WRONG" in line for line in lines(sim, fault, scenario, **how))
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 

@@ -49,6 +49,8 @@ def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size
         raise RuntimeError(f"{call}: it needs a tensor")
     if call.reduction.startswith("sparse ") and not call.reduction.startswith("sparse sum "):
         raise RuntimeError(f"{call}: sparse tensors can be added up, and nothing else")
+    if call.reduction.startswith("sparse ") and call.dtype in ("float16", "bool"):
+        raise NotImplementedError(f"{call}: torch adds up no sparse tensors of {call.dtype}")
     if call.reduction and call.dtype.startswith("float8"):
         raise RuntimeError(f"{call}: gloo reduces no {call.dtype}")
     if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):

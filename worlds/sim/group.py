@@ -99,8 +99,7 @@ class SimGroup(DescribedGroup):
         if get_ident() != self.thread:
             raise self.foreign_thread("launches", call)
         for tensor in inputs if outputs is inputs else (*inputs, *outputs):
-            added = tensor.is_sparse and call.operation == "all_reduce" and len(inputs) == 1
-            if tensor.layout is not torch.strided and not added:
+            if tensor.layout is not torch.strided and not (tensor.is_sparse and call.operation == "all_reduce"):
                 reason = f"the simulated world has no {call.operation} of {tensor.layout} tensors"
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)

@@ -64,10 +64,12 @@ def dropping_the_handle(payload: str, rank: int, world_size: int) -> Result:
 
 
 def what_is_no_sum(payload: str, rank: int, world_size: int) -> Result:
-    """The maximum; a broadcast; two at once; or a sum of rows on rank 0 with something else on the others."""
+    """What the payload says, or the sum of rows on rank 0 with something else on the others."""
     rows = rows_of(rank)
     if payload == "coalesced":
-        dist.group.WORLD.allreduce_coalesced([rows, rows_of(rank)])
+        dist.group.WORLD.allreduce_coalesced([rows])
+    elif payload == "half":
+        dist.all_reduce(rows.half())
     elif payload == "broadcast":
         dist.broadcast(rows, 0)
     else:

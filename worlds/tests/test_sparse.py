@@ -62,10 +62,14 @@ def test_what_is_no_sum_is_refused(sim: World, gloo: World) -> None:
         outcome = run(world, "what_is_no_sum", 2, "maximum")
         assert kinds(outcome) == ["raised"] * 2
         assert words in messages(outcome)[0]
-    for payload, operation in (("broadcast", "broadcast"), ("coalesced", "all_reduce")):
-        outcome = run(sim, "what_is_no_sum", 2, payload)
-        assert kinds(outcome) == ["not runnable"] * 2
-        assert f"no {operation} of torch.sparse_coo tensors" in messages(outcome)[0]
+    for payload in ("coalesced", "half"):
+        for world in (sim, gloo):
+            outcome = run(world, "what_is_no_sum", 2, payload)
+            assert kinds(outcome) == ["raised"] * 2
+            assert all(message.startswith("NotImplementedError") for message in messages(outcome))
+    outcome = run(sim, "what_is_no_sum", 2, "broadcast")
+    assert kinds(outcome) == ["not runnable"] * 2
+    assert "no broadcast of torch.sparse_coo tensors" in messages(outcome)[0]
 
 
 def test_nccl_has_no_such_sum(gloo: World) -> None:
