@@ -154,20 +154,23 @@ def _guard(pid: int, folder: Path) -> NoReturn:
             if not supervisor.is_alive():
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def end(*_: object) -> None:
+    def end_all() -> None:
+        """Until there is none left: a process may start another while it is looked up."""
         while left := descendants(os.getpid()):
             signal_all(left, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0] > 0:
                     pass
+
+    def end(*_: object) -> None:
+        end_all()
         clear(0 if os.getppid() == server else 1)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    for orphan in descendants(os.getpid()):
-        signal_all([orphan], signal.SIGKILL)
+    end_all()
     if code < 0:  # ends as the child did, so that the supervisor is told
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         faulthandler.disable()
@@ -302,9 +305,15 @@ class Child:
         self.connection.close()
         guard = self._process.pid
         if guard is not None and self._process.is_alive():
-            # Stopped first, the child can start nothing more while what it has started is looked up.
-            signal_all([pid for pid in descendants(guard) if pid == self._pid], signal.SIGSTOP)
-            signal_all([*descendants(guard), guard], signal.SIGKILL)
+            # Stopped first, the child can start nothing more. What it has started the guard ends, and what that starts.
+            known = descendants(guard)
+            signal_all([pid for pid in known if pid == self._pid], signal.SIGSTOP)
+            signal_all([guard], signal.SIGTERM)
+            self._process.join(10)
+            if self._process.is_alive():  # it has been stopped itself, say
+                signal_all([*descendants(guard), guard], signal.SIGKILL)
+            if self._process.exitcode == -signal.SIGTERM:  # it had only begun, and did not know what to do
+                signal_all(known, signal.SIGKILL)
         self._process.join(10)
         self._folder.cleanup()
 
