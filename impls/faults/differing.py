@@ -11,6 +11,11 @@ from impls.wrapper import broadcast_from_rank_zero
 DIFFERING = ("test_models_that_differ_between_ranks_are_refused_on_every_rank",)
 
 
+def described(module: nn.Module) -> list[Any]:
+    """All that there is to know of each parameter."""
+    return [(name, each.shape, each.dtype, each.requires_grad) for name, each in module.named_parameters()]
+
+
 class ComparesHowMany(NaiveAccumulation):
     """Compares how many parameters there are."""
 
@@ -60,7 +65,7 @@ class TakesRankZerosForRight(NaiveAccumulation):
     killed_by = DIFFERING
 
     def __init__(self, module: nn.Module) -> None:
-        mine = [(name, each.shape, each.dtype, each.requires_grad) for name, each in module.named_parameters()]
+        mine = described(module)
         told: list[Any] = [mine]
         dist.broadcast_object_list(told, src=0)
         if mine != told[0]:
@@ -105,11 +110,11 @@ class ComparesTheLastRank(ComparesHowMany):
         return told[-1:]
 
     def told(self, module: nn.Module) -> Any:
-        """All that there is to know of a parameter."""
-        return [(name, each.shape, each.dtype, each.requires_grad) for name, each in module.named_parameters()]
+        """All."""
+        return described(module)
 
 
-class ComparesInTheFirstForward(ComparesTheLastRank):
+class ComparesInTheFirstForward(ComparesHowMany):
     """Leaves all that ranks have to tell each other for later."""
 
     known_fault = "models that differ are refused when they are first called, not when they are wrapped"
@@ -123,9 +128,9 @@ class ComparesInTheFirstForward(ComparesTheLastRank):
         nn.Module.__init__(self)
         self.module, self.group, self.synchronize = module, None, True
 
-    def compared(self, told: list[Any]) -> list[Any]:
+    def told(self, module: nn.Module) -> Any:
         """All."""
-        return told
+        return described(module)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward, once models have been compared, and are equal."""

@@ -34,9 +34,8 @@ class AveragesWhatForwardsReach(DataParallel):
 
     def _hand_over(self, alias: torch.Tensor, parameter: nn.Parameter) -> None:
         assert alias.grad is not None
-        if self.synchronize:
-            add_over_ranks(alias.grad)
-            alias.grad /= dist.get_world_size()
+        add_over_ranks(alias.grad)
+        alias.grad /= dist.get_world_size()
         parameter.grad = alias.grad if parameter.grad is None else parameter.grad + alias.grad
         alias.grad = None
 
