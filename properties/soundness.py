@@ -35,6 +35,7 @@ from properties.implementations import Unusable
 from properties.judging.judge import same_bits
 from properties.running.where import STARTED_HERE, decide
 from worlds.contract import Job, World
+from worlds.devices import DEVICES
 
 FUNCTION = "properties.ranks.collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
@@ -311,11 +312,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")
+    parser.add_argument("--device", choices=DEVICES, help="of the tensors (default: cuda for nccl, else cpu)")
+    parser.add_argument(
+        "--ranks-per-gpu", type=int, default=1, metavar="N", help="nccl: so many share a GPU (default: 1)"
+    )
     asked = parser.parse_args()
     if asked.ranks < 1 or asked.elements < 1:
         parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")
     try:
-        world = decide([asked.world], None, False, 1, False).start(asked.world)
+        world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False).start(asked.world)
     except Unusable as error:
         parser.error(str(error))
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import reject
+from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.interpreter import Expectation
 from oracle.lattice import Inexact
@@ -122,16 +122,16 @@ class Trial:
         """What every rank must hold, with the choices that the implementation claims.
 
         On a GPU torch's optimizers have other forms, and so may those that shards bring along; what cannot be told then
-        is not an example.
+        is not an example: UnsatisfiedAssumption.
         """
         torchs = self.world.device == "cpu" and (self.claims.stage is None or self.claims.same_bits)
         optimizers = "torch cpu" if torchs else "any"
         try:
             return expect(scenario, self.claims, optimizers)
-        except Inexact:
+        except Inexact as inexact:
             if torchs:
                 raise
-            reject()
+            raise UnsatisfiedAssumption(str(inexact)) from None
 
     def outcome(self, asked: Job) -> Outcome:
         """Runs a job on the world, as every job of this trial is run."""

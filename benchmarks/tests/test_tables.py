@@ -1,6 +1,20 @@
 """The tables of figures can be made. What stands in them is the machine's."""
 
+import os
+import subprocess
+import sys
+
 from benchmarks import shares, worlds
+
+COMPILE = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from benchmarks.kernels import _copy_one
+
+types = {"source": "*fp32", "target": "*fp32", "count": "i32", "BLOCK": "constexpr"}
+print(compile(ASTSource(_copy_one, types, {(3,): 1024}), target=GPUTarget("cuda", 90, 32)).asm["ptx"])
+"""
 
 
 def test_the_table_of_worlds_has_a_positive_ratio_for_each_pair_of_contestants() -> None:
@@ -22,3 +36,11 @@ def test_every_part_of_a_laws_examples_takes_some_of_their_time() -> None:
     assert examples > 0
     assert seconds.keys() == {"drawing", "proof", "oracle", "world", "judging"}
     assert all(each > 0 for each in seconds.values()), seconds
+
+
+def test_the_kernel_of_a_peer_compiles_for_a_gpu_on_a_machine_without_one() -> None:
+    """The interpreter would let pass what the compiler refuses."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    ran = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "st.global" in ran.stdout

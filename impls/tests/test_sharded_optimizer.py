@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from impls.kernels import step as kernels
+from impls.kernels.table import interpreted
 from impls.sharded_optimizer import ShardedOptimizer
 
 UNKNOWN = [
@@ -57,11 +58,12 @@ def test_what_the_kernels_do_not_know_is_stepped_by_torch(kind: Any, options: di
 
 
 def test_an_option_that_changes_between_steps_counts_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameter, owner = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16)), OnlyRank()
+    device = "cpu" if interpreted() else "cuda"
+    parameter, owner = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16, device=device)), OnlyRank()
     optimizer = ShardedOptimizer(
         owner, torch.optim.SGD, [{"params": [parameter]}], masters=True, kernels=True, lr=0.5, momentum=0.5
     )
-    owner.means[parameter] = torch.ones(3, dtype=torch.bfloat16)
+    owner.means[parameter] = torch.ones(3, dtype=torch.bfloat16, device=device)
     optimizer.step()
     assert parameter.tolist() == [-0.5] * 3
     monkeypatch.setattr(kernels, "sgd_step", None)  # to be called no more

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis.errors import UnsatisfiedAssumption
+
 from oracle.program import Scenario
 from properties.claims import Claims
 from properties.law import Law
@@ -23,12 +25,12 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     """
     for witness, example in law.witnesses.items():
         if not trial.witnessed[witness] and is_claimed(trial.claims, example):
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(Refused, UnsatisfiedAssumption):
                 law.check(trial, example)
     needed = [*law.witnesses, *([TOGETHER] if trial.claims.most_ranks > 1 else ())]
     if missing(trial, needed):
         for drawn in sample(law.draws(trial.claims), MORE):
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(Refused, UnsatisfiedAssumption):
                 law.check(trial, drawn)
             if not missing(trial, needed):
                 break

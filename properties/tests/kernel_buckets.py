@@ -1,4 +1,4 @@
-"""Static buckets that average by the kernels wherever they are: on CPU, in Triton's interpreter."""
+"""Static buckets that average by the kernels wherever they are: on a CPU, in Triton's interpreter."""
 
 from typing import Any
 
@@ -18,13 +18,14 @@ def averages(payload: str, rank: int, world_size: int) -> dict[str, Any]:
 
     from impls import average
     from impls.kernels import scale
+    from worlds import devices
 
     calls: list[float] = []
     real = scale.scale_
     scale.scale_ = lambda tensors, divisor: (calls.append(divisor), real(tensors, divisor=divisor))  # type: ignore
     try:
-        sums = torch.arange(100, dtype=torch.float32) * 3
+        sums = torch.arange(100, dtype=torch.float32, device=devices.place()) * 3
         average.average_(sums, 3, kernels=True)
     finally:
         scale.scale_ = real
-    return {"calls": calls, "average": sums.numpy()}
+    return {"calls": calls, "average": sums.cpu().numpy()}

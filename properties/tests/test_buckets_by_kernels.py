@@ -12,8 +12,8 @@ from worlds.contract import Job, World
 PLAIN, KERNELS = "impls.static_buckets:StaticBuckets", "properties.tests.kernel_buckets:KernelBuckets"
 
 
-def test_static_buckets_give_the_same_bits_with_kernels_and_without(sim: World) -> None:
-    trials = [Trial(each, sim) for each in look_up([PLAIN, KERNELS], sim)]
+def test_static_buckets_give_the_same_bits_with_kernels_and_without(of_kernels: World) -> None:
+    trials = [Trial(each, of_kernels) for each in look_up([PLAIN, KERNELS], of_kernels)]
     for ranks in (2, 3, 5, 7):
         orders = tuple(((0, 1, 2), (2, 1, 0))[rank % 2] for rank in range(ranks))
         model = (Parameter((40, 5)), Parameter((3,)), Parameter((1,), "float64"))
@@ -27,8 +27,8 @@ def test_static_buckets_give_the_same_bits_with_kernels_and_without(sim: World) 
             assert any(x is not None and x.any() for x in one["gradients"][1])
 
 
-def test_the_kernels_are_what_averages(sim: World) -> None:
-    (report,) = sim.run(Job("properties.tests.kernel_buckets:averages", json.dumps(None), 1))
+def test_the_kernels_are_what_averages(of_kernels: World) -> None:
+    (report,) = of_kernels.run(Job("properties.tests.kernel_buckets:averages", json.dumps(None), 1))
     assert report.result is not None, report.error
     assert report.result["calls"] == [3]
     assert (report.result["average"] == np.arange(100)).all()

@@ -4,12 +4,14 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from hypothesis.errors import UnsatisfiedAssumption
 
+from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step
 from properties.catalogue import every_fault, every_law
 from properties.implementations import CORRECT, Implementation, described, look_up
 from properties.law import Law, concerns
 from properties.ranks import description
-from properties.searching.search import search
+from properties.searching.search import how_broken, search
 from properties.searching.witnesses import is_claimed, unwitnessed
 from properties.tests.idle import ONLY_BEGINS
 from properties.tests.trials import NIGHTLY, trial_of
@@ -67,3 +69,17 @@ def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothin
     trial = trial_of(name, sim)
     assert search(law, trial, 20, seed_value=0).failures == []
     assert unwitnessed(law, trial) == ["an evaluation after a step was seen to read parameters"]
+
+
+def test_a_step_of_which_the_oracle_cannot_tell_is_no_error_where_nobody_searches(sim: World) -> None:
+    """Of AdamW without a learning rate some form divides by zero, so that nothing encloses all of them."""
+    law = every_law()["test_gradients_equal_the_mean_over_ranks"]
+    of_any_form = replace(CLAIMS["impls.zero1:Zero1"], same_bits=False)
+    trial = Trial(Implementation("impls.zero1:Zero1", of_any_form), sim)
+    still = Hyperparameters(learning_rate=0.0)
+    program = (Backward(((0,), (0,))), Finish(), Step())
+    scenario = Scenario(2, (Parameter((1,)),), program, optimizer="AdamW", hyperparameters=still)
+    with pytest.raises(UnsatisfiedAssumption, match="divisor"):
+        law.check(trial, scenario)
+    assert how_broken(law, trial, scenario, []) is None
+    assert unwitnessed(replace(law, witnesses={"never": scenario}), trial) == ["never"]

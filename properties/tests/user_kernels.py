@@ -38,7 +38,8 @@ class FewArguments:
 
     @staticmethod
     def norm(tensors: list[torch.Tensor]) -> torch.Tensor:
-        return torch.linalg.vector_norm(torch.cat([torch.zeros(1), *(x.reshape(-1) for x in tensors)]).double()).float()
+        flat = [tensor.reshape(-1) for tensor in tensors] or [torch.zeros(1)]
+        return torch.linalg.vector_norm(torch.cat(flat).double()).float()
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from worlds import devices
 from worlds.contract import Outcome
 from worlds.tests.exchanges import data
 
@@ -37,7 +38,7 @@ def hold_the_gil() -> None:
 
 def once_more() -> None:
     """The others' next collective meets this one, and then they have none left for ours."""
-    dist.all_reduce(data(0, 5))
+    dist.all_reduce(data(0, 5).to(devices.place()))
 
 
 def allocate_without_bound() -> NoReturn:
@@ -91,9 +92,13 @@ FAULTS: dict[str, Fault] = {
     "hangs in C with the GIL": Fault(hold_the_gil, "timeout", "in hold_the_gil"),
     "hangs in a collective": Fault(once_more, "timeout", "3 collectives launched"),
     "disagrees": Fault(
-        lambda: dist.all_reduce(torch.ones(3)), "mismatch", r"ranks disagree on collective 2 .*3 x floa"
+        lambda: dist.all_reduce(torch.ones(3, device=devices.place())),
+        "mismatch",
+        r"ranks disagree on collective 2 .*3 x floa",
     ),
-    "allocates without bound": Fault(allocate_without_bound, "died", "GiB of memory and was ended; 1 GiB are allowed"),
+    "allocates without bound": Fault(
+        allocate_without_bound, "died", r"GiB of memory and was ended; \d+ GiB are allowed"
+    ),
     "prints megabytes": Fault(print_megabytes, None),
     "leaves a thread": Fault(leave_a_thread, None, left=r"a thread \(nobody's\)"),
     # Linux gives a process its new name a moment after its parent knows of it.
@@ -106,12 +111,12 @@ FAULTS: dict[str, Fault] = {
 def with_a_fault(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     """Payload: JSON of the name of a fault and the rank that has it (or nothing). Sums before and after it."""
     asked = json.loads(payload)
-    first, second = data(rank, 4), data(rank, 5)
+    first, second = (data(rank, count).to(devices.place()) for count in (4, 5))
     dist.all_reduce(first)
     if asked and asked["rank"] == rank:
         FAULTS[asked["fault"]].act()
     dist.all_reduce(second)
-    return {"pid": os.getpid(), "first": first.numpy(), "second": second.numpy()}
+    return {"pid": os.getpid(), "first": first.cpu().numpy(), "second": second.cpu().numpy()}
 
 
 def complaints(outcome: Outcome, name: str | None, culprit: int) -> list[str]:

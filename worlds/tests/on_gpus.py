@@ -1,21 +1,27 @@
 """Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`. Not run on a GPU yet.
 
-gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Prints a line
-for each and ends with status 1 if one fails or if there is no GPU.
+gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Then, where
+there are several ranks, whatever one of them can do wrong, which must be told as what it is and leave a sound world.
+Prints a line for each and ends with status 1 if one fails or if there is no GPU.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from worlds import devices
+from worlds import devices, pool
 from worlds.contract import Job, World
 from worlds.gloo import GlooWorld
 from worlds.nccl import NcclWorld
+from worlds.tests.faults import FAULTS, complaints
+
+LIMIT = 3.0  # seconds for an example in which a rank hangs, once the pool is up
+PATIENCE = 1.0
 
 
 def sums(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -51,6 +57,18 @@ def check(world: World, size: int) -> str:
     return ""
 
 
+def contained(world: World, size: int) -> Iterator[str]:
+    """What is wrong with how each fault of one rank is told, and with the example after it; a line for each."""
+    for name, fault in FAULTS.items():
+        payload = json.dumps({"fault": name, "rank": size - 1})
+        limit = LIMIT if fault.kind == "timeout" else None
+        with mock.patch.object(pool, "PATIENCE", pool.PATIENCE if fault.kind is None else PATIENCE):
+            outcome = world.run(Job("worlds.tests.faults:with_a_fault", payload, size, limit=limit))
+        after = world.run(Job("worlds.tests.faults:with_a_fault", "null", size))
+        yield from complaints(outcome, name, size - 1)
+        yield from (f"after {name}: {complaint}" for complaint in complaints(after, None, 0))
+
+
 def main() -> int:
     """Tries gloo and NCCL on the GPUs of this machine: a line for each; status 1 if one fails or there is no GPU."""
     argparse.ArgumentParser(prog="python -m worlds.tests.on_gpus", description=main.__doc__).parse_args()
@@ -69,10 +87,13 @@ def main() -> int:
         world = make()
         try:
             wrong = check(world, size)
+            print(f"{name}, {size} ranks: {wrong or 'right'}", flush=True)
+            complaints_ = list(contained(world, size)) if size > 1 and not wrong else []
         finally:
             world.close()
-        print(f"{name}, {size} ranks: {wrong or 'right'}", flush=True)
-        failed = failed or bool(wrong)
+        for complaint in complaints_:
+            print(f"  {complaint}", flush=True)
+        failed = failed or bool(wrong or complaints_)
     return 1 if failed else 0
 
 

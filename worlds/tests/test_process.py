@@ -58,7 +58,8 @@ def test_memory_that_nobody_has_written_is_always_the_same_and_shows(child: Chil
     child.send("allocate")
     found, environment = answer(child)
     assert all(values == {3.3961513649220713e38} for values in found)
-    assert process.FILL not in environment
+    for name in (process.FILL, process.TUNABLES):
+        assert environment.get(name) == os.environ.get(name)
     assert process.FILL not in os.environ
 
 
