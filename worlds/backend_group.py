@@ -7,6 +7,7 @@ connection for every example would take longer than the example.
 import datetime
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from worlds.stand_in import stand_in
 
 
 class Groups:
-    """All of one rank. ``backend``: the name by which `init_process_group` makes them.
+    """All of one rank. ``backend``: the name by which `init_process_group` makes them. Beside NCCL's there are gloo's,
+    where `new_group` is asked for them, as programs do that have something on the CPU to tell.
 
     Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
     ``made``, label and size of its groups, the default one first; ``failed``, the operations that the backend has
@@ -28,14 +30,16 @@ class Groups:
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
         self.backend, self.real = f"lockstep_{backend}", backend
-        self.devices = _devices(backend)
         self._rank, self._store = rank, store
         # The supervisor's clock decides what hangs, not the backend's.
         self._patience = datetime.timedelta(seconds=10 * limit)
         self._kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
         self.begin(contents=False)
-        dist.Backend.register_backend(self.backend, self._create, extended_api=True, devices=self.devices)
-        stand_in(self.backend, shown=backend)
+        both = {name: f"lockstep_{name}" for name in dict.fromkeys((backend, "gloo"))}
+        for name, ours in both.items():
+            create = partial(self._create, name)
+            dist.Backend.register_backend(ours, create, extended_api=True, devices=_devices(name))
+        stand_in(self.backend, backend, both)
 
     def begin(self, contents: bool) -> None:
         """An example of which nothing has been seen."""
@@ -47,7 +51,8 @@ class Groups:
 
     def meet(self, size: int) -> None:
         """Connects with the others of a world of this size, once for all examples."""
-        self._kept[size] = self._connect(dist.PrefixStore(f"world of {size}", self._store), self._rank, size)
+        store = dist.PrefixStore(f"world of {size}", self._store)
+        self._kept[size] = self._connect(self.real, store, self._rank, size)
 
     def note(self, group: "RecordedGroup", call: Collective, inputs: Tensors) -> None:
         """A rank launches a collective."""
@@ -55,54 +60,56 @@ class Groups:
         self.timeline.append(replace(call, sent=sent))
         progress.note_progress(len(self.timeline), group.label, group.issued, str(call))
 
-    def _connect(self, store: Any, rank: int, size: int) -> dist.ProcessGroup:
+    def _connect(self, real: str, store: Any, rank: int, size: int) -> dist.ProcessGroup:
         """A group as plain torch makes it: calls go through torch's dispatcher, which knows wrapped tensors, modes and
         profilers, to the backend, which would take any tensor's memory as it finds it.
         """
-        kind, backend = self._kind_and_backend(store, rank, size)
+        kind, backend = self._kind_and_backend(real, store, rank, size)
         group = dist.ProcessGroup(store, rank, size)
         group._set_default_backend(kind)
-        for device in self.devices:
+        for device in _devices(real):
             group._register_backend(torch.device(device), kind, backend)
         return group
 
-    def _kind_and_backend(self, store: Any, rank: int, size: int) -> tuple[Any, Any]:
+    def _kind_and_backend(self, real: str, store: Any, rank: int, size: int) -> tuple[Any, Any]:
         kinds = dist.ProcessGroup.BackendType
-        if self.real == "gloo":
+        if real == "gloo":
             return kinds.GLOO, dist.ProcessGroupGloo(store, rank, size, self._patience)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = self._patience
         return kinds.NCCL, dist.ProcessGroupNCCL(store, rank, size, options)
 
-    def _create(self, options: Any, _: Any) -> DescribedGroup:
+    def _create(self, real: str, options: Any, _: Any) -> DescribedGroup:
         rank, size = options.group_rank, options.group_size
         if not self.made:
             self.made.append((DEFAULT, size))
-            return RecordedGroup(self, rank, tuple(range(size)), DEFAULT, self._kept[size])
+            return RecordedGroup(self, rank, tuple(range(size)), DEFAULT, real, self._kept[size])
         members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
         label = group_label(members, options.group_id)
         self.made.append((label, size))
-        return RecordedGroup(self, rank, members, label, self._connect(options.store, rank, size))
+        return RecordedGroup(self, rank, members, label, real, self._connect(real, options.store, rank, size))
 
 
 class RecordedGroup(DescribedGroup):
-    """Notes what it is asked for and lets the backend do it."""
+    """Notes what it is asked for and lets the backend, ``name``, do it: ``real`` is that one's group."""
 
-    def __init__(self, groups: Groups, rank: int, members: tuple[int, ...], label: str, real: Any) -> None:
+    def __init__(
+        self, groups: Groups, rank: int, members: tuple[int, ...], label: str, name: str, real: dist.ProcessGroup
+    ) -> None:
         super().__init__(rank, members, label)
-        self._groups, self._real = groups, real
-        kind = getattr(dist.ProcessGroup.BackendType, groups.real.upper())
+        self._groups, self._name_of_backend, self._real = groups, name, real
+        kind = getattr(dist.ProcessGroup.BackendType, name.upper())
         # C++ code that asks a group for its backend (DDP's logger) must find it.
-        for device in map(torch.device, groups.devices):
+        for device in map(torch.device, _devices(name)):
             self._register_backend(device, kind, real._get_backend(device))
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
         """The real one."""
-        return self._groups.real
+        return self._name_of_backend
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(self._groups.devices[0])]
+        return [torch.device(_devices(self._name_of_backend)[0])]
 
     def shutdown(self) -> None:
         """What c10d does to every group that it forgets; the default group is kept for the next example."""
@@ -115,7 +122,7 @@ class RecordedGroup(DescribedGroup):
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Starts a collective on the backend. Raises NotImplementedError for one that it has not."""
-        if self._groups.real == "nccl" and call.reduction.startswith("sparse"):
+        if self._name_of_backend == "nccl" and call.reduction.startswith("sparse"):
             raise NotImplementedError(f"{call}: NCCL has no all-reduce of sparse tensors")
         self._groups.note(self, call, inputs)
         self.issued += call.operation not in MESSAGES
@@ -127,9 +134,12 @@ class RecordedGroup(DescribedGroup):
         return work
 
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:
-        """Starts a message."""
+        """Starts a message. Raises NotImplementedError for one of a CUDA tensor on gloo."""
+        ours = self._name_of_backend
+        if ours == "gloo" and any(tensor.is_cuda for tensor in tensors):  # it hands their addresses to a socket
+            raise NotImplementedError(f"{call}: gloo has no messages of CUDA tensors")
         work = self.launch(call, tensors if call.operation == "send" else [], tensors, again)
-        return Receive(self._groups, work) if call.operation == "recv" and self._groups.real == "gloo" else work
+        return Receive(self._groups, work) if call.operation == "recv" and ours == "gloo" else work
 
 
 class Receive(dist.Work):
@@ -160,6 +170,7 @@ class Receive(dist.Work):
     source_rank = _source_rank
 
 
+@cache
 def _devices(backend: str) -> list[str]:
     """The kinds of tensor that a backend carries."""
     if backend == "nccl":

@@ -1,6 +1,7 @@
 """Whose fault it is when an example on real processes ends badly: of many ranks that fail, most were only let down.
 
-Each rank notes which collective it launched last, where the supervisor can read it whatever becomes of the rank.
+Each rank notes which collectives it launched last, where the supervisor can read it whatever becomes of the rank: of
+those that are asynchronous, as all of NCCL's are, it may have launched some since the one in which it is stuck.
 """
 
 from collections.abc import Mapping
@@ -14,17 +15,15 @@ IMPORTING = -1  # the count of a rank that has yet to begin
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank came: the number of collectives launched; the last one's group, place in it, and call."""
+    """How far a rank came: the number of collectives launched; the last ones' group, place in it, and call."""
 
     count: int = 0
-    group: str = ""
-    place: int = 0
-    call: str = ""
+    calls: tuple[tuple[str, int, str], ...] = ()
 
     def __str__(self) -> str:
         if self.count == IMPORTING:
             return "it was still importing"
-        last = f", the last {self.call}" if self.call else ""
+        last = f", the last {self.calls[-1][2]}" if self.calls else ""
         return f"{self.count} collective{'s' * (self.count != 1)} launched{last}"
 
 
@@ -61,8 +60,8 @@ def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progres
     """The first collective on which two ranks are known to disagree, in words; empty if there is none."""
     known = {rank: _by_place(report.collectives) for rank, report in reports.items()}
     for rank, far in silent.items():
-        if far.call:
-            known[rank] = {(far.group, far.place): far.call}
+        if far.calls:
+            known[rank] = {(group, place): call for group, place, call in far.calls}
     for one, other in combinations(sorted(known), 2):
         for where in sorted(known[one].keys() & known[other].keys(), key=lambda where: where[1]):
             first, second = known[one][where], known[other][where]

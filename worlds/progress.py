@@ -17,10 +17,14 @@ from typing import Any
 
 from worlds.blame import IMPORTING, Progress
 
-_PROGRESS = struct.Struct("qq120s120s")
-# Behind it: the seconds off the clock up to now, but for those since a moment, if that is not 0.
+# The seconds off the clock up to now, but for those since a moment, if that is not 0; behind them the number of
+# collectives launched, and the last ones, each at the place of its number modulo `RECENT`.
 _OFF_THE_CLOCK = struct.Struct("dd")
-_SIZE = _PROGRESS.size + _OFF_THE_CLOCK.size
+_COUNT = struct.Struct("q")
+_CALL = struct.Struct("q120s120s")
+RECENT = 16
+_CALLS = _OFF_THE_CLOCK.size + _COUNT.size
+_SIZE = _CALLS + RECENT * _CALL.size
 
 _notes: mmap.mmap | None = None
 
@@ -50,7 +54,9 @@ def is_supervised() -> bool:
 def note_progress(count: int, group: str = "", place: int = 0, call: str = "") -> None:
     """In a child: how far it is, see `worlds.blame.Progress`."""
     if _notes is not None:
-        _PROGRESS.pack_into(_notes, 0, count, place, group.encode(), call.encode())
+        if count:
+            _CALL.pack_into(_notes, _CALLS + count % RECENT * _CALL.size, place, group.encode(), call.encode())
+        _COUNT.pack_into(_notes, _OFF_THE_CLOCK.size, count)
 
 
 class _Pause:
@@ -76,7 +82,7 @@ class _Pause:
     def _note(self, since: float) -> None:
         self._since = since
         if _notes is not None:
-            _OFF_THE_CLOCK.pack_into(_notes, _PROGRESS.size, self._seconds, since)
+            _OFF_THE_CLOCK.pack_into(_notes, 0, self._seconds, since)
 
 
 _pause = _Pause()
@@ -107,19 +113,26 @@ def _take_imports_off_the_clock() -> None:
 
 
 def progress(log: str) -> Progress:
-    """What the child of this log has noted last with `note_progress`."""
+    """What the child of this log has noted with `note_progress`."""
     if not (noted := _noted(log)):
         return Progress()
-    count, place, group, call = _PROGRESS.unpack_from(noted)
-    words = [text.rstrip(b"\0").decode(errors="replace") for text in (group, call)]
-    _, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size)
-    return Progress(IMPORTING if since and not count else count, words[0], place, words[1])
+    (count,), (_, since) = _COUNT.unpack_from(noted, _OFF_THE_CLOCK.size), _OFF_THE_CLOCK.unpack_from(noted)
+    first = max(1, count - RECENT + 2)  # the one before it may be making way for the next
+    calls = tuple(_call(noted, number) for number in range(first, count + 1))
+    return Progress(IMPORTING if since and not count else count, calls)
 
 
 def seconds_off_the_clock(log: str) -> float:
     """How long the child of this log has been `off_the_clock`, up to now."""
-    seconds, since = _OFF_THE_CLOCK.unpack_from(noted, _PROGRESS.size) if (noted := _noted(log)) else (0.0, 0.0)
+    seconds, since = _OFF_THE_CLOCK.unpack_from(noted) if (noted := _noted(log)) else (0.0, 0.0)
     return float(seconds + (time.monotonic() - since if since else 0.0))
+
+
+def _call(noted: bytes, number: int) -> tuple[str, int, str]:
+    """Group, place in it, and words of the collective of this number."""
+    place, *texts = _CALL.unpack_from(noted, _CALLS + number % RECENT * _CALL.size)
+    group, call = (text.rstrip(b"\0").decode(errors="replace") for text in texts)
+    return group, place, call
 
 
 def _noted(log: str) -> bytes:

@@ -1,6 +1,7 @@
 """What the process of one rank does: it joins a group of its backend once, and runs one example after the other."""
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -48,7 +49,7 @@ def serve(connection: Connection, setup: Setup) -> None:
     from worlds.settings import OF_A_THREAD, Surroundings
 
     if setup.hosts_apart:
-        os.environ["NCCL_HOSTID"] = f"lockstep-{os.getpid()}"
+        os.environ["NCCL_HOSTID"] = f"lockstep-{socket.gethostname()}-{os.getpid()}"
     if setup.device == "cuda":  # the same bits in every run of an example
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.deterministic = True

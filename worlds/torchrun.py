@@ -170,11 +170,11 @@ class RemoteChild(process.Child):
 
 
 class TorchrunWorld(PoolWorld):
-    """See `worlds.contract.World`. Lives on rank 0; it has as many ranks as the job."""
+    """See `worlds.contract.World`, and of ``ranks_per_gpu`` `worlds.nccl`. Lives on rank 0; its ranks are the job's."""
 
-    def __init__(self, backend: str = "gloo", device: str = "cpu", limit: float = 60.0) -> None:
+    def __init__(self, backend: str = "gloo", device: str = "cpu", limit: float = 60.0, ranks_per_gpu: int = 1) -> None:
         size = int(os.environ["WORLD_SIZE"])
-        super().__init__(Setup(backend, device, limit=limit), size)
+        super().__init__(Setup(backend, device, limit=limit, hosts_apart=ranks_per_gpu > 1), size)
         self.name = "torchrun"
         self._pools = 0
         self._agents: dict[int, Agent] = {}

@@ -40,7 +40,8 @@ def add_options(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="nccl: let N ranks share a GPU; they talk as if on different hosts (default: 1)",
+        help="nccl, and torchrun with --device cuda: let N ranks share a GPU; they talk as if on different hosts "
+        "(default: 1)",
     )
     group.addoption(
         "--shard", metavar="I/N", help="run the I-th of N parts of the tests; the parts together are all of them"

@@ -1,5 +1,6 @@
 """Where a run is to take place: the worlds, the device, and whether this machine and this command can have them."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,8 @@ class Where:
         if name == "nccl":
             return NcclWorld(len(self.machine["gpus"]), self.ranks_per_gpu)
         if name == "torchrun":
-            return torchrun.TorchrunWorld("nccl" if self.device == "cuda" else "gloo", self.device or "cpu")
+            backend = "nccl" if self.device == "cuda" else "gloo"
+            return torchrun.TorchrunWorld(backend, self.device or "cpu", ranks_per_gpu=self.ranks_per_gpu)
         return GlooWorld(device=self.device or "cpu")
 
     def words(self) -> list[str]:
@@ -44,8 +46,7 @@ class Where:
         told = []
         for name in self.worlds:
             device = self.device or ("cuda" if name == "nccl" else "cpu")
-            how = {"sim": self._sim_words(), "torchrun": ["ranks of this job"]}.get(name, [])
-            inside = ", ".join((device, *how))
+            inside = ", ".join((device, *self._words_of(name)))
             told.append(f"{name} cannot run here" if name in self.impossible else f"{name} ({inside})")
         gpus = self.machine.get("gpus", [])
         lines = [f"lockstep: on {', '.join(told)}"]
@@ -53,9 +54,14 @@ class Where:
             lines[0] += f"; {len(gpus)} x {gpus[0]}, NCCL {self.machine['nccl'] or 'missing'}"
         return [*lines, *(f"lockstep: skipped: {reason}" for reason in self.impossible.values())]
 
-    def _sim_words(self) -> list[str]:
-        inside = ["in pytest's process"] if self.in_process else []
-        return [*inside, "each example in a drawn order of reduction"] if self.any_order else inside
+    def _words_of(self, name: str) -> list[str]:
+        if name == "sim":
+            inside = ["in pytest's process"] if self.in_process else []
+            return [*inside, "each example in a drawn order of reduction"] if self.any_order else inside
+        if name == "nccl":
+            ranks = len(self.machine.get("gpus", [])) * self.ranks_per_gpu
+            return ["1 rank; --ranks-per-gpu 4 lets 4 share the GPU"] if ranks == 1 else [f"{ranks} ranks"]
+        return ["ranks of this job"] if name == "torchrun" else []
 
 
 def decide(
@@ -79,18 +85,22 @@ def decide(
         raise Unusable("--device cpu: NCCL carries CUDA tensors only; leave --device out, or say --world gloo")
     if ranks_per_gpu < 1:
         raise Unusable(f"--ranks-per-gpu {ranks_per_gpu}: a GPU holds at least one rank")
-    if ranks_per_gpu > 1 and "nccl" not in asked:
-        raise Unusable("--ranks-per-gpu: is for --world nccl; on gloo, ranks share GPUs without it")
+    on_nccl = "nccl" in asked or ("torchrun" in asked and device == "cuda")
+    if ranks_per_gpu > 1 and not on_nccl:
+        raise Unusable(
+            "--ranks-per-gpu: is for --world nccl, and --world torchrun --device cuda; on gloo, ranks share GPUs "
+            "without it"
+        )
     if "torchrun" in asked and workers:
         raise Unusable("--world torchrun: the ranks of a job serve one pytest process, so leave -n out")
     machine: Mapping[str, Any] = devices.look() if device == "cuda" or "nccl" in asked else {}
-    impossible = {name: reason for name in asked if (reason := _impossible(name, device, machine))}
+    impossible = {name: reason for name in asked if (reason := _impossible(name, device, machine, ranks_per_gpu))}
     if len(impossible) == len(asked):
         raise Unusable("; ".join(impossible.values()))
     return Where(asked, device, in_process, any_order, ranks_per_gpu, machine, impossible)
 
 
-def _impossible(name: str, device: str | None, machine: Mapping[str, Any]) -> str:
+def _impossible(name: str, device: str | None, machine: Mapping[str, Any], ranks_per_gpu: int) -> str:
     if name == "torchrun" and (unset := torchrun.missing_variables()):
         how = "torchrun --nproc-per-node=4 -m pytest --world torchrun"
         return f"--world torchrun: start pytest with torchrun ({how}); {', '.join(unset)} not set"
@@ -99,4 +109,12 @@ def _impossible(name: str, device: str | None, machine: Mapping[str, Any]) -> st
         return f"{asked}: needs a CUDA GPU, and torch {machine['version']} sees none here"
     if (name == "nccl" or (name == "torchrun" and device == "cuda")) and not machine["nccl"]:
         return f"--world {name}: torch {machine['version']} has no NCCL"
+    if name == "torchrun" and device == "cuda":
+        ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])), len(machine["gpus"])
+        if ranks > gpus * ranks_per_gpu:
+            enough = -(-ranks // gpus)
+            return (
+                "--world torchrun --device cuda: NCCL takes a GPU for each rank, and this host has "
+                f"{gpus} for {ranks}; --ranks-per-gpu {enough} lets {enough} share one"
+            )
     return ""

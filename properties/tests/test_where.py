@@ -4,7 +4,7 @@ import pytest
 
 from properties.implementations import Unusable
 from properties.running.where import decide
-from worlds import devices
+from worlds import devices, torchrun
 
 NO_GPU = {"version": "2.13.0+cpu", "gpus": [], "nccl": ""}
 TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
@@ -52,6 +52,25 @@ def test_nccl_has_as_many_ranks_as_the_gpus_hold(monkeypatch) -> None:
     for per_gpu in (1, 3):
         world = decide(["nccl"], None, False, per_gpu, False).start("nccl")
         assert world.ranks == 2 * per_gpu
+    assert decide(["nccl"], None, False, 2, False).words() == ["lockstep: on nccl (cuda, 4 ranks); 2 x A, NCCL 2.29"]
+
+
+def test_a_run_on_one_gpu_says_how_nccl_can_have_more_ranks(monkeypatch) -> None:
+    monkeypatch.setattr(devices, "look", lambda: {**TWO_GPUS, "gpus": ["A"]})
+    (header,) = decide(["nccl"], None, False, 1, False).words()
+    assert header.startswith("lockstep: on nccl (cuda, 1 rank; --ranks-per-gpu 4 lets 4 share the GPU); 1 x A")
+
+
+def test_ranks_of_a_job_that_are_more_than_the_gpus_of_their_host_share_them_where_that_is_asked(monkeypatch) -> None:
+    monkeypatch.setattr(devices, "look", lambda: TWO_GPUS)
+    for name in torchrun.VARIABLES:
+        monkeypatch.setenv(name, "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    asked = "NCCL takes a GPU for each rank, and this host has 2 for 5; --ranks-per-gpu 3 lets 3 share one"
+    with pytest.raises(Unusable, match=f"^--world torchrun --device cuda: {asked}$"):
+        decide(["torchrun"], "cuda", False, 2, False)
+    assert not decide(["torchrun"], "cuda", False, 3, False).impossible
+    assert not decide(["torchrun"], None, False, 1, False).impossible
 
 
 def test_the_defaults_are_sim_and_gloo_on_the_cpu() -> None:

@@ -43,7 +43,8 @@ class FewArguments:
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        averages = [tensor.float() / divisor for tensor in tensors]
+        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
+        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
         norm = FewArguments.norm(averages)
         coefficient = torch.minimum(torch.ones(()), torch.tensor(max_norm) / (norm + 1e-6))
         for tensor, average in zip(tensors, averages, strict=True):
@@ -81,7 +82,8 @@ class ClipsAsTorchDoes(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        averages = [tensor.float() / divisor for tensor in tensors]
+        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
+        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
         norm = FewArguments.norm(averages)
         coefficient = ClipsAsTorchDoes.of_norm(norm, max_norm)
         for tensor, average in zip(tensors, averages, strict=True):
@@ -102,7 +104,8 @@ class ClipsInFloat64(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        averages = [tensor.float() / divisor for tensor in tensors]
+        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
+        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
         flat = torch.cat([torch.zeros(1), *(average.reshape(-1) for average in averages)])
         norm = torch.linalg.vector_norm(flat.double())
         coefficient = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
@@ -116,7 +119,8 @@ class DividesToClip(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        averages = [tensor.float() / divisor for tensor in tensors]
+        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
+        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
         norm = FewArguments.norm(averages)
         over = torch.clamp((norm + 1e-6) / max_norm, min=1.0)
         for tensor, average in zip(tensors, averages, strict=True):

@@ -1,7 +1,8 @@
 """Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`. Not run on a GPU yet.
 
-gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Then, where
-there are several ranks, whatever one of them can do wrong, which must be told as what it is and leave a sound world.
+gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Collectives,
+messages, and a group of gloo's beside NCCL's; then, where there are several ranks, whatever one of them can do wrong,
+which must be told as what it is and leave a sound world.
 Prints a line for each and ends with status 1 if one fails or if there is no GPU.
 """
 
@@ -40,8 +41,27 @@ def sums(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     return {"device": str(mine.device), **{name: value.cpu().numpy() for name, value in values.items()}}
 
 
+def messages(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Sends round what is on this rank's device, and adds up what is on the CPU in a group of gloo's."""
+    import torch
+    import torch.distributed as dist
+
+    on_cpu = torch.tensor([float(rank)])
+    dist.all_reduce(on_cpu, group=dist.new_group(backend="gloo"))
+    mine = torch.full((4,), float(rank), device=devices.place())
+    received, refused = torch.full_like(mine, -1), ""
+    before, behind = (rank - 1) % world_size, (rank + 1) % world_size
+    try:
+        both = [dist.P2POp(dist.isend, mine, behind), dist.P2POp(dist.irecv, received, before)]
+        for work in dist.batch_isend_irecv(both) if world_size > 1 else ():
+            work.wait()
+    except NotImplementedError as error:
+        refused = str(error)
+    return {"received": received.tolist(), "refused": refused, "on the cpu": on_cpu.tolist()}
+
+
 def check(world: World, size: int) -> str:
-    """Runs `sums` twice, the second time on warm processes; what is wrong, or nothing."""
+    """Runs `sums` twice, the second time on warm processes, and `messages`; what is wrong, or nothing."""
     inputs = np.array([np.arange(1.0, 2 * size + 1) + 100 * rank for rank in range(size)], dtype=np.float32)
     for _ in range(2):
         for rank, report in enumerate(world.run(Job("worlds.tests.on_gpus:sums", json.dumps(None), size))):
@@ -54,6 +74,16 @@ def check(world: World, size: int) -> str:
             for name, value in wanted.items():
                 if not np.array_equal(report.result[name], value):
                     return f"rank {rank}: {name} is {report.result[name]}, and must be {value}"
+    refused = "gloo has no messages of CUDA tensors" if world.name == "gloo" and size > 1 else ""
+    for rank, report in enumerate(world.run(Job("worlds.tests.on_gpus:messages", json.dumps(None), size))):
+        if report.error is not None or report.result is None:
+            return f"rank {rank}, messages: {report.error}"
+        value = float((rank - 1) % size) if size > 1 and not refused else -1.0
+        sent = {"received": [value] * 4, "on the cpu": [sum(range(size))]}
+        if refused not in (said := report.result["refused"]) or bool(said) != bool(refused):
+            return f"rank {rank}, messages: {said or 'nothing'} is said where it must be {refused or 'nothing'}"
+        if (got := {name: report.result[name] for name in sent}) != sent:
+            return f"rank {rank}, messages: {got}, and must be {sent}"
     return ""
 
 

@@ -135,7 +135,7 @@ def forking_while_importing(payload: str, rank: int, world_size: int) -> Result:
             os._exit(0)
     os.waitpid(pid, 0)
     assert progress._notes is not None
-    _, since = progress._OFF_THE_CLOCK.unpack_from(progress._notes, progress._PROGRESS.size)
+    _, since = progress._OFF_THE_CLOCK.unpack_from(progress._notes)
     return {"since": since}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worlds import pool, process
+from worlds import pool, process, progress
 from worlds.blame import Progress
 from worlds.contract import World
 from worlds.gloo import GlooWorld
@@ -163,6 +163,21 @@ def test_ranks_that_disagree_are_contained_and_both_sides_told(quick: GlooWorld,
         assert f"rank 1 calls {other['do']}" in said
 
 
+@pytest.mark.parametrize("since", [1, 3, progress.RECENT + 1])
+def test_ranks_that_hang_after_they_have_disagreed_are_told_as_disagreeing(quick: GlooWorld, since: int) -> None:
+    """gloo does not notice that reductions differ, and NCCL not that counts do: what was launched since is the same."""
+    quick.limit = 1.0
+    rest = [USUAL] * since + [call("loop_for_ever")]
+    outcome = run_calls(quick, [[USUAL, call("all_reduce", reduction=which), *rest] for which in ("sum", "max")])
+    quick.limit = 5.0
+    told = "ranks disagree on collective 2 of the default group: rank 0 calls all_reduce(sum, 8 x float64), "
+    told += "rank 1 calls all_reduce(max, 8 x float64)"
+    if since < progress.RECENT - 1:
+        assert messages(outcome) == [told, told]
+    else:  # of so many nobody has kept a note
+        assert kinds(outcome) == ["timeout", "timeout"]
+
+
 def test_when_all_ranks_hang_the_limit_ends_them(gloo: World) -> None:
     assert results(run_calls(gloo, [[USUAL]] * 2))
     world = GlooWorld(limit=5.0)
@@ -260,7 +275,7 @@ class Notes:
         self._calls = iter(calls)
 
     def progress(self) -> Progress:
-        return Progress(2, "default", 1, next(self._calls))
+        return Progress(2, (("default", 0, "broadcast"), ("default", 1, next(self._calls))))
 
 
 @pytest.mark.parametrize(("seen", "disagree"), [(("barrier", "all_reduce"), False), (("barrier", "barrier"), True)])

@@ -91,6 +91,9 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
 # Of these, what a build of torch with CUDA runs, without a GPU too, or refuses in words that depend on the GPU.
 BY_BUILD = {"DDP, bf16 hook", "DDP, mixed_precision", "FSDP1, CPUOffload"}
 
+# Rows of RUNS that torch refuses where a GPU is seen, though their tensors are the CPU's, and what it says.
+BESIDE_A_GPU = {"DDP, PowerSGD hook": "Expected a cuda device, but got: cpu"}
+
 # Row: ..., and what every rank says on the simulated world; gloo runs it.
 NOT_ON_SIM: dict[str, tuple[str, str, Any, int, str]] = {
     "DDP, FP16_COMPRESS hook in C++": ("wrappers", "ddp_builtin_hook", "FP16_COMPRESS", 2, "should return TensorList"),
@@ -114,6 +117,10 @@ def run(world: World, row: tuple[Any, ...], **options: bool) -> Outcome:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_runs_on_gloo_gives_the_same_bits_on_the_simulated_world(sim: World, gloo: World, name: str) -> None:
+    if name in BESIDE_A_GPU and torch.cuda.is_available():
+        for world in (sim, gloo):
+            assert all(BESIDE_A_GPU[name] in message for message in messages(run(world, RUNS[name])))
+        return
     here, there = (results(run(world, RUNS[name])) for world in (sim, gloo))
     assert any(here)
     assert plain(here) == plain(there)
@@ -124,7 +131,10 @@ def test_what_torch_refuses_on_cpu_is_refused_on_both_worlds(sim: World, gloo: W
     here, there = (run(world, REFUSED[name]) for world in (sim, gloo))
     if name in BY_BUILD and torch.version.cuda is not None:
         assert any(kinds(here)) == any(kinds(there))
-        assert any(kinds(there)) or plain(results(here)) == plain(results(there))
+        if (
+            not any(kinds(there)) and not torch.cuda.is_available()
+        ):  # mixed precision then reads what nobody has written
+            assert plain(results(here)) == plain(results(there))
         return
     for outcome in (here, there):
         assert set(kinds(outcome)) <= {"raised", "abandoned", "died"}
