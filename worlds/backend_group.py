@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from worlds import progress
 from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
@@ -25,7 +26,8 @@ class Groups:
 
     Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
     ``made``, label and size of its groups, the default one first; ``failed``, the operations that the backend has
-    refused or given up; and ``unawaited``, how many messages nobody has waited for that are to be received.
+    refused or given up; ``unawaited``, how many messages nobody has waited for that are to be received; and
+    ``lacking``, what the rank has asked for that this backend has not, which says nothing against the rank.
     """
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
@@ -40,6 +42,8 @@ class Groups:
             create = partial(self._create, name)
             dist.Backend.register_backend(ours, create, extended_api=True, devices=_devices(name))
         stand_in(self.backend, backend, both)
+        if backend == "nccl":
+            launch_batches_as_one()
 
     def begin(self, contents: bool) -> None:
         """An example of which nothing has been seen."""
@@ -47,7 +51,13 @@ class Groups:
         self.made: list[tuple[str, int]] = []
         self.failed: set[str] = set()
         self.unawaited = 0
+        self.lacking = ""
         self.contents = contents
+
+    def lacks(self, call: Collective, what: str) -> NotImplementedError:
+        """What is to be raised where the backend has not what is asked for."""
+        self.lacking = self.lacking or f"{call}: {what}"
+        return NotImplementedError(f"{call}: {what}")
 
     def meet(self, size: int) -> None:
         """Connects with the others of a world of this size, once for all examples."""
@@ -123,7 +133,7 @@ class RecordedGroup(DescribedGroup):
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
         """Starts a collective on the backend. Raises NotImplementedError for one that it has not."""
         if self._name_of_backend == "nccl" and call.reduction.startswith("sparse"):
-            raise NotImplementedError(f"{call}: NCCL has no all-reduce of sparse tensors")
+            raise self._groups.lacks(call, "NCCL has no all-reduce of sparse tensors")
         self._groups.note(self, call, inputs)
         self.issued += call.operation not in MESSAGES
         try:
@@ -137,7 +147,7 @@ class RecordedGroup(DescribedGroup):
         """Starts a message. Raises NotImplementedError for one of a CUDA tensor on gloo."""
         ours = self._name_of_backend
         if ours == "gloo" and any(tensor.is_cuda for tensor in tensors):  # it hands their addresses to a socket
-            raise NotImplementedError(f"{call}: gloo has no messages of CUDA tensors")
+            raise self._groups.lacks(call, "gloo has no messages of CUDA tensors")
         work = self.launch(call, tensors if call.operation == "send" else [], tensors, again)
         return Receive(self._groups, work) if call.operation == "recv" and ours == "gloo" else work
 
@@ -168,6 +178,25 @@ class Receive(dist.Work):
         return self._real._source_rank()
 
     source_rank = _source_rank
+
+
+@cache
+def launch_batches_as_one() -> None:
+    """For NCCL, whose sends wait for one another else: torch does so only for groups of its own class exactly."""
+    usual = c10d.batch_isend_irecv
+
+    def batch_isend_irecv(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
+        c10d._check_p2p_op_list(p2p_op_list)
+        group, device = p2p_op_list[0].group or dist.group.WORLD, p2p_op_list[0].tensor.device
+        if not isinstance(group, RecordedGroup) or group.getBackendName() != "nccl":
+            return usual(p2p_op_list)
+        group._start_coalescing(device)
+        for each in p2p_op_list:
+            peer = {"group_dst" if each.op is dist.isend else "group_src": each.group_peer}
+            each.op(each.tensor, group=each.group, tag=each.tag, **peer)
+        return [group._end_coalescing(device)]
+
+    c10d.batch_isend_irecv = dist.batch_isend_irecv = batch_isend_irecv
 
 
 @cache

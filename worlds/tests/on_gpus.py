@@ -23,6 +23,7 @@ from worlds.tests.faults import FAULTS, complaints
 
 LIMIT = 3.0  # seconds for an example in which a rank hangs, once the pool is up
 PATIENCE = 1.0
+MEMORY = 12 << 30  # bytes of the CPU's that a rank may hold, CUDA's own among them
 
 
 def sums(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -108,9 +109,9 @@ def main() -> int:
     if not gpus:
         return 1
     cases: dict[str, tuple[Callable[[], World], int]] = {
-        "gloo, CUDA tensors, two ranks per GPU": (lambda: GlooWorld(device="cuda"), 2 * gpus),
+        "gloo, CUDA tensors, two ranks per GPU": (lambda: GlooWorld(device="cuda", memory=MEMORY), 2 * gpus),
         "nccl, one rank per GPU": (lambda: NcclWorld(gpus), gpus),
-        "nccl, two ranks per GPU": (lambda: NcclWorld(gpus, ranks_per_gpu=2), 2 * gpus),
+        "nccl, two ranks per GPU": (lambda: NcclWorld(gpus, ranks_per_gpu=2, memory=MEMORY), 2 * gpus),
     }
     failed = False
     for name, (make, size) in cases.items():

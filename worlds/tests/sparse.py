@@ -80,12 +80,14 @@ def what_is_no_sum(payload: str, rank: int, world_size: int) -> Result:
 
 
 def as_if_on_nccl(payload: str, rank: int, world_size: int) -> Result:
-    """What a group says that takes itself for one of NCCL's."""
+    """What a group says that takes itself for one of NCCL's. ``payload``: whether the rank minds."""
     group = dist.group.WORLD
     try:
         group._name_of_backend = "nccl"
         dist.all_reduce(rows_of(rank))
     except NotImplementedError as error:
+        if payload:
+            raise
         return {"said": str(error)}
     finally:
         group._name_of_backend = "gloo"

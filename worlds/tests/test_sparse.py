@@ -72,10 +72,14 @@ def test_what_is_no_sum_is_refused(sim: World, gloo: World) -> None:
     assert "no broadcast of torch.sparse_coo tensors" in messages(outcome)[0]
 
 
-def test_nccl_has_no_such_sum(gloo: World) -> None:
+def test_nccl_has_no_such_sum_which_says_nothing_against_the_rank(gloo: World) -> None:
     """And would say so with the words of a crash."""
-    for result in results(run(gloo, "as_if_on_nccl", 2)):
+    for result in results(run(gloo, "as_if_on_nccl", 2, "")):
         assert "NCCL has no all-reduce of sparse tensors" in result["said"]
+    outcome = run(gloo, "as_if_on_nccl", 2, "minds")
+    assert kinds(outcome) == ["not runnable"] * 2
+    assert all("NCCL has no all-reduce of sparse tensors" in message for message in messages(outcome))
+    assert results(run(gloo, "as_if_on_nccl", 2, ""))
 
 
 @pytest.mark.parametrize("payload", ["one alone", "otherwise sparse"])
