@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels.table import BLOCK, WARPS, Table, carried, kind_of, overlaps
+from impls.kernels.table import BLOCK, WARPS, Table, carried, kind_of
 from impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
 
 Tensors = Sequence[torch.Tensor] | Table
@@ -112,10 +112,8 @@ def check_coefficient(coefficient: torch.Tensor | None, beside: torch.Tensor) ->
 
 def refuse_overlaps(table: Table) -> None:
     """ValueError for a destination in which two elements share memory."""
-    for index, tensor in enumerate(table.tensors):
-        if not tensor.is_contiguous() and overlaps(tensor):
-            shape = f"shape {tuple(tensor.shape)} and strides {tensor.stride()}"
-            raise ValueError(f"tensor {index} has {shape}: elements share memory, so it cannot be written")
+    if table.overlapping:
+        raise ValueError(table.overlapping)
 
 
 @triton.jit(do_not_specialize=["entries"])

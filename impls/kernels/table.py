@@ -1,7 +1,7 @@
 """Many tensors as one table in device memory, so that one launch reaches all of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -31,6 +31,7 @@ class Table:
     elements: int
     mask: int  # kinds that occur, as bits
     raw: bool  # whether elements are words that are only moved
+    overlapping: str  # why it cannot be written, in words: two elements of a tensor share memory; empty where none do
 
     @staticmethod
     def of(tensors: Sequence[torch.Tensor], raw: bool = False) -> "Table":
@@ -44,13 +45,17 @@ class Table:
         described: list[int] = []
         places: list[tuple[int, int]] = []  # (entry, where its description begins)
         blocks = elements = entries = mask = 0
-        for tensor in tensors:
+        overlapping = ""
+        for index, tensor in enumerate(tensors):
             count = tensor.numel()
             if count == 0:
                 continue
             kind = kind_of(tensor.dtype, raw)
             dimensions = [] if tensor.is_contiguous() else collapse(tensor.shape, tensor.stride())
             if dimensions:
+                if not overlapping and overlaps(tensor):
+                    shape = f"shape {tuple(tensor.shape)} and strides {tensor.stride()}"
+                    overlapping = f"tensor {index} has {shape}: elements share memory, so it cannot be written"
                 places.append((entries, len(described)))
                 described += [number for pair in dimensions for number in pair]
             fields += [blocks, count, elements, kind, len(dimensions), 0]
@@ -62,7 +67,8 @@ class Table:
             fields[entry * FIELDS + FIELDS - 1] = entries * FIELDS + begin
         device = tensors[0].device if tensors else torch.device("cpu")
         layout = upload(fields + described, device)
-        return Table(tensors, layout, _addresses(tensors, device), entries, blocks, elements, mask, raw)
+        addresses = _addresses(tensors, device)
+        return Table(tensors, layout, addresses, entries, blocks, elements, mask, raw, overlapping)
 
     def at(self, tensors: Sequence[torch.Tensor]) -> "Table":
         """The same layout at other addresses: gradients that were allocated afresh. Only addresses are uploaded.
@@ -81,7 +87,7 @@ class Table:
             if new.is_conj() or new.is_neg():
                 raise ValueError(f"tensor {index} is a lazy conjugate or negative: make it a plain tensor")
         addresses = _addresses(tensors, self.addresses.device)
-        return Table(tensors, self.layout, addresses, self.entries, self.blocks, self.elements, self.mask, self.raw)
+        return replace(self, tensors=tensors, addresses=addresses)
 
 
 def check(tensors: Sequence[torch.Tensor], raw: bool) -> None:

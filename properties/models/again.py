@@ -19,6 +19,9 @@ def main() -> None:
     where = "where its ranks run (default: %(default)s)"
     parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help=where)
     parser.add_argument("--device", choices=["cpu", "cuda"], help="where its tensors are (default: cpu)")
+    parser.add_argument(
+        "--ranks-per-gpu", type=int, default=1, metavar="N", help="nccl: so many share one (default: 1)"
+    )
     parser.add_argument("--any-order", action="store_true", help="sim: in the order of reduction that is drawn for it")
     parser.add_argument("scenario", help='as a report shows it: "ModelScenario(...)"')
     asked = parser.parse_args()
@@ -29,7 +32,9 @@ def main() -> None:
     if not isinstance(scenario, ModelScenario):
         parser.error(f"{asked.scenario} is no ModelScenario(...)")
     try:
-        world = decide([asked.world], asked.device, False, 1, False, asked.any_order).start(asked.world)
+        world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False, asked.any_order).start(
+            asked.world
+        )
     except Unusable as error:
         parser.error(str(error))
     try:

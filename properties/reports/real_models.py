@@ -68,6 +68,8 @@ def again(trial: Trial, scenario: Any) -> list[str]:
     """How to see it once more."""
     world = "gloo" if trial.world.name == "torchrun" else trial.world.name
     asked = ["--world", world, *(["--device", "cuda"] if world == "gloo" and trial.world.device == "cuda" else [])]
+    sharing = getattr(trial.world, "ranks_per_gpu", 1)
+    asked += ["--ranks-per-gpu", str(sharing)] if sharing > 1 else []
     asked += [*["--any-order"][: trial.any_order], "--impl", trial.implementation.name]
     folder = [] if Path.cwd() == ROOT else [f"PYTHONPATH={shlex.quote(str(ROOT))}"]
     command = [*folder, shlex.quote(from_here(sys.executable)), "-m properties.models.again", shlex.join(asked)]

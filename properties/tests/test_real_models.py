@@ -291,17 +291,18 @@ def test_a_failure_is_told_with_names_and_a_command(
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "asked"),
+    ("name", "device", "sharing", "asked"),
     [
-        ("nccl", "cuda", "--world nccl --impl"),
-        ("gloo", "cuda", "--world gloo --device cuda --impl"),
-        ("torchrun", "cpu", "--world gloo --impl"),
+        ("nccl", "cuda", 1, "--world nccl --impl"),
+        ("nccl", "cuda", 4, "--world nccl --ranks-per-gpu 4 --impl"),
+        ("gloo", "cuda", 1, "--world gloo --device cuda --impl"),
+        ("torchrun", "cpu", 1, "--world gloo --impl"),
     ],
 )
 def test_the_command_runs_on_the_world_that_failed_or_on_processes_of_its_own(
-    name: str, device: str, asked: str
+    name: str, device: str, sharing: int, asked: str
 ) -> None:
-    command, _ = again(trial_of(NAIVE, Elsewhere(name, device)), ModelScenario())
+    command, _ = again(trial_of(NAIVE, Elsewhere(name, device, sharing)), ModelScenario())
     assert asked in command
 
 
@@ -311,6 +312,7 @@ class Elsewhere:
 
     name: str
     device: str
+    ranks_per_gpu: int = 1
     limit: float = 60.0
     ranks: int | None = None
 
