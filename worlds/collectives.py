@@ -74,7 +74,7 @@ def as_it_lies(call: Collective, tensors: Tensors) -> Tensors:
 
     Raises RuntimeError where an expanded tensor's memory holds fewer.
     """
-    if not isinstance(tensors, Lying) or all(tensor.is_contiguous() for tensor in tensors):
+    if not isinstance(tensors, Lying) or all(map(torch.Tensor.is_contiguous, tensors)):
         return tensors
     for tensor in tensors:
         held = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()

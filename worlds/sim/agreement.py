@@ -47,22 +47,28 @@ def check(call: Collective, inputs: Tensors, outputs: Tensors, member: int, size
     """Raises RuntimeError, on the rank that is wrong, if its tensors cannot be what the collective needs."""
     if not (inputs or outputs or call.operation in ("barrier", "monitored_barrier")):
         raise RuntimeError(f"{call}: it needs a tensor")
-    if call.reduction.startswith("sparse ") and not call.reduction.startswith("sparse sum "):
-        raise RuntimeError(f"{call}: sparse tensors can be added up, and nothing else")
-    if call.reduction.startswith("sparse ") and call.dtype in ("float16", "bool"):
-        raise NotImplementedError(f"{call}: torch adds up no sparse tensors of {call.dtype}")
-    if call.reduction and call.dtype.startswith("float8"):
-        raise RuntimeError(f"{call}: gloo reduces no {call.dtype}")
-    if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):
-        raise RuntimeError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
-    if call.reduction == "average" and call.dtype == "bool":
-        raise RuntimeError(f"{call}: bool has no average")
+    if call.reduction:
+        _check_reduction(call, inputs)
     if outputs is inputs or _fits(call, inputs, outputs, size):
         return
     _check_sizes(call, inputs, outputs, member, size)
     for output in outputs:
         if output.dtype != (inputs or outputs)[0].dtype:
             raise RuntimeError(f"{call}: an output is {output.dtype}, the input {(inputs or outputs)[0].dtype}")
+
+
+def _check_reduction(call: Collective, inputs: Tensors) -> None:
+    if call.dtype.startswith("float8"):
+        raise RuntimeError(f"{call}: gloo reduces no {call.dtype}")
+    if call.reduction in _BITS and (inputs[0].is_floating_point() or inputs[0].is_complex()):
+        raise RuntimeError(f"{call}: bits of {call.dtype} cannot be combined; integers and bool can")
+    if call.reduction == "average" and call.dtype == "bool":
+        raise RuntimeError(f"{call}: bool has no average")
+    if call.reduction.startswith("sparse "):
+        if not call.reduction.startswith("sparse sum "):
+            raise RuntimeError(f"{call}: sparse tensors can be added up, and nothing else")
+        if call.dtype in ("float16", "bool"):
+            raise NotImplementedError(f"{call}: torch adds up no sparse tensors of {call.dtype}")
 
 
 def _fits(call: Collective, inputs: Tensors, outputs: Tensors, size: int) -> bool:

@@ -6,7 +6,6 @@ rank's output when that rank waits for it: whoever reads earlier, or never waits
 names both sides. A message is one of two members, who find each other as `worlds.sim.messages` says.
 """
 
-import contextlib
 from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +25,6 @@ from worlds.sim.meaning import carry_out
 from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
 from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
-
-_UNWATCHED = contextlib.nullcontext()
 
 
 @cache
@@ -78,7 +75,9 @@ class SimGroup(DescribedGroup):
         check_contiguous(call, tensor)
         if get_ident() != self.thread:
             raise self.foreign_thread("posts", call)
-        with self._ours():
+        if self.run.watches is None:
+            return self._exchange(call, tensors)
+        with self.run.watches[self.global_rank].ours():
             return self._exchange(call, tensors)
 
     def _exchange(self, call: Collective, tensors: Tensors) -> dist.Work:
@@ -104,12 +103,10 @@ class SimGroup(DescribedGroup):
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))
-        with self._ours():
+        if self.run.watches is None:
             return self._launch(call, inputs, outputs)
-
-    def _ours(self) -> contextlib.AbstractContextManager[None]:
-        watches = self.run.watches
-        return _UNWATCHED if watches is None else watches[self.global_rank].ours()
+        with self.run.watches[self.global_rank].ours():
+            return self._launch(call, inputs, outputs)
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
         given = as_it_lies(call, inputs)
@@ -147,10 +144,10 @@ class SimGroup(DescribedGroup):
     ) -> SimWork:
         """The handle of what is launched, which is in flight from now on where the job has an `Asynchrony`."""
         if self.run.watches is None:
-            return SimWork(self, meeting, part, outputs, call, place)
+            return SimWork(self, meeting, part, outputs, call, place, memory[1])
         flight = Flight(self.run.watches[self.global_rank], meeting, part, place, call, memory, flat)
         meeting.flights[part] = flight
-        return WatchedWork(self, meeting, part, outputs, call, place, flight)
+        return WatchedWork(self, meeting, part, outputs, call, place, memory[1], flight)
 
     def _launched(self, work: SimWork) -> SimWork:
         if self.run.watches is not None:
