@@ -73,7 +73,8 @@ def script(
     evaluates = scenario.has(Evaluate) or any(
         (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
     )
-    lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered)]
+    needs = "torch, NumPy" if conditions.seeded else "torch"
+    lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered, needs)]
     if where := conditions.beside or conditions.joint:
         its = companion(scenario) if conditions.beside else partner(scenario)
         other = Writer(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))

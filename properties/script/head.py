@@ -17,7 +17,7 @@ from properties.script.sharded import definitions_of_pieces
 
 _BEGIN = '''"""{headline}
 
-Written by Lockstep, needs only torch and the implementation. Run it with
+Written by Lockstep, needs only {needs} and the implementation. Run it with
 
     torchrun --nproc-per-node={world_size} {file}
 """
@@ -116,14 +116,16 @@ def head(
     file: str,
     evaluates: bool,
     registered: tuple[int, ...] = (),
+    needs: str = "torch",
 ) -> str:
     """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at.
-    ``registered``: the order in which the model registers its parameters; empty: the scenario's.
+    ``registered``: the order in which the model registers its parameters; empty: the scenario's. ``needs``: packages.
     """
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
         file=file,
+        needs=needs,
         path=[str(folder) for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[2]))],
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
