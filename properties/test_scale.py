@@ -112,7 +112,8 @@ def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[
 @law("P2", with_hooks, needs=lambda claims: claims.module_hooks)
 def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, drawn: tuple[Scenario, int, bool]) -> None:
     """A hook of the caller's on the model that multiplies each loss by 2^k multiplies gradients by 2^k; hooks on its
-    modules run, too, and one that runs before a module's forward finds the module's parameters in memory, whole.
+    modules run, too, before and after forward and before backward, and one that runs before a module's forward finds
+    the module's parameters in memory, whole.
 
     Why: hooks are how others change a model, as torch's own `spectral_norm` does, and they run where a module is
     called, not where its `forward` is. Holds without an oracle. Broken by wrappers that call that:

@@ -140,6 +140,21 @@ class RemovesWhatComesBefore(NaiveAccumulation):
         return super().forward(*inputs, **named)
 
 
+class RemovesWhatComesBack(NaiveAccumulation):
+    """Has hooks of its own before the backward of each unit, one for each micro-batch."""
+
+    known_fault = "with its own hooks before a unit's backward it removes those of others"
+    source = "recipe: hooks on modules that are registered anew for each micro-batch"
+    killed_by = MODULE_HOOKED
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The wrapped module's forward, whose units are observed on the way back."""
+        for unit in self.module.children():
+            unit._backward_pre_hooks.clear()
+            unit.register_full_backward_pre_hook(lambda *_: None)
+        return super().forward(*inputs, **named)
+
+
 class _Observed(nn.Module):
     def __init__(self, unit: nn.Module) -> None:
         super().__init__()

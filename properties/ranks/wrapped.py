@@ -112,15 +112,16 @@ class Wrapped:
             homes = list(dict.fromkeys(self.probe.homes))
             for home in homes:
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
-            # What units are given a hook on the model multiplies by -1/4, and theirs, before and after, by 2 and by -2:
-            # if all of them run, nothing has changed.
+            # What units are given a hook on the model multiplies by -1/4, and theirs multiply that by 2, what they give
+            # by 2, and what comes back to them by -1: if all of them run, no gradient has changed.
             units = [home for home in homes if home is not self.probe]
             read = [-0.25 if unit else 1.0 for unit in self.probe.readers]
             if units:
                 self.probe.register_forward_pre_hook(partial(_multiplied, read), with_kwargs=True)
             for unit in units:
                 unit.register_forward_pre_hook(partial(_multiplied, [2.0] * len(read)), with_kwargs=True)
-                unit.register_forward_hook(lambda _, inputs, loss: loss * -2)
+                unit.register_forward_hook(lambda _, inputs, loss: loss * 2)
+                unit.register_full_backward_pre_hook(lambda _, gradients: tuple(-each for each in gradients))
 
     def keep(self, parameter: torch.Tensor) -> None:
         """A copy of the gradient that a hook of the caller's finds: the first, where it is to run once, or the last."""

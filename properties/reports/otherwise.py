@@ -42,7 +42,8 @@ LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
 UNITS_HOOKED = (
-    "; one on it multiplies what units are given by -1/4, and theirs, before and after forward, by 2 and by -2"
+    "; one on it multiplies what units are given by -1/4, and theirs multiply that by 2, what they give by 2, and what "
+    "comes back to them by -1"
 )
 HOOKED_BEFORE = ", from before wrapping on"
 KEEPS_GRADIENTS = "; hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"

@@ -110,7 +110,8 @@ def finds(module, name, whole):
 
 
 """.splitlines()
-# What units are given a hook on the model multiplies by -1/4, and theirs, before and after, by 2 and by -2.
+# What units are given a hook on the model multiplies by -1/4, and theirs multiply that by 2, what they give by 2, and
+# what comes back to them by -1.
 MULTIPLIES = """
 
 def times(factor, inputs, named, names=None):
@@ -125,7 +126,8 @@ def times(factor, inputs, named, names=None):
 model.register_forward_pre_hook(lambda _, inputs, named: times(-0.25, inputs, named, NAMES), with_kwargs=True)
 for unit in model.units:
     unit.register_forward_pre_hook(lambda _, inputs, named: times(2, inputs, named), with_kwargs=True)
-    unit.register_forward_hook(lambda _, inputs, loss: loss * -2)"""
+    unit.register_forward_hook(lambda _, inputs, loss: loss * 2)
+    unit.register_full_backward_pre_hook(lambda _, gradients: tuple(-each for each in gradients))"""
 
 
 # What the caller's own hooks find of gradients: the first of what each finds, where it is to run once.

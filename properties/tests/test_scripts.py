@@ -222,6 +222,7 @@ def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_the
         ("CallsItsForward", {"module_hooked": 2}, "the gradient of"),
         ("CallsTheForwardsOfUnits", {"module_hooked": 2, "hooked_before": True}, "the gradient of b"),
         ("CallsTheForwardsOfUnits", {"module_hooked": 2}, "the gradient of b"),
+        ("RemovesWhatComesBack", {"module_hooked": 2}, "the gradient of b"),
         ("GathersBehindTheCaller", {"module_hooked": 2, "hooked_before": True}, "that a hook finds of"),
     ],
 )
