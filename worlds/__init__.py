@@ -6,7 +6,7 @@ The worlds:
     sim            all ranks as threads of one process that pass a baton
     in_process     the same in the process that asks
     gloo           a pool on gloo, with CPU or CUDA tensors
-    nccl           a pool on NCCL, one GPU per rank (not run on a GPU yet)
+    nccl           a pool on NCCL, one GPU per rank, or several ranks on each
     torchrun       a pool on the ranks of a torchrun job
 
 What ranks ask of `torch.distributed`, in all of them:

@@ -1,9 +1,9 @@
-"""Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`. Not run on a GPU yet.
+"""Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`.
 
 gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Collectives,
 messages, and a group of gloo's beside NCCL's; then, where there are several ranks, whatever one of them can do wrong,
-which must be told as what it is and leave a sound world.
-Prints a line for each and ends with status 1 if one fails or if there is no GPU.
+which must be told as what it is and leave a sound world. Prints a line for each and ends with status 1 if one fails or
+if there is no GPU.
 """
 
 import argparse
