@@ -323,6 +323,10 @@ def main() -> None:
         world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False).start(asked.world)
     except Unusable as error:
         parser.error(str(error))
+    if world.ranks is not None and asked.ranks > world.ranks:
+        parser.error(
+            f"--ranks {asked.ranks}: {asked.world} has {world.ranks} here; --ranks-per-gpu lets more share a GPU"
+        )
     try:
         print(show(order_of(world, asked.ranks, asked.dtype, asked.elements)))
     finally:

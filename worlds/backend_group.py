@@ -27,7 +27,7 @@ class Groups:
     Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
     ``made``, label and size of its groups, the default one first; ``failed``, the operations that the backend has
     refused or given up; ``unawaited``, how many messages nobody has waited for that are to be received; and
-    ``lacking``, what the rank has asked for that this backend has not, which says nothing against the rank.
+    ``lacking``, in words, what the rank has asked for that this backend has not, which says nothing against the rank.
     """
 
     def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
@@ -51,13 +51,13 @@ class Groups:
         self.made: list[tuple[str, int]] = []
         self.failed: set[str] = set()
         self.unawaited = 0
-        self.lacking = ""
+        self.lacking: list[str] = []
         self.contents = contents
 
     def lacks(self, call: Collective, what: str) -> NotImplementedError:
         """What is to be raised where the backend has not what is asked for."""
-        self.lacking = self.lacking or f"{call}: {what}"
-        return NotImplementedError(f"{call}: {what}")
+        self.lacking.append(f"{call}: {what}")
+        return NotImplementedError(self.lacking[-1])
 
     def meet(self, size: int) -> None:
         """Connects with the others of a world of this size, once for all examples."""
@@ -182,7 +182,7 @@ class Receive(dist.Work):
 
 @cache
 def launch_batches_as_one() -> None:
-    """For NCCL, whose sends wait for one another else: torch does so only for groups of its own class exactly."""
+    """For NCCL, whose sends wait for one another else: torch up to 2.13 does so for groups of its own class alone."""
     usual = c10d.batch_isend_irecv
 
     def batch_isend_irecv(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:

@@ -48,7 +48,8 @@ def blame(
         else:
             kind, message = "timeout", f"gave no answer within {waited:.0f} s ({far})"
         reports[rank] = RankReport(None, RankError(kind, message, text))
-    if said := disagreement(reports, silent):
+    # Ranks that have gone on since they disagreed, as gloo lets them at times, may end for another reason.
+    if said := disagreement(reports, silent, recent=not failed):
         for rank, report in reports.items():
             if (error := report.error) is not None:
                 details = f"{error.message}\n{error.details}".strip()
@@ -56,12 +57,15 @@ def blame(
     return reports
 
 
-def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progress]) -> str:
-    """The first collective on which two ranks are known to disagree, in words; empty if there is none."""
+def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progress], recent: bool = False) -> str:
+    """The first collective on which two ranks are known to disagree, in words; empty if there is none.
+
+    ``recent``: of a silent rank all that is known counts, and else only what it has launched last.
+    """
     known = {rank: _by_place(report.collectives) for rank, report in reports.items()}
     for rank, far in silent.items():
         if far.calls:
-            known[rank] = {(group, place): call for group, place, call in far.calls}
+            known[rank] = _unmistakable(far.calls if recent else far.calls[-1:])
     for one, other in combinations(sorted(known), 2):
         for where in sorted(known[one].keys() & known[other].keys(), key=lambda where: where[1]):
             first, second = known[one][where], known[other][where]
@@ -79,6 +83,14 @@ def apart(first: str, second: str) -> bool:
         return False
     own_counts = "all_to_all" in operations or any(f" {word} " in first + second for word in ("gives", "takes"))
     return operations[0] != operations[1] if own_counts else first != second
+
+
+def _unmistakable(calls: tuple[tuple[str, int, str], ...]) -> dict[tuple[str, int], str]:
+    """As of `_by_place`, without what two groups of one label have each had there, one made after the other."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for group, place, call in calls:
+        found.setdefault((group, place), set()).add(call)
+    return {where: said.pop() for where, said in found.items() if len(said) == 1}
 
 
 def _by_place(collectives: tuple[Collective, ...]) -> dict[tuple[str, int], str]:

@@ -92,8 +92,9 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
         result = function(job.payload, rank, job.world_size)
     except BaseException as exception:  # SystemExit too: a rank that exits is a finding
         error = raised(exception)
-        if groups.lacking:
-            error = replace(error, kind="not runnable", message=groups.lacking)
+        # What C++ has passed on may be another exception, of the same words.
+        if lacking := next((words for words in groups.lacking if words in error.message), ""):
+            error = replace(error, kind="not runnable", message=lacking)
     finally:
         end_if_forked(process_id, error)
         if len(groups.made) > 1:

@@ -37,6 +37,9 @@ def main() -> None:
         )
     except Unusable as error:
         parser.error(str(error))
+    if world.ranks is not None and scenario.world_size > world.ranks:
+        few = f"{asked.world} has {world.ranks} ranks here, and the scenario {scenario.world_size}"
+        parser.error(f"{few}; --ranks-per-gpu lets more share a GPU")
     try:
         (implementation,) = look_up([asked.impl], world)
         for law in (test.law for test in vars(test_models).values() if hasattr(test, "law")):

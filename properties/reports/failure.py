@@ -170,7 +170,7 @@ def _origin(trial: Trial, broken: LawBroken) -> list[str]:
         expected = trial.expected(broken.scenario)
         if (guessed := guess(broken, expected)) is not None:
             words += entry("A guess", f"{guessed}.")
-    except Inexact:
+    except (Inexact, UnsatisfiedAssumption):
         pass  # a scenario off the exact tier: neither can be told
     return words
 

@@ -144,10 +144,10 @@ class SimGroup(DescribedGroup):
     ) -> SimWork:
         """The handle of what is launched, which is in flight from now on where the job has an `Asynchrony`."""
         if self.run.watches is None:
-            return SimWork(self, meeting, part, outputs, call, place, memory[1])
+            return SimWork(self, meeting, part, outputs, call, place)
         flight = Flight(self.run.watches[self.global_rank], meeting, part, place, call, memory, flat)
         meeting.flights[part] = flight
-        return WatchedWork(self, meeting, part, outputs, call, place, memory[1], flight)
+        return WatchedWork(self, meeting, part, outputs, call, place, flight)
 
     def _launched(self, work: SimWork) -> SimWork:
         if self.run.watches is not None:

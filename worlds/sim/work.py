@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from worlds.collectives import Tensors
+from worlds.collectives import Tensors, as_it_lies
 from worlds.contract import Collective
 from worlds.sim import futures
 from worlds.sim.meeting import Flat, Meeting, Mismatch
@@ -20,24 +20,14 @@ if TYPE_CHECKING:
 
 
 class SimWork(dist.Work):
-    """The handle of a launched collective on one rank, or of a message at one end: its ``part`` in the meeting.
-
-    ``written``: the outputs as they lie in memory.
-    """
+    """The handle of a launched collective on one rank, or of a message at one end: its ``part`` in the meeting."""
 
     def __init__(
-        self,
-        group: "SimGroup",
-        meeting: Meeting,
-        part: int,
-        outputs: Tensors,
-        call: Collective,
-        place: int,
-        written: Tensors,
+        self, group: "SimGroup", meeting: Meeting, part: int, outputs: Tensors, call: Collective, place: int
     ) -> None:
         super().__init__()
         self._group, self._meeting, self._part, self._outputs = group, meeting, part, outputs
-        self._call, self._place, self._written = call, place, written
+        self._call, self._place = call, place
         self.finished = False  # whether this rank knows that it is over
         self._future: Future | None = None
         self.entry: Entry | None = None  # in the timeline, if there is one
@@ -109,7 +99,7 @@ class SimWork(dist.Work):
         results = self._meeting.results
         result = None if results is None else results[self._part]
         if result is not None:
-            write(result, self._written)
+            write(result, as_it_lies(self._call, self._outputs))
 
     def _source_rank(self) -> int:
         """The member that sent what a receive from any rank got: what c10d asks for."""
@@ -152,10 +142,9 @@ class WatchedWork(SimWork):
         outputs: Tensors,
         call: Collective,
         place: int,
-        written: Tensors,
         flight: "Flight",
     ) -> None:
-        super().__init__(group, meeting, part, outputs, call, place, written)
+        super().__init__(group, meeting, part, outputs, call, place)
         self._flight = flight
 
     def _look(self) -> None:

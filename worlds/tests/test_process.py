@@ -20,6 +20,19 @@ from worlds.tests import served
 from worlds.tests.outcomes import alive, gone
 
 ROOT = Path(__file__).parents[2]
+ASKS = """
+    from worlds import process
+    from worlds.tests import served
+
+    if __name__ == "__main__":
+        child = process.Child(served.obey)
+        child.await_start()
+        child.send("allocate")
+        process.wait([child], 10.0)
+        found, environment = child.receive()
+        child.kill()
+        print(environment["GLIBC_TUNABLES"], [values == {3.3961513649220713e38} for values in found])
+"""
 
 
 def start(serve: Callable[..., None], *arguments: object) -> Child:
@@ -61,6 +74,15 @@ def test_memory_that_nobody_has_written_is_always_the_same_and_shows(child: Chil
     for name in (process.FILL, process.TUNABLES):
         assert environment.get(name) == os.environ.get(name)
     assert process.FILL not in os.environ
+
+
+def test_what_the_caller_has_told_glibc_is_still_told_to_what_a_child_starts(tmp_path: Path) -> None:
+    """Behind which stands, for the child alone, what Lockstep tells it."""
+    (tmp_path / "asks.py").write_text(textwrap.dedent(ASKS))
+    setting = {process.TUNABLES: "glibc.malloc.arena_max=3"}
+    environment = {**os.environ, **setting, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "asks.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.stdout == "glibc.malloc.arena_max=3 [True, True, True]\n", ran.stderr
 
 
 def test_a_fork_server_that_is_killed_takes_its_children_and_is_replaced(child: Child) -> None:

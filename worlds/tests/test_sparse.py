@@ -79,6 +79,7 @@ def test_nccl_has_no_such_sum_which_says_nothing_against_the_rank(gloo: World) -
     outcome = run(gloo, "as_if_on_nccl", 2, "minds")
     assert kinds(outcome) == ["not runnable"] * 2
     assert all("NCCL has no all-reduce of sparse tensors" in message for message in messages(outcome))
+    assert kinds(run(gloo, "as_if_on_nccl", 2, "errs")) == ["raised"] * 2  # by itself
     assert results(run(gloo, "as_if_on_nccl", 2, ""))
 
 
