@@ -1,4 +1,4 @@
-"""Everything about kernels that needs a GPU, in one call of some eight minutes: `python -m benchmarks.gpu [FOLDER]`.
+"""Everything about kernels that needs a GPU, in one call of ten minutes or so: `python -m benchmarks.gpu [FOLDER]`.
 
 Runs P17's properties compiled, what only a GPU can show (more than 2**31 elements, one program for all lengths,
 launches counted), the same cases under compute-sanitizer where it runs, and the benchmarks. Logs go to the folder; a
@@ -37,7 +37,7 @@ def stages() -> list[Stage]:
     found = [
         Stage("on the device", (*python, "benchmarks.gpu", "--direct"), 90),
         Stage("properties", (*python, "pytest", "properties/test_kernels.py", "-q", *workers), 300),
-        Stage("benchmarks", (*python, "benchmarks.kernels"), 150),
+        Stage("benchmarks", (*python, "benchmarks.kernels"), 200),
     ]
     if shutil.which("compute-sanitizer"):
         tool = ("compute-sanitizer", "--error-exitcode", "9")

@@ -31,11 +31,9 @@ from oracle.reduction_order import (
     reduction_order,
     show,
 )
-from properties.implementations import Unusable
 from properties.judging.judge import same_bits
-from properties.running.where import STARTED_HERE, decide
+from properties.running.where import add_world, start_for
 from worlds.contract import Job, World
-from worlds.devices import DEVICES
 
 FUNCTION = "properties.ranks.collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
@@ -308,25 +306,14 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
 def main() -> None:
     """Prints the order in which a world's all-reduce adds."""
     parser = argparse.ArgumentParser(prog="python -m properties.soundness", description=main.__doc__)
-    parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help="whose (default: %(default)s)")
+    add_world(parser)
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")
-    parser.add_argument("--device", choices=DEVICES, help="of the tensors (default: cuda for nccl, else cpu)")
-    parser.add_argument(
-        "--ranks-per-gpu", type=int, default=1, metavar="N", help="nccl: so many share a GPU (default: 1)"
-    )
     asked = parser.parse_args()
     if asked.ranks < 1 or asked.elements < 1:
         parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")
-    try:
-        world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False).start(asked.world)
-    except Unusable as error:
-        parser.error(str(error))
-    if world.ranks is not None and asked.ranks > world.ranks:
-        parser.error(
-            f"--ranks {asked.ranks}: {asked.world} has {world.ranks} here; --ranks-per-gpu lets more share a GPU"
-        )
+    world = start_for(parser, asked, asked.ranks)
     try:
         print(show(order_of(world, asked.ranks, asked.dtype, asked.elements)))
     finally:

@@ -47,6 +47,11 @@ def missing_variables() -> list[str]:
     return [name for name in VARIABLES if name not in os.environ]
 
 
+def ranks_of_this_host() -> int:
+    """How many ranks of the job are on this host; of a launcher that does not tell, all."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+
+
 def _join() -> Any:
     """The store that all ranks of the job share: torchrun's, or one that rank 0 serves in its place."""
     import torch.distributed as dist

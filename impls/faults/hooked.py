@@ -133,26 +133,22 @@ class RemovesWhatComesBefore(NaiveAccumulation):
     source = "recipe: hooks on modules that are registered anew for each micro-batch"
     killed_by = MODULE_HOOKED
 
+    removed = "_forward_pre_hooks"
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The wrapped module's forward."""
         for unit in self.module.children():
-            unit._forward_pre_hooks.clear()
+            getattr(unit, self.removed).clear()
         return super().forward(*inputs, **named)
 
 
-class RemovesWhatComesBack(NaiveAccumulation):
-    """Has hooks of its own before the backward of each unit, one for each micro-batch."""
+class RemovesWhatComesBack(RemovesWhatComesBefore):
+    """Keeps others from changing what comes back to units."""
 
-    known_fault = "with its own hooks before a unit's backward it removes those of others"
+    known_fault = "hooks that run before a unit's backward are removed"
     source = "recipe: hooks on modules that are registered anew for each micro-batch"
     killed_by = MODULE_HOOKED
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The wrapped module's forward, whose units are observed on the way back."""
-        for unit in self.module.children():
-            unit._backward_pre_hooks.clear()
-            unit.register_full_backward_pre_hook(lambda *_: None)
-        return super().forward(*inputs, **named)
+    removed = "_backward_pre_hooks"
 
 
 class _Observed(nn.Module):

@@ -1,6 +1,6 @@
 """Where a run is to take place: the worlds, the device, and whether this machine and this command can have them."""
 
-import os
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +100,27 @@ def decide(
     return Where(asked, device, in_process, any_order, ranks_per_gpu, machine, impossible)
 
 
+def add_world(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that say where its ranks run: for `start_for`."""
+    parser.add_argument("--world", choices=STARTED_HERE, default="gloo", help="where ranks run (default: %(default)s)")
+    parser.add_argument("--device", choices=devices.DEVICES, help="of their tensors (default: cuda for nccl, else cpu)")
+    parser.add_argument("--ranks-per-gpu", type=int, default=1, metavar="N", help="nccl: N share a GPU (default: 1)")
+
+
+def start_for(parser: argparse.ArgumentParser, asked: argparse.Namespace, ranks: int, any_order: bool = False) -> World:
+    """The world that a command is asked for, for so many ranks. Ends the command in one line where it cannot be had."""
+    try:
+        world = decide([asked.world], asked.device, False, asked.ranks_per_gpu, False, any_order).start(asked.world)
+    except Unusable as error:
+        parser.error(str(error))
+    if world.ranks is not None and ranks > world.ranks:
+        parser.error(
+            f"{ranks} ranks are needed, and --world {asked.world} has {world.ranks} here; --ranks-per-gpu lets more "
+            "share a GPU"
+        )
+    return world
+
+
 def _impossible(name: str, device: str | None, machine: Mapping[str, Any], ranks_per_gpu: int) -> str:
     if name == "torchrun" and (unset := torchrun.missing_variables()):
         how = "torchrun --nproc-per-node=4 -m pytest --world torchrun"
@@ -110,7 +131,7 @@ def _impossible(name: str, device: str | None, machine: Mapping[str, Any], ranks
     if (name == "nccl" or (name == "torchrun" and device == "cuda")) and not machine["nccl"]:
         return f"--world {name}: torch {machine['version']} has no NCCL"
     if name == "torchrun" and device == "cuda":
-        ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])), len(machine["gpus"])
+        ranks, gpus = torchrun.ranks_of_this_host(), len(machine["gpus"])
         if ranks > gpus * ranks_per_gpu:
             enough = -(-ranks // gpus)
             return (

@@ -1,8 +1,12 @@
 """Options that cannot be had are one clear line; what cannot run here is left out and said."""
 
+import sys
+
 import pytest
 
+from properties import soundness
 from properties.implementations import Unusable
+from properties.models import again
 from properties.running.where import decide
 from worlds import devices, torchrun
 
@@ -59,6 +63,24 @@ def test_a_run_on_one_gpu_says_how_nccl_can_have_more_ranks(monkeypatch) -> None
     monkeypatch.setattr(devices, "look", lambda: {**TWO_GPUS, "gpus": ["A"]})
     (header,) = decide(["nccl"], None, False, 1, False).words()
     assert header.startswith("lockstep: on nccl (cuda, 1 rank; --ranks-per-gpu 4 lets 4 share the GPU); 1 x A")
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        (soundness, ["--ranks", "3"]),
+        (again, ["--impl", "impls.naive:NaiveDataParallel", "ModelScenario(world_size=3)"]),
+    ],
+)
+def test_a_command_that_needs_more_ranks_than_there_are_says_how_to_have_them(
+    monkeypatch, capsys, command, asked
+) -> None:
+    monkeypatch.setattr(devices, "look", lambda: TWO_GPUS)
+    monkeypatch.setattr(sys, "argv", ["command", "--world", "nccl", *asked])
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "3 ranks are needed, and --world nccl has 2 here; --ranks-per-gpu lets more share a GPU" in said
 
 
 def test_ranks_of_a_job_that_are_more_than_the_gpus_of_their_host_share_them_where_that_is_asked(monkeypatch) -> None:

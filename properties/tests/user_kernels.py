@@ -25,6 +25,16 @@ class SomeKernels:
         return sum(tensor.float().square().sum() for tensor in tensors) ** 0.5
 
 
+def end_to_end(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The elements of all, in one tensor; a zero where there are none."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors] or [torch.zeros(1)])
+
+
+def averaged(tensors: list[torch.Tensor], divisor: float) -> list[torch.Tensor]:
+    """Divided in float32. On a GPU torch divides by a number of Python's by multiplying with its reciprocal."""
+    return [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
+
+
 class FewArguments:
     """Right kernels with no argument more than each needs: no law may ask for one that is not there."""
 
@@ -38,13 +48,11 @@ class FewArguments:
 
     @staticmethod
     def norm(tensors: list[torch.Tensor]) -> torch.Tensor:
-        flat = [tensor.reshape(-1) for tensor in tensors] or [torch.zeros(1)]
-        return torch.linalg.vector_norm(torch.cat(flat).double()).float()
+        return torch.linalg.vector_norm(end_to_end(tensors).double()).float()
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
-        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
+        averages = averaged(tensors, divisor)
         norm = FewArguments.norm(averages)
         coefficient = torch.minimum(torch.ones(()), torch.tensor(max_norm) / (norm + 1e-6))
         for tensor, average in zip(tensors, averages, strict=True):
@@ -82,8 +90,7 @@ class ClipsAsTorchDoes(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
-        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
+        averages = averaged(tensors, divisor)
         norm = FewArguments.norm(averages)
         coefficient = ClipsAsTorchDoes.of_norm(norm, max_norm)
         for tensor, average in zip(tensors, averages, strict=True):
@@ -104,10 +111,8 @@ class ClipsInFloat64(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
-        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
-        flat = torch.cat([torch.zeros(1), *(average.reshape(-1) for average in averages)])
-        norm = torch.linalg.vector_norm(flat.double())
+        averages = averaged(tensors, divisor)
+        norm = torch.linalg.vector_norm(end_to_end(averages).double())
         coefficient = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
         for tensor, average in zip(tensors, averages, strict=True):
             tensor.copy_((average.double() * coefficient).float())
@@ -119,8 +124,7 @@ class DividesToClip(FewArguments):
 
     @staticmethod
     def average_and_clip_(tensors: list[torch.Tensor], divisor: float, max_norm: float) -> torch.Tensor:
-        # On a GPU torch divides by a number of Python's by multiplying with its reciprocal.
-        averages = [tensor.float() / tensor.new_tensor(divisor, dtype=torch.float32) for tensor in tensors]
+        averages = averaged(tensors, divisor)
         norm = FewArguments.norm(averages)
         over = torch.clamp((norm + 1e-6) / max_norm, min=1.0)
         for tensor, average in zip(tensors, averages, strict=True):

@@ -6,6 +6,7 @@ rank's output when that rank waits for it: whoever reads earlier, or never waits
 names both sides. A message is one of two members, who find each other as `worlds.sim.messages` says.
 """
 
+import contextlib
 from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,8 @@ from worlds.sim.meaning import carry_out
 from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
 from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
+
+_UNWATCHED = contextlib.nullcontext()
 
 
 @cache
@@ -75,9 +78,7 @@ class SimGroup(DescribedGroup):
         check_contiguous(call, tensor)
         if get_ident() != self.thread:
             raise self.foreign_thread("posts", call)
-        if self.run.watches is None:
-            return self._exchange(call, tensors)
-        with self.run.watches[self.global_rank].ours():
+        with self._ours():
             return self._exchange(call, tensors)
 
     def _exchange(self, call: Collective, tensors: Tensors) -> dist.Work:
@@ -103,10 +104,12 @@ class SimGroup(DescribedGroup):
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))
-        if self.run.watches is None:
+        with self._ours():
             return self._launch(call, inputs, outputs)
-        with self.run.watches[self.global_rank].ours():
-            return self._launch(call, inputs, outputs)
+
+    def _ours(self) -> contextlib.AbstractContextManager[None]:
+        watches = self.run.watches
+        return _UNWATCHED if watches is None else watches[self.global_rank].ours()
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
         given = as_it_lies(call, inputs)

@@ -23,7 +23,7 @@ from worlds.tests.faults import FAULTS, complaints
 
 LIMIT = 3.0  # seconds for an example in which a rank hangs, once the pool is up
 PATIENCE = 1.0
-MEMORY = 12 << 30  # bytes of the CPU's that a rank may hold, CUDA's own among them
+GIB = 12  # of the CPU's memory that a rank may hold, CUDA's own among it
 
 
 def sums(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ def contained(world: World, size: int) -> Iterator[str]:
         with mock.patch.object(pool, "PATIENCE", pool.PATIENCE if fault.kind is None else PATIENCE):
             outcome = world.run(Job("worlds.tests.faults:with_a_fault", payload, size, limit=limit))
         after = world.run(Job("worlds.tests.faults:with_a_fault", "null", size))
-        yield from complaints(outcome, name, size - 1)
+        yield from complaints(outcome, name, size - 1, GIB)
         yield from (f"after {name}: {complaint}" for complaint in complaints(after, None, 0))
 
 
@@ -109,9 +109,9 @@ def main() -> int:
     if not gpus:
         return 1
     cases: dict[str, tuple[Callable[[], World], int]] = {
-        "gloo, CUDA tensors, two ranks per GPU": (lambda: GlooWorld(device="cuda", memory=MEMORY), 2 * gpus),
+        "gloo, CUDA tensors, two ranks per GPU": (lambda: GlooWorld(device="cuda", memory=GIB << 30), 2 * gpus),
         "nccl, one rank per GPU": (lambda: NcclWorld(gpus), gpus),
-        "nccl, two ranks per GPU": (lambda: NcclWorld(gpus, ranks_per_gpu=2, memory=MEMORY), 2 * gpus),
+        "nccl, two ranks per GPU": (lambda: NcclWorld(gpus, ranks_per_gpu=2, memory=GIB << 30), 2 * gpus),
     }
     failed = False
     for name, (make, size) in cases.items():
@@ -119,12 +119,12 @@ def main() -> int:
         try:
             wrong = check(world, size)
             print(f"{name}, {size} ranks: {wrong or 'right'}", flush=True)
-            complaints_ = list(contained(world, size)) if size > 1 and not wrong else []
+            found = list(contained(world, size)) if size > 1 and not wrong else []
         finally:
             world.close()
-        for complaint in complaints_:
+        for complaint in found:
             print(f"  {complaint}", flush=True)
-        failed = failed or bool(wrong or complaints_)
+        failed = failed or bool(wrong or found)
     return 1 if failed else 0
 
 
