@@ -19,7 +19,7 @@ from torch.testing._internal.distributed import fake_pg, multi_threaded_pg
 from impls.frameworks.torch_ddp import TorchDDP
 from worlds import process
 from worlds.contract import Job, World, resolve
-from worlds.in_process import InProcessSim
+from worlds.sim.ranks import Ranks
 
 Contestant = Callable[[Job], float]  # runs an example; returns the seconds that it took
 
@@ -98,13 +98,13 @@ def serve(connection: Connection, run: Callable[[Job], None]) -> None:
 
 
 @cache
-def _simulated() -> InProcessSim:
-    return InProcessSim()
+def _ranks(size: int) -> Ranks:
+    return Ranks(size)
 
 
 def run_simulated(job: Job) -> None:
     """On Lockstep's simulated ranks, as they are run inside the process that has them."""
-    for report in _simulated().run(job):
+    for report in _ranks(job.world_size).run(job):
         if report.error is not None:
             raise RuntimeError(f"sim: {report.error.message}\n{report.error.details}")
 

@@ -10,10 +10,10 @@ import atexit
 import gc
 import os
 
-from worlds.process import FILL, NONE_KEPT, TUNABLES
+from worlds.process import ALL_SHARED, FILL, TUNABLES
 
 os.environ.pop(FILL, None)
-if others := os.environ.pop(TUNABLES, "").removesuffix(NONE_KEPT).removesuffix(":"):
+if others := os.environ.pop(TUNABLES, "").removesuffix(ALL_SHARED).removesuffix(":"):
     os.environ[TUNABLES] = others
 gc.disable()
 atexit.register(os._exit, 0)

@@ -63,9 +63,10 @@ _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer(
 _HASH_SEEDS = ("1", "2")
 # glibc fills what it allocates with the complement of this byte, so that what nobody has written is the same in every
 # run, and shows: floats near the largest (NaN in float16), integers near it too. Else it is zeros, mostly. Blocks that
-# a thread keeps for its next call it leaves as they are: none are kept (seen with glibc 2.39, not with 2.36).
+# a thread keeps for its next call it leaves as they are: none are kept (seen with glibc 2.39, not with 2.36). Nor has
+# each thread a part of memory to itself: simulated ranks run in turn, and find what the last one used in the caches.
 FILL, _FILL_BYTE = "MALLOC_PERTURB_", 0x80
-TUNABLES, NONE_KEPT = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"
+TUNABLES, ALL_SHARED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1"
 
 
 @contextlib.contextmanager
@@ -76,7 +77,7 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     than all the rest of a start.
     """
     server, main = _SERVERS[number], sys.modules["__main__"]
-    tunables = ":".join(filter(None, (os.environ.get(TUNABLES), NONE_KEPT)))
+    tunables = ":".join(filter(None, (os.environ.get(TUNABLES), ALL_SHARED)))
     told = {"PYTHONHASHSEED": _HASH_SEEDS[number], FILL: str(_FILL_BYTE), TUNABLES: tunables}
     before = {name: os.environ.get(name) for name in told}
     usual = multiprocessing.forkserver.connect_to_new_process  # the first server's: what Process.start calls

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from worlds import devices, progress
-from worlds.contract import Job, RankReport, raised, resolve
+from worlds.contract import Job, RankReport, raised
 from worlds.process_tree import Leftovers, end_if_forked
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
     import torch.distributed as dist
 
     from worlds.fresh import seed
-    from worlds.settings import importing, surroundings
+    from worlds.settings import imported, surroundings
 
     process_id = os.getpid()
     result, error = None, None
@@ -85,8 +85,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
     seed(rank)
     leftovers, found = Leftovers(), surroundings()
     try:
-        with importing():
-            function = resolve(job.function)
+        function = imported(job.function)
         store = dist.PrefixStore(f"example {number}", shared)
         dist.init_process_group(groups.backend, store=store, rank=rank, world_size=job.world_size)
         result = function(job.payload, rank, job.world_size)

@@ -7,6 +7,7 @@ begins as the first did.
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import operator
@@ -26,6 +27,7 @@ import torch.utils.checkpoint
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
+from worlds.contract import RankFunction, resolve
 from worlds.progress import is_supervised, off_the_clock
 
 
@@ -79,6 +81,7 @@ def _file(number: int) -> tuple[int, int] | None:
     return told.st_dev, told.st_ino
 
 
+_getsignal = signal._signal.getsignal  # type: ignore[attr-defined]  # as it is in C: Python's takes ten times as long
 _SIGNALS = [getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "ALRM", "VTALRM", "PROF", "USR1", "USR2", "CHLD")]
 _LIMITS = [
     getattr(resource, f"RLIMIT_{name}") for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK")
@@ -117,7 +120,7 @@ OF_THE_PROCESS = (
     Setting("torch's hooks on all modules and optimizers", lambda: [*map(len, _GLOBAL_HOOKS)]),
     Setting("the working folder", os.getcwd),
     Setting("the standard streams", _streams),
-    Setting("what signals do", lambda: [*map(signal.getsignal, _SIGNALS)]),
+    Setting("what signals do", lambda: [*map(_getsignal, _SIGNALS)]),
     Setting("the limits on resources", lambda: [*map(resource.getrlimit, _LIMITS)]),
     Setting("the limit on recursion", sys.getrecursionlimit),
     Setting("the collection of garbage", lambda: (gc.isenabled(), gc.get_threshold())),
@@ -177,6 +180,14 @@ def _untagged(function: Any) -> Any:
     return function.__closure__[0].cell_contents if ours else function
 
 
+def _is_torchs(value: Any) -> bool:
+    """Whether it is a function or class of torch's, and not one of Python's that a module of torch has imported."""
+    if not callable(value):
+        return False
+    module = getattr(value, "__module__", None) or "torch"  # what C++ makes may have none
+    return module.partition(".")[0] == "torch"
+
+
 class Functions:
     """The functions that a module or class of torch's has; looked at like a `Setting`."""
 
@@ -184,7 +195,7 @@ class Functions:
 
     def __init__(self, of: Any, names: Iterable[str] | None) -> None:
         self._of = of
-        self._names = [name for name in names or vars(of) if callable(vars(of)[name])]
+        self._names = [name for name in names or vars(of) if _is_torchs(vars(of)[name])]
         self._look = operator.itemgetter(*self._names)
 
     def get(self) -> tuple[object, ...]:
@@ -260,3 +271,10 @@ def importing() -> Iterator[None]:
         yield
     if _of_the_process is not None and len(sys.modules) != modules:
         _of_the_process.settle()
+
+
+@functools.cache
+def imported(function: str) -> RankFunction:
+    """The function of this name, see `worlds.contract.resolve`; it is imported once for all examples."""
+    with importing():
+        return resolve(function)

@@ -5,6 +5,7 @@ Who runs:
     world        the process they live in, seen from outside
     ranks        the threads, and one example after the other on them
     baton        who has it; a deadlock is seen the moment nobody can
+    turn         what a rank sleeps on until it has it
     affinity     all threads on one core of the machine
 
 What each rank would own as a process:

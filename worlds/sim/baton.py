@@ -7,6 +7,8 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterable
 
+from worlds.sim.turn import turn
+
 # Looks at collectives that are not done, for each rank, while nothing takes place on any: then it never will.
 PATIENCE = 1000
 
@@ -19,10 +21,9 @@ class Baton:
     """For the ranks 0 .. size - 1 of one run after another."""
 
     def __init__(self, size: int) -> None:
-        self._turn = [allocate_lock() for _ in range(size)]
-        self._over = allocate_lock()
-        for lock in (*self._turn, self._over):
-            lock.acquire()
+        self._turn = [turn() for _ in range(size)]
+        self._over = allocate_lock()  # which Ctrl-C interrupts
+        self._over.acquire()
         self._ready: deque[int] = deque()
         self._reasons: dict[int, object] = {}
         self._polls: dict[int, object] = {}
@@ -91,6 +92,7 @@ class Baton:
         self._hand_on()
 
     def _hand_on(self) -> None:
+        """The last thing that whoever has the baton does before it waits: the next one runs at once."""
         if not self._ready and self._reasons:
             self._declare_deadlock()
         if self._ready:

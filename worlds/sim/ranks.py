@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised, resolve
+from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised
 from worlds.process_tree import Leftovers, end_if_forked
-from worlds.settings import OF_A_THREAD, Surroundings, importing, surroundings
+from worlds.settings import OF_A_THREAD, Surroundings, imported, surroundings
 from worlds.sim import futures, profilers
 from worlds.sim.affinity import Affinity
 from worlds.sim.baton import Baton, Deadlock
@@ -66,8 +66,7 @@ class Ranks:
         """
         leftovers, found = Leftovers(), surroundings()
         futures.forget()
-        with importing():
-            self._job, self._function = job, resolve(job.function)
+        self._job, self._function = job, imported(job.function)
         self._run = run = Run(self._baton, job, [[] for _ in range(self._size)], combiner_of(job))
         if job.asynchrony is not None:
             draws = itertools.cycle(job.asynchrony.draws)
@@ -80,8 +79,10 @@ class Ranks:
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
         first, *others = (report for report in self._reports if report is not None)
-        # Whose they are is not known, since all ranks are one process: the first rank tells.
-        return replace(first, left=(*leftovers.list(), *found.restore(), *first.left)), *others
+        if left := (*leftovers.list(), *found.restore()):
+            # Whose they are is not known, since all ranks are one process: the first rank tells.
+            first = replace(first, left=(*left, *first.left))
+        return first, *others
 
     def _serve(self, rank: int) -> None:
         torch.set_num_threads(1)

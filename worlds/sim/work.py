@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from worlds.collectives import Tensors, as_it_lies
+from worlds.collectives import Tensors
 from worlds.contract import Collective
 from worlds.sim import futures
 from worlds.sim.meeting import Flat, Meeting, Mismatch
@@ -20,13 +20,23 @@ if TYPE_CHECKING:
 
 
 class SimWork(dist.Work):
-    """The handle of a launched collective on one rank, or of a message at one end: its ``part`` in the meeting."""
+    """The handle of a launched collective on one rank, or of a message at one end: its ``part`` in the meeting.
+
+    ``written``: the outputs as they lie in memory.
+    """
 
     def __init__(
-        self, group: "SimGroup", meeting: Meeting, part: int, outputs: Tensors, call: Collective, place: int
+        self,
+        group: "SimGroup",
+        meeting: Meeting,
+        part: int,
+        outputs: Tensors,
+        written: Tensors,
+        call: Collective,
+        place: int,
     ) -> None:
         super().__init__()
-        self._group, self._meeting, self._part, self._outputs = group, meeting, part, outputs
+        self._group, self._meeting, self._part, self._outputs, self._written = group, meeting, part, outputs, written
         self._call, self._place = call, place
         self.finished = False  # whether this rank knows that it is over
         self._future: Future | None = None
@@ -66,7 +76,8 @@ class SimWork(dist.Work):
         if get_ident() != self._group.thread:
             raise self._group.foreign_thread("waits for", self)
         self._await()
-        self._complete_future()
+        if self._future is not None:
+            self._complete_future()
         return True
 
     def _await(self) -> None:
@@ -99,7 +110,7 @@ class SimWork(dist.Work):
         results = self._meeting.results
         result = None if results is None else results[self._part]
         if result is not None:
-            write(result, as_it_lies(self._call, self._outputs))
+            write(result, self._written)
 
     def _source_rank(self) -> int:
         """The member that sent what a receive from any rank got: what c10d asks for."""
@@ -140,11 +151,12 @@ class WatchedWork(SimWork):
         meeting: Meeting,
         part: int,
         outputs: Tensors,
+        written: Tensors,
         call: Collective,
         place: int,
         flight: "Flight",
     ) -> None:
-        super().__init__(group, meeting, part, outputs, call, place)
+        super().__init__(group, meeting, part, outputs, written, call, place)
         self._flight = flight
 
     def _look(self) -> None:
