@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,6 +180,14 @@ def _untagged(function: Any) -> Any:
     return function.__closure__[0].cell_contents if ours else function
 
 
+def _are(values: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    """Whether these are the others. Those that are not are asked whether they are equal, which some refuse to say."""
+    try:
+        return values == others
+    except Exception:
+        return False
+
+
 def _is_torchs(value: Any) -> bool:
     """Whether it is a function or class of torch's, and not one of Python's that a module of torch has imported."""
     if not callable(value):
@@ -194,13 +202,23 @@ class Functions:
     put = None
 
     def __init__(self, of: Any, names: Iterable[str] | None) -> None:
-        self._of = of
+        self._of, self._is_whole = of, names is None
+        self._values: tuple[object, ...] = ()  # all that it had when its functions were last looked up
+        self._functions: tuple[object, ...] = ()
         self._names = [name for name in names or vars(of) if _is_torchs(vars(of)[name])]
         self._look = operator.itemgetter(*self._names)
 
     def get(self) -> tuple[object, ...]:
         """Them; and of a class how much it has in all, for what is added hides what it inherits."""
         there = vars(self._of)
+        if not self._is_whole:
+            return self._look_up(there)
+        values = tuple(there.values())  # one after the other, sooner compared than each is found by its name
+        if not _are(values, self._values):
+            self._values, self._functions = values, self._look_up(there)
+        return self._functions
+
+    def _look_up(self, there: Mapping[str, Any]) -> tuple[object, ...]:
         try:
             functions: tuple[object, ...] = self._look(there)
         except KeyError:  # one is gone
