@@ -1,8 +1,9 @@
 """The hidden generators of `random`, NumPy and torch, which a process has one of each: seen cheaply, kept and set.
 
 Asking any of them for its state takes longer than most ranks run between two collectives. So a generator has a
-*signature*, the bytes that it works on, which changes whenever a number is drawn or a seed set, and takes well under a
-microsecond.
+*signature*: its place among the words that it draws from, and sixteen of the words, which its memory shows in well
+under a microsecond. A draw moves the place, and the words are made anew all at once, from themselves or from a seed. To
+look at all of them takes several times as long, for ranks keep each other's out of the processor's caches.
 """
 
 import ctypes
@@ -13,9 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-# All three are Mersenne Twisters: so many bytes of words, and a place in them.
-_WORDS = 4 * 624
-_Twister = ctypes.c_char * (_WORDS + 4)
+# All three are Mersenne Twisters: so many bytes of words, of which so many are looked at, and a place in them.
+_WORDS, _SOME = 4 * 624, 4 * 16
+_PLACE = 4
+
+
+def _memory(address: int, size: int) -> Any:
+    """Whose ``raw`` is what is there now."""
+    return (ctypes.c_char * size).from_address(address)
 
 
 class PythonGenerator:
@@ -26,9 +32,9 @@ class PythonGenerator:
         # CPython's RandomObject: the object's head, the place, the words. A build that has it otherwise is asked.
         address = id(self._hidden) + object.__basicsize__
         words = random.getstate()[1]
-        memory = _Twister.from_address(address)
-        place_first = memory.raw == np.array([words[-1], *words[:-1]], np.uint32).tobytes()
-        self._raw: Callable[[], object] = (lambda: memory.raw) if place_first else self.state
+        whole, some = _memory(address, _PLACE + _WORDS), _memory(address, _PLACE + _SOME)
+        place_first = whole.raw == np.array([words[-1], *words[:-1]], np.uint32).tobytes()
+        self._raw: Callable[[], object] = (lambda: some.raw) if place_first else self.state
 
     def seed(self) -> None:
         """The state in which every example begins."""
@@ -56,7 +62,8 @@ class NumPyGenerator:
     def __init__(self) -> None:
         self._keeps_normals = False
         self._usual = np.random.mtrand.get_bit_generator()
-        self._memory = _Twister.from_address(self._usual.ctypes.state_address)
+        # The last words, the place.
+        self._memory = _memory(self._usual.ctypes.state_address + _WORDS - _SOME, _SOME + _PLACE)
 
     def seed(self) -> None:
         """The state in which every example begins."""
@@ -101,19 +108,22 @@ class TorchGenerator:
         begun = self.state()
         self._hidden.manual_seed(self._SEED)
         start = ctypes.string_at(self._hidden._cdata, _WORDS // 2).find(self._SEED.to_bytes(8, "little"))
-        memory = (ctypes.c_char * (self._HEAD + _WORDS + self._NORMALS)).from_address(self._hidden._cdata + start)
-        self.signature: Callable[[], object] = lambda: memory.raw  # differs from that of any other state
-        if start < 0 or not self._has_words_and_normals(memory.raw):  # a build that has it otherwise is asked
+        head, first = self._hidden._cdata + start, self._hidden._cdata + start + self._HEAD
+        some, normals = _memory(head, self._HEAD + _SOME), _memory(first + _WORDS, self._NORMALS)
+        self.signature: Callable[[], object] = lambda: (some.raw, normals.raw)  # differs from that of any other state
+        if start < 0 or not self._has_words_and_normals(_memory(first, _WORDS)):  # a build that has it otherwise
             self.signature = lambda: self.state().numpy().tobytes()
         self.restore(begun)
 
-    def _has_words_and_normals(self, raw: bytes) -> bool:
+    def _has_words_and_normals(self, memory: Any) -> bool:
         words = self.state().numpy()[24 : 24 + 2 * _WORDS].view(np.uint64).astype(np.uint32).tobytes()
-        seen: set[object] = {raw}
+        if memory.raw != words:
+            return False
+        seen = {self.signature()}
         for _ in range(2):  # the second takes what the first has kept
             torch.randn(1)
             seen.add(self.signature())
-        return raw[self._HEAD :].startswith(words) and len(seen) == 3
+        return len(seen) == 3
 
     def seed(self) -> None:
         """The state in which every example begins."""

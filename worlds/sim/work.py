@@ -178,12 +178,17 @@ class WatchedWork(SimWork):
 
 def write(flat: Flat, outputs: Tensors) -> None:
     """Writes a flat result to the tensors that it is for."""
-    parts = (flat,) if len(outputs) == 1 else flat.split([output.numel() for output in outputs])
-    for output, part in zip(outputs, parts, strict=True):
-        if output.is_sparse:  # of which .data is another tensor
-            with torch.no_grad():
-                output.copy_(part)
-            continue
-        if output.dim() != 1:  # buckets are flat
-            part = part.view_as(output)
-        output.data.copy_(part)  # .data, as a real backend writes: past autograd and its version counter
+    if len(outputs) == 1:
+        _write(flat, outputs[0])
+        return
+    for output, part in zip(outputs, flat.split_with_sizes([output.numel() for output in outputs]), strict=True):
+        _write(part, output)
+
+
+def _write(flat: Flat, output: torch.Tensor) -> None:
+    if output.is_sparse:  # of which .data is another tensor
+        with torch.no_grad():
+            output.copy_(flat)
+        return
+    # .data, as a real backend writes: past autograd and its version counter. Buckets are flat.
+    output.data.copy_(flat if output.dim() == 1 else flat.view_as(output))
