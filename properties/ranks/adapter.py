@@ -57,15 +57,24 @@ def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> 
     return find(name)(module, **given)
 
 
+def constructed_as(name: str, scenario: Scenario) -> str:
+    """How `construct` calls what is named, but for a group; empty where that is with the module alone."""
+    given = options(cap_argument(name), optional_arguments(name), scenario)
+    return _call(name, given) if given else ""
+
+
+def _call(name: str, given: Mapping[str, Any]) -> str:
+    told = (f"{key}={value if isinstance(value, bool) else f'{value:g}'}" for key, value in given.items())
+    return f"{name.rpartition(':')[2]}({', '.join(['module', *told])})"
+
+
 def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
     """What is wrong with how the named implementation is to be called, in words; empty where nothing is.
 
     Only what no use of it could change. Whatever else construction may raise is judged by the laws.
     """
     given = options(cap_argument(name), optional_arguments(name), scenario)
-    called = (
-        f"{name.rpartition(':')[2]}({', '.join(['module', *(f'{key}={value:g}' for key, value in given.items())])})"
-    )
+    called = _call(name, given)
     try:
         wrapped = construct(name, module, scenario)
     except TypeError as error:

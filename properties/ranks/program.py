@@ -83,7 +83,7 @@ def run_program(payload: str, rank: int, world_size: int, kind: "Callable[..., R
             if place < part.stop(scenario):
                 ranks_program.run(place)
     except Exception as error:
-        error.add_note(note(place, scenario.program))
+        error.add_note(note(place, scenario.program, ranks_program.constructed_as))
         raise
     return ranks_program.seen
 
@@ -100,7 +100,7 @@ def run_in_turn(this: "Rank", other: "Rank", where: str) -> None:
                 for place in turn:
                     running.run(place)
     except Exception as error:
-        error.add_note(note(place, running.scenario.program))
+        error.add_note(note(place, running.scenario.program, running.constructed_as))
         raise
 
 
@@ -122,7 +122,7 @@ def run_jointly(this: "Rank", other: "Rank", where: str) -> None:
                 for running in both:
                     running.run(place)
     except Exception as error:
-        error.add_note(note(place, running.scenario.program))
+        error.add_note(note(place, running.scenario.program, running.constructed_as))
         raise
 
 

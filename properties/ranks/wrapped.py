@@ -34,6 +34,7 @@ class Wrapped:
         self, name: str, scenario: Scenario, rank: int, group: Any = None, conditions: Conditions = AS_USUAL
     ) -> None:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
+        self.constructed_as = ""  # in words, see `adapter.constructed_as`
         self.role = role = conditions.roles[rank] if conditions.roles else rank
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
         self.seen |= Seen(swapped={}, duplicates={}, kept={}, copied=0, metrics={}, upcoming={}, hooks=[])
@@ -66,6 +67,7 @@ class Wrapped:
         if self.conditions.hooked_before:
             self.set_hooks()
         begin = _recorded()
+        self.constructed_as = adapter.constructed_as(self.name, self.scenario)
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.note_random_numbers(self.place)
         self.offers = adapter.offers(self.wrapped)
