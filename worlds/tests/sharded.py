@@ -1,7 +1,6 @@
 """DTensor, functional collectives, checkpoints and pipelines, unmodified, on every rank."""
 
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -106,20 +105,17 @@ def with_gradients(payload: str, rank: int, world_size: int) -> Result:
 
 
 def checkpoint(payload: str, rank: int, world_size: int) -> Result:
-    """Trains, saves, trains on, loads into a fresh model, trains on: both must be at the same point."""
-    with tempfile.TemporaryDirectory(prefix="lockstep-checkpoint-") as own:  # a run that fails leaves none behind
-        folder = [own]
-        dist.broadcast_object_list(folder, src=0)
-        return _train_save_and_load(folder[0], rank, world_size, json.loads(payload) == "asynchronous")
+    """Trains, saves, trains on, loads into a fresh model, trains on: both must be at the same point.
 
-
-def _train_save_and_load(folder: str, rank: int, world_size: int, asynchronous: bool) -> Result:
+    ``payload``: how to save, and the folder.
+    """
+    how, folder = json.loads(payload)
     mesh = init_device_mesh("cpu", (world_size,))
     first, second = (fully_shard(model(), mesh=mesh) for _ in range(2))
     saved, loaded = (torch.optim.Adam(each.parameters(), lr=0.1) for each in (first, second))
     train(first, rank, saved)
     parameters, optimizer = get_state_dict(first, saved)
-    if asynchronous:
+    if how == "asynchronously":
         dcp.async_save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder).result()
     else:
         dcp.save({"model": parameters, "optimizer": optimizer}, checkpoint_id=folder)
@@ -131,7 +127,6 @@ def _train_save_and_load(folder: str, rank: int, world_size: int, asynchronous: 
     assert all((before[name] == each).all() for name, each in state(first).items())
     train(first, rank, saved, steps=2)
     train(second, rank, loaded, steps=2)
-    dist.barrier()  # rank 0 takes the folder away
     return {"files": files, "before": before, "first": state(first), "second": state(second)}
 
 
