@@ -28,21 +28,18 @@ class PythonGenerator:
     """`random`'s."""
 
     def __init__(self) -> None:
-        self._hidden: Any = random._inst
+        hidden: Any = random._inst
         # CPython's RandomObject: the object's head, the place, the words. A build that has it otherwise is asked.
-        address = id(self._hidden) + object.__basicsize__
+        address = id(hidden) + object.__basicsize__
         words = random.getstate()[1]
         whole, some = _memory(address, _PLACE + _WORDS), _memory(address, _PLACE + _SOME)
         place_first = whole.raw == np.array([words[-1], *words[:-1]], np.uint32).tobytes()
-        self._raw: Callable[[], object] = (lambda: some.raw) if place_first else self.state
+        # Differs from that of any other state.
+        self.signature: Callable[[], object] = (lambda: (some.raw, hidden.gauss_next)) if place_first else self.state
 
     def seed(self) -> None:
         """The state in which every example begins."""
         random.seed(0)
-
-    def signature(self) -> object:
-        """Differs from that of any other state."""
-        return self._raw(), self._hidden.gauss_next
 
     def state(self) -> object:
         """What `restore` takes."""
@@ -110,7 +107,8 @@ class TorchGenerator:
         start = ctypes.string_at(self._hidden._cdata, _WORDS // 2).find(self._SEED.to_bytes(8, "little"))
         head, first = self._hidden._cdata + start, self._hidden._cdata + start + self._HEAD
         some, normals = _memory(head, self._HEAD + _SOME), _memory(first + _WORDS, self._NORMALS)
-        self.signature: Callable[[], object] = lambda: (some.raw, normals.raw)  # differs from that of any other state
+        # Differs from that of any other state.
+        self.signature: Callable[[], object] = lambda: (some.raw, normals.raw)
         if start < 0 or not self._has_words_and_normals(_memory(first, _WORDS)):  # a build that has it otherwise
             self.signature = lambda: self.state().numpy().tobytes()
         self.restore(begun)
