@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from oracle.events import Event
 from oracle.program import Scenario, Step
 from properties.calls import Call
-from properties.failure_place import CONSTRUCTION, place_of
+from properties.failure_place import construction_of, place_of
 from properties.members import misnames_a_rank
 from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
 from worlds.contract import Outcome, RankError, errors_of, to_blame
@@ -37,7 +37,8 @@ def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
         on_purpose = all(error.deliberate for error in errors.values()) and (constructing or name in REFUSALS)
         on_purpose = on_purpose and not misnames_a_rank(scenario, explanation)
         if explanation.strip() and harmless and (on_purpose or name in OF_TORCH[constructing]):
-            raise Refused(_asked(message, errors[0].notes), outcome)
+            asked = construction_of(errors[0].notes)
+            raise Refused(f"{message.rstrip().removesuffix('.')}, {asked}" if asked else message, outcome)
     told = to_blame(outcome)
     if "mismatch" in kinds:
         disagreement = next(error.message for error in errors.values() if error.kind == "mismatch")
@@ -68,12 +69,6 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
 def alike(message: str) -> str:
     """An error's message without its numbers and addresses, which may differ where it says the same."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]\d+)?", "#", message)
-
-
-def _asked(message: str, notes: Sequence[str]) -> str:
-    """What was refused, and what had been asked for, where a note tells that."""
-    asked = [note for note in notes if note.startswith(f"{CONSTRUCTION} as ")]
-    return f"{message.rstrip().removesuffix('.')}, {asked[0]}" if asked else message
 
 
 def _words(error: RankError) -> str:

@@ -19,6 +19,11 @@ def note(place: int, program: Sequence[Any], call: str = "") -> str:
     return f"in event {place}, {program[place]!r}" if place < len(program) else f"after event {place - 1}"
 
 
+def construction_of(notes: Iterable[str]) -> str:
+    """How it was constructed, if one of these notes tells it; else empty."""
+    return next((each for each in notes if each != CONSTRUCTION and _CONSTRUCTED.fullmatch(each)), "")
+
+
 def place_of(notes: Iterable[str]) -> int | None:
     """The last event that had begun, -1: none, as one of these notes says it; None where none does."""
     for each in notes:

@@ -188,14 +188,6 @@ def _are(values: tuple[object, ...], others: tuple[object, ...]) -> bool:
         return False
 
 
-def _is_torchs(value: Any) -> bool:
-    """Whether it is a function or class of torch's, and not one of Python's that a module of torch has imported."""
-    if not callable(value):
-        return False
-    module = getattr(value, "__module__", None) or "torch"  # what C++ makes may have none
-    return module.partition(".")[0] == "torch"
-
-
 class Functions:
     """The functions that a module or class of torch's has; looked at like a `Setting`."""
 
@@ -205,7 +197,7 @@ class Functions:
         self._of, self._is_whole = of, names is None
         self._values: tuple[object, ...] = ()  # all that it had when its functions were last looked up
         self._functions: tuple[object, ...] = ()
-        self._names = [name for name in names or vars(of) if _is_torchs(vars(of)[name])]
+        self._names = [name for name in names or vars(of) if callable(vars(of)[name])]
         self._look = operator.itemgetter(*self._names)
 
     def get(self) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ from oracle.program import (
 from oracle.state import Inside
 from properties import test_mean
 from properties.claims import Claims
-from properties.errors import alike, judge_errors
+from properties.errors import judge_errors
 from properties.failure_place import note, place_of
 from properties.implementations import Implementation
 from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_agree, runs_equal, values_equal
@@ -93,20 +93,7 @@ def test_where_a_rank_failed_is_read_as_it_was_noted() -> None:
         assert place_of(["the user's own", note(place, WINDOW)]) == place
     assert note(len(WINDOW), WINDOW) == "after event 3"  # in saving at the end
     assert place_of([note(len(WINDOW), WINDOW)]) == 3
-    assert place_of([note(-1, WINDOW, "Buckets(module, bucket_cap_mb=0.5)")]) == -1
     assert place_of(["in event handlers", "while it was constructed, or later"]) is None
-
-
-def test_who_refuses_to_be_constructed_is_told_with_what_and_all_numbers_are_one_kind() -> None:
-    refused = []
-    for cap in ("25", "2.5", "2.19345e-05"):
-        called = f"Buckets(module, bucket_cap_mb={cap})"
-        error = RankError("raised", "TypeError: it must be an integer.", "", (note(-1, WINDOW, called),), True)
-        with pytest.raises(Refused) as told:
-            judge_errors(Scenario(2, PAIR, WINDOW), (RankReport(None, error),) * 2)
-        assert str(told.value) == f"TypeError: it must be an integer, while it was constructed as {called}"
-        refused.append(alike(str(told.value)))
-    assert len(set(refused)) == 1
 
 
 def test_ranks_that_refuse_may_say_which_they_are() -> None:

@@ -27,6 +27,8 @@ from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
 from worlds.sim.messages import end, join, meeting_of
 from worlds.sim.work import SimWork, WatchedWork
 
+_UNWATCHED = contextlib.nullcontext()
+
 
 @cache
 def _nothing() -> Any:
@@ -76,7 +78,7 @@ class SimGroup(DescribedGroup):
         check_contiguous(call, tensor)
         if get_ident() != self.thread:
             raise self.foreign_thread("posts", call)
-        with self._watched():
+        with self._ours():
             return self._exchange(call, tensors)
 
     def _exchange(self, call: Collective, tensors: Tensors) -> dist.Work:
@@ -102,14 +104,12 @@ class SimGroup(DescribedGroup):
                 raise self.run.refuse(RankError("not runnable", f"rank {self.global_rank} launches {call}: {reason}"))
             check_tensor(call, tensor)
         check(call, inputs, outputs, self.member, len(self.members))
-        if self.run.watches is None:  # mostly
-            return self._launch(call, inputs, outputs)
-        with self._watched():
+        with self._ours():
             return self._launch(call, inputs, outputs)
 
-    def _watched(self) -> contextlib.AbstractContextManager[None]:
+    def _ours(self) -> contextlib.AbstractContextManager[None]:
         watches = self.run.watches
-        return contextlib.nullcontext() if watches is None else watches[self.global_rank].ours()
+        return _UNWATCHED if watches is None else watches[self.global_rank].ours()
 
     def _launch(self, call: Collective, inputs: Tensors, outputs: Tensors) -> dist.Work:
         given = as_it_lies(call, inputs)
@@ -164,14 +164,15 @@ class SimGroup(DescribedGroup):
             other = disagreeing(meeting.calls, self.member, call)
             if other is not None:
                 calls = sorted({other: meeting.calls[other], self.member: call}.items())
-                told = ", ".join(f"rank {self.members[member]} calls {said}" for member, said in calls)
-                meeting.fail(f"ranks disagree on collective {place + 1} of the {self.label} group: {told}")
+                meeting.mismatch = f"ranks disagree on collective {place + 1} of the {self.label} group: " + ", ".join(
+                    f"rank {self.members[member]} calls {said}" for member, said in calls
+                )
         meeting.calls[self.member], meeting.inputs[self.member] = call, flat
         if len(meeting.calls) == len(self.members) and not meeting.mismatch:
             del self.run.meetings[self.label, place]  # nobody else comes; those who wait have it
             if self.run.log is not None:
                 meeting.completed = self.run.now()
-            meeting.carry_out(self._results)
+            meeting.carry_out(lambda inputs: self._results(meeting.calls, inputs))
         self.run.arrived(meeting)
 
     def _results(self, calls: dict[int, Collective], inputs: dict[int, Flat]) -> list[Flat | None]:

@@ -45,21 +45,21 @@ class Meeting:
     results: list[Flat | None] | None = None
     completed: int | None = None  # the time of it
     mismatch: str = ""
-    over: bool = False  # whether nobody need wait any longer
     waiting: list[int] = field(default_factory=list)  # global ranks
     source: int | None = None
 
-    def carry_out(self, meaning: "Callable[[dict[int, Collective], dict[int, Flat]], list[Flat | None]]") -> None:
+    @property
+    def over(self) -> bool:
+        """Whether nobody need wait any longer."""
+        return self.results is not None or bool(self.mismatch)
+
+    def carry_out(self, meaning: "Callable[[dict[int, Flat]], list[Flat | None]]") -> None:
         """All are there: reads what is read late, and writes what is written now."""
         for part, flight in self.flights.items():
             self.inputs[part] = flight.read()
-        self.results, self.over = meaning(self.calls, self.inputs), True
+        self.results = meaning(self.inputs)
         for flight in self.flights.values():
             flight.moment()
-
-    def fail(self, mismatch: str) -> None:
-        """Those who are there mean different things, as these words say."""
-        self.mismatch, self.over = mismatch, True
 
 
 @dataclass

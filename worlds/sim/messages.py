@@ -45,10 +45,10 @@ def join(group: "SimGroup", meeting: Meeting, call: Collective, flat: Flat) -> N
     if len(meeting.calls) == len(MESSAGES):
         send, receive = meeting.calls[0], meeting.calls[1]
         if (send.dtype, send.count) == (receive.dtype, receive.count):
-            meeting.carry_out(lambda _, inputs: [None, inputs[0]])
+            meeting.carry_out(lambda inputs: [None, inputs[0]])
         else:
             assert meeting.source is not None
             both = sorted([(group.members[meeting.source], str(send)), (send.root, str(receive))])
             told = ", ".join(f"rank {rank} calls {said}" for rank, said in both)
-            meeting.fail(f"ranks disagree on a message in the {group.label} group: {told}")
+            meeting.mismatch = f"ranks disagree on a message in the {group.label} group: {told}"
     group.run.arrived(meeting)

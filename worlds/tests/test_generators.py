@@ -59,7 +59,11 @@ def test_a_seed_shows_and_so_does_a_state_that_is_set(generator: Generator, kind
 def test_this_build_is_looked_at_and_not_asked(
     generator: Generator, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(type(generator), "state", lambda _: asked.append(1))
+    def ask(*_: object, **__: object) -> object:
+        raise AssertionError("it was asked")
+
+    for of, name in ((random, "getstate"), (np.random, "get_state"), (TorchGenerator, "state")):
+        monkeypatch.setattr(of, name, ask)
+    with pytest.raises(AssertionError, match="it was asked"):
+        generator.state()
     generator.signature()
-    assert not asked

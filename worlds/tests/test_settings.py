@@ -1,11 +1,14 @@
 """What an example changes for its whole process or thread is not there for the next."""
 
+import types
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from worlds.contract import Job, World
 from worlds.gloo import GlooWorld
+from worlds.settings import Functions, Surroundings
 from worlds.sim.world import SimWorld
 from worlds.tests.changes import CHANGES, OF_A_MAIN_THREAD
 from worlds.tests.outcomes import results
@@ -43,6 +46,20 @@ def is_as_before(world: World, name: str) -> None:
         assert report.left == ((f"another {told}",) if told else ())
     for each in results(world.run(Job("worlds.tests.changes:see", name, 2))):
         assert each["before"] == found[0]["before"]
+
+
+def test_a_function_that_is_replaced_is_told_whatever_else_the_module_has_got() -> None:
+    """A tensor refuses to say whether it is equal to another."""
+    module = types.ModuleType("torch.some")
+    module.values, module.first, module.second = torch.zeros(2), len, sum  # type: ignore[attr-defined]
+    found = Surroundings([Functions(module, None)])
+    module.values = torch.ones(2)  # type: ignore[attr-defined]
+    assert found.restore() == []
+    module.values, module.second, module.third = torch.ones(2), max, min  # type: ignore[attr-defined]
+    assert found.restore() == ["another torch.some.second"]
+    assert found.restore() == []
+    del module.first  # type: ignore[attr-defined]
+    assert found.restore() == ["another torch.some.first"]
 
 
 def test_what_a_module_sets_when_it_is_imported_stays(world: World) -> None:
