@@ -58,7 +58,7 @@ def test_a_function_that_is_replaced_is_told_whatever_else_the_module_has_got() 
     module.values, module.second, module.third = torch.ones(2), max, min  # type: ignore[attr-defined]
     assert found.restore() == ["another torch.some.second"]
     assert found.restore() == []
-    del module.first  # type: ignore[attr-defined]
+    del module.first
     assert found.restore() == ["another torch.some.first"]
 
 
