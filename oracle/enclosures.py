@@ -1,7 +1,8 @@
 """Sums and means of intervals in a format, in any order: what `oracle.lattice` does exactly, for values that round.
 
 Operands are intervals of values *of the format*, and so are the results; but where values may be kept in a wider one
-(`in_either`), of values of either.
+(`in_either`), of values of either. Where they may travel in another format, ``wire``, each may be rounded to it or not,
+before and after each operation, and whatever is done may be done in either.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,53 +21,58 @@ def as_interval(value: Lattice | Interval) -> Interval:
     return value if isinstance(value, Interval) else Interval.point(lattice.to_float(value))
 
 
-def add(terms: Sequence[Interval], form: str) -> Interval:
+def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
     """|computed - s| <= (n - 1) u S in every order, s in the sum of the intervals, S the sum of the largest |x_i|.
 
     Two terms are rounded once. (`oracle.bounds.sum_any_order`.) Raises Inexact where the sum of some terms may overflow
     on the way, and of all does not: then it depends on the order.
     """
+    forms = [FORMATS[name] for name in (form, wire or form)]
     total = terms[0]
     size = np.maximum(np.abs(terms[0].low), np.abs(terms[0].high))
     for term in terms[1:]:
         total = total + term
         size = np.nextafter(size + np.maximum(np.abs(term.low), np.abs(term.high)), np.inf)
     if len(terms) > 2:
-        error = np.nextafter(size * (len(terms) - 1) * float(FORMATS[form].unit_roundoff) * (1 + 2.0**-50), np.inf)
-        if (size + error > float(FORMATS[form].largest)).any():
-            raise lattice.Inexact(f"a sum of {len(terms)} terms may overflow {form} on the way")
+        roundoff = max(float(each.unit_roundoff) for each in forms)
+        error = np.nextafter(size * (len(terms) - 1) * roundoff * (1 + 2.0**-50), np.inf)
+        if (size + error > min(float(each.largest) for each in forms)).any():
+            raise lattice.Inexact(f"a sum of {len(terms)} terms may overflow {wire or form} on the way")
         total = total + Interval(-error, error)
     elif len(terms) < 2:
         return total
-    return total.round(form)
+    return _rounded(total, form, wire)
 
 
-def mean(terms: Sequence[Interval], averaging: str, form: str) -> Interval:
+def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -> Interval:
     """The mean of values of as many ranks, taken in the given way (one of `oracle.program.AVERAGINGS`), in any order.
 
     The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), the product to float32
     first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA), and whoever multiplies may have
     divided (torch's DDP, what lies in its bucket already: `mark_variable_ready_dense` in its reducer.cpp).
     """
-    through = "float64" if form == "float64" else "float32"
+    through = "float64" if form == "float64" and not wire else "float32"
+    reciprocals = {through, *([form] * (averaging == "multiply by reciprocal then sum")), *([form, wire] * bool(wire))}
 
     def spread(number: float) -> Interval:
         return Interval.point(np.full(terms[0].low.shape, number))
 
-    def times_reciprocal(value: Interval, rounded_to: str) -> Interval:
-        factor = spread(round_to_nearest(1 / len(terms), rounded_to))
-        return (value * factor).maybe_fused(through).round(form)
-
     def share(value: Interval) -> Interval:
-        divided = value.divide_by_positive(spread(float(len(terms)))).maybe_fused(through).round(form)
-        either = hull(divided, times_reciprocal(value, through))
-        if averaging == "multiply by reciprocal then sum":
-            return hull(either, times_reciprocal(value, form))
-        return either
+        quotient = value.divide_by_positive(spread(float(len(terms))))
+        products = [value * spread(round_to_nearest(1 / len(terms), name)) for name in reciprocals]
+        return hull(*(_rounded(each.maybe_fused(through), form, wire) for each in (quotient, *products)))
 
+    sent = [_rounded(term, form, wire) for term in terms] if wire else terms
     if averaging == "sum then divide":
-        return share(add(terms, form))
-    return add([share(term) for term in terms], form)
+        taken = share(add(sent, form, wire))
+    else:
+        taken = add([share(term) for term in sent], form, wire)
+    return taken.round(form) if wire else taken
+
+
+def _rounded(value: Interval, form: str, wire: str) -> Interval:
+    """Rounded to the format; where there is a ``wire``, to that or to the format, or not at all."""
+    return hull(value, value.round(form), value.round(wire)) if wire else value.round(form)
 
 
 def in_either(compute: Callable[[str], Interval], form: str, kept: str) -> Interval:

@@ -123,11 +123,12 @@ def capacity(scenario: Scenario, parameter: int) -> int:
 
     With the quadratic probe that includes the largest initial weight; what weights become later is not looked at. All
     means but the last are added to once more, with the bits of their fractions: a factor even(D) = D / odd(D) for each.
-    What several backwards go through counts as often.
+    What several backwards go through counts as often. What travels in another dtype must fit that too.
     """
     weights = sum(each.count for each in scenario.parameters) if scenario.probe == "quadratic" else 1
     fractions = (divisor(scenario) // odd_part(divisor(scenario))) ** (synchronizations(scenario) - 1)
-    precision = FORMATS[scenario.parameters[parameter].dtype].precision
+    dtype = scenario.parameters[parameter].dtype
+    precision = min(FORMATS[name].precision for name in (dtype, scenario.wire or dtype))
     passes = max((batch.passes for batch in scenario.microbatches), default=1)
     return int(2**precision // (multiplier(scenario) * fractions * max(weights, 1) * passes))
 

@@ -160,7 +160,11 @@ def _average_eagerly(state: State, local: Lattice, averaging: str) -> None:
 
 
 def _mean(state: State, terms: Lattice, averaging: str) -> Lattice:
-    """Also proved in the format in which gradients may be kept: there too the reciprocal of 7 rounds, say."""
+    """Also proved in the format in which gradients may be kept, for there too the reciprocal of 7 rounds, say, and in
+    the one in which they may travel.
+    """
     if state.wide is not state.form:
         lattice.mean(terms, averaging, state.wide)
+    if state.wire is not state.form:
+        lattice.mean(lattice.representable(terms, state.wire), averaging, state.wire)
     return lattice.mean(terms, averaging, state.form)

@@ -35,7 +35,8 @@ def mean_of_enclosed(state: State, tensor: int, averaging: str) -> None:
     """The mean of a gradient that is an interval, on every rank."""
     ranks = enclosures.ranks_apart(state.gradients.enclosed[tensor])
     form, terms = state.scenario.parameters[tensor].dtype, [ranks[rank] for rank in counted(state)]
-    mean = enclosures.in_either(lambda name: enclosures.mean(terms, averaging, name), form, state.kept[tensor])
+    wire = state.scenario.wire
+    mean = enclosures.in_either(lambda name: enclosures.mean(terms, averaging, name, wire), form, state.kept[tensor])
     state.gradients.put(tensor, enclosures.stacked([mean] * len(ranks)))
 
 

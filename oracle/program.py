@@ -140,6 +140,7 @@ __all__ = [
     "PROBES",
     "SIGNS",
     "UNUSED",
+    "WIRES",
     "Backward",
     "Buffer",
     "Clip",
@@ -171,6 +172,7 @@ UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
 SIGNS = ("positive", "mixed", "negative")
 MODES = ("train", "eval")
+WIRES = ("bfloat16", "float16")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 
 
@@ -187,7 +189,8 @@ class Scenario(Short):
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
     parameters of each submodule; ``outside``: those of them that are read outside of it. ``signs``: those of the
     contributions, one of ``SIGNS``. ``mode``: that of the modules while they are trained, one of ``MODES``; in "eval",
-    as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone.
+    as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone. ``wire``: the
+    dtype in which gradients may travel, one of ``WIRES``, or "", their own; they fit it, so that it rounds nothing.
     """
 
     world_size: int
@@ -211,6 +214,7 @@ class Scenario(Short):
     outsiders: int = 0
     signs: str = SIGNS[0]
     mode: str = MODES[0]
+    wire: str = ""
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -221,6 +225,8 @@ class Scenario(Short):
         ):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        if self.wire not in ("", *WIRES):
+            raise ValueError(f"gradients travel in one of {', '.join(WIRES)}, or, '', in their own, not {self.wire!r}")
         check(self)
 
     @property

@@ -79,14 +79,15 @@ class State:
     ``groups`` and ``forms`` are by parameter, ``settings`` by group. ``fresh``: where ``gradients`` hold averages, what
     each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
     each micro-batch had been averaged as it came; else None. ``kept``: by parameter, the format in which gradients may
-    be kept once they are reduced, its own or a wider one; ``wide``: that of each element. ``saved``: what a checkpoint
-    holds, by name.
+    be kept once they are reduced, its own or a wider one; ``wide``: that of each element; ``wire``: that in which it
+    may travel. ``saved``: what a checkpoint holds, by name.
     """
 
     scenario: Scenario
     form: Formats
     forms: list[Formats]
     wide: Formats
+    wire: Formats
     kept: list[str]
     weights: Flat
     gradients: Flat
@@ -137,6 +138,7 @@ def start(scenario: Scenario, kept: str = "") -> State:
         form,
         [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
         lattice.formats(tuple(wide), sizes),
+        lattice.formats(tuple(scenario.wire or name for name in names), sizes),
         wide,
         Flat(weights, slices),
         Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),

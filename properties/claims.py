@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from oracle.program import AVERAGINGS, DIVISORS, UNUSED
+from oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
@@ -24,8 +24,8 @@ SLICES = ("buckets", "units")
 # By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
 # again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
 SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
-# A narrower one rounds values that the other laws know to the bit.
-WIRES = ("float32", "float64")
+# A narrower one rounds, so that who reduces in it is drawn other data.
+REDUCTIONS = ("float32", "float64")
 # Beside True and False.
 MASTERS = "always"
 # What the others are one of, or some of; what is not claimed, as None, is the default.
@@ -39,9 +39,10 @@ _CHOICES = {
     "joins": DIVISORS,
     "reentrant_checkpointing": REENTRANT,
     "sharded_by": SLICES,
-    "gradient_dtype": WIRES,
+    "gradient_dtype": REDUCTIONS,
     "unused": UNUSED,
-    "reduce_dtype": WIRES,
+    "reduce_dtype": REDUCTIONS,
+    "wire_dtype": WIRES,
 }
 _WORDS: dict[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
 
@@ -156,9 +157,12 @@ class Claims:
     masters: bool | str = False
     same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
     plain_bits: bool = True  # what a rank computes itself has plain torch's bits: no scaled loss, no compiled forward
-    reduce_dtype: str | None = None  # gradients are reduced in this dtype, one of WIRES, unless their own is wider
+    reduce_dtype: str | None = None  # gradients are reduced in this dtype, one of REDUCTIONS, unless their own is wider
     # And their means may be kept, clipped and stepped in this one; None: in the one in which they are reduced.
     gradient_dtype: str | None = None
+    # Gradients of every dtype travel in this one, of 16 bits (oracle.program.WIRES), and may be added up and divided in
+    # it or in their own: compressed, as by a hook that casts. What is drawn fits it.
+    wire_dtype: str | None = None
     # What it costs.
     bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
     cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
@@ -201,6 +205,11 @@ class Claims:
         if self.equal_from != EQUAL_FROM[0] and self.stage is not None:
             raise ValueError(
                 f"claims: equal_from {on_one_line(self.equal_from)} goes with no stage, not with {self.stage}"
+            )
+        if self.wire_dtype is not None and (self.reduce_dtype, self.gradient_dtype) != (None, None):
+            raise ValueError(
+                f"claims: wire_dtype {self.wire_dtype!r} goes with no reduce_dtype and no gradient_dtype, "
+                f"not with {self.reduce_dtype!r} and {self.gradient_dtype!r}"
             )
         if self.sharded_by is not None and not (self.exact_memory and self.stage):
             raise ValueError(

@@ -29,12 +29,14 @@ WRAPPERS = ("impls.collectives:Collectives",)
 OPTIONS = (
     "impls.frameworks.torch_ddp:TorchDDPStaticGraph",
     "impls.frameworks.torch_ddp:TorchDDPHook",
+    "impls.frameworks.torch_ddp:TorchDDPCompressed",
     "impls.frameworks.replicate:Replicate",
     "impls.frameworks.fsdp1:FSDP1Hybrid",
     "impls.frameworks.fsdp1:FSDP1ShardsGradients",
     "impls.frameworks.fsdp1:FSDP1ShardsNothing",
     "impls.frameworks.fsdp2:FSDP2KeepsParameters",
     "impls.frameworks.fsdp2:FSDP2ReducesInDouble",
+    "impls.frameworks.fsdp2:FSDP2Compressed",
     "impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
 )
 # An example of these takes up to ten times as long as others': in short runs they get a tenth of the examples.

@@ -298,8 +298,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
                 split.append(event)
                 whole.append(event)
     kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    modules = {name: getattr(scenario, name) for name in ("units", "outside", "replicas", "outsiders", "signs", "mode")}
-    one = Scenario(*kept, **modules)
+    as_it_is = ("units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
+    one = Scenario(*kept, **{name: getattr(scenario, name) for name in as_it_is})
     return one, replace(one, program=tuple(whole))
 
 

@@ -101,7 +101,8 @@ def windows(
     broadcasts = claims.buffers == "each" and not chosen & {"evaluate", "raise"}
     buffers = (Buffer((1,)),) if broadcasts or claims.buffers == "initial" else ()
     units = tuple((place,) for place in range(len(sizes))) if "units" in chosen else ()
-    return Scenario(ranks, model, program, buffers=buffers, broadcast_buffers=broadcasts, units=units)
+    wire = claims.wire_dtype or ""
+    return Scenario(ranks, model, program, buffers=buffers, broadcast_buffers=broadcasts, units=units, wire=wire)
 
 
 def larger(scenario: Scenario) -> Scenario:
@@ -195,7 +196,8 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
     horovod/horovod#1099.
     """
     dtype = scenario.parameters[0].dtype
-    due = on_the_wire(dtype, trial.claims.reduce_dtype or dtype)
+    # What is compressed counts whole, beside what is not, such as parameters that are gathered.
+    due = dtype if trial.claims.wire_dtype else on_the_wire(dtype, trial.claims)
     few, many = (cost_of(trial, each, due) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
     batches = len(scenario.microbatches)

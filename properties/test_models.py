@@ -39,7 +39,8 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
         judge.parameters(found, expected, "A real model's step is not the optimizer's on the mean gradient.")
     # Integers have no intervals that could hide anything; who claims no plain bits is held to them alone.
     if (expected.terms or not trial.claims.plain_bits) and not trial.witnessed[SEEN]:
-        trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype)
+        wire = trial.claims.wire_dtype or ""
+        trial.witnessed[SEEN] += not unseen(expected, trial.claims.averaging, scenario.dtype, wire)
 
 
 @law(

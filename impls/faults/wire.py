@@ -7,9 +7,10 @@ from torch import nn
 from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
-from impls.twins.precision import ReducesInFloat64
+from impls.twins.precision import Compressed, CompressesToBFloat16, ReducesInFloat64
 
 CLAIMED = ("test_gradients_are_reduced_in_the_dtype_that_is_claimed",)
+COMPRESSED = ("test_compressed_gradients_travel_in_the_dtype_that_is_claimed",)
 
 
 class _CopiedBack(Bucket):
@@ -70,6 +71,71 @@ class SendsSixteenBits(MainGradBuckets):
         super().__init__(module, bucket_cap_mb)
         for bucket in self._buckets:
             bucket.__class__ = _SentInSixteen
+
+
+class _CompressedInPlace(Compressed):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.sent = self.buffer.copy_(self.buffer.bfloat16())
+        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+
+
+class CompressesInPlace(CompressesToBFloat16):
+    """Casts to bfloat16, and copies that into the bucket, which has its own dtype."""
+
+    known_fault = "the compressed bucket is copied back, and travels as wide as it was"
+    source = "J02 V https://github.com/pytorch/pytorch/pull/63375"
+    killed_by = COMPRESSED
+    bucket_class = _CompressedInPlace
+
+
+class _InHalf(Compressed):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.sent = self.buffer.half()
+        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+
+
+class CompressesToFloat16(CompressesToBFloat16):
+    """Has a default of its own for the wire."""
+
+    known_fault = "gradients travel in float16 where bfloat16 is asked for, and overflow beyond 65504"
+    source = "J05 V https://github.com/deepspeedai/DeepSpeed/issues/2071"
+    killed_by = COMPRESSED
+    bucket_class = _InHalf
+
+
+class _AsItIs(Compressed):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.sent = self.buffer.clone() if self.buffer.dtype != torch.bfloat16 else self.buffer.bfloat16()
+        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+
+
+class CompressesWhatIsCompressed(CompressesToBFloat16):
+    """Casts a bucket if its dtype is the one to cast to."""
+
+    known_fault = "the condition is the wrong way round: only what has the dtype of the wire is cast to it"
+    source = "J06 V https://github.com/deepspeedai/DeepSpeed/pull/4540"
+    killed_by = COMPRESSED
+    bucket_class = _AsItIs
+
+
+class _DividedOnTheWay(Compressed):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        self.sent = self.buffer.bfloat16()
+        self.sent[: len(self.elements)] /= dist.get_world_size(self.group)
+        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+
+
+class CompressesAndDivides(CompressesToBFloat16):
+    """Divides what it has cast, as hooks that compress do, and divides the sum like any other."""
+
+    known_fault = "the compressed gradient is divided by the number of ranks, and its sum once more"
+    source = "recipe"
+    killed_by = ("test_gradients_equal_the_mean_over_ranks",)
+    bucket_class = _DividedOnTheWay
 
 
 class RoundsBeforehand(NaiveAccumulation):

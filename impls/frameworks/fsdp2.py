@@ -176,6 +176,13 @@ class FSDP2ReducesInDouble(FSDP2):
     options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
 
 
+class FSDP2Compressed(FSDP2):
+    """With a policy of mixed precision: parameters as they are, gradients summed in bfloat16."""
+
+    claims = {**FSDP2.claims, "wire_dtype": "bfloat16", "accumulation": False}  # as above
+    options = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
+
+
 def _whole(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

@@ -55,6 +55,49 @@ class ExchangesInFloat32(StaticBuckets):
     bucket_class = _Exchanged
 
 
+class Compressed(Bucket):
+    """Travels in bfloat16, flags and all."""
+
+    def all_reduce(self) -> dist.Work:
+        """Sends a copy."""
+        self.fill()
+        self.sent = self.buffer.bfloat16()
+        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+
+    def average(self, kernels: bool | None) -> None:
+        """Divides in the gradients' own dtype."""
+        self.buffer.copy_(self.sent)
+        super().average(kernels)
+
+
+class CompressesToBFloat16(StaticBuckets):
+    """Casts each bucket to bfloat16, adds up in that, and casts the sum back."""
+
+    claims = {**StaticBuckets.claims, "wire_dtype": "bfloat16"}
+    odd = "gradients travel in bfloat16"
+    bucket_class = Compressed
+
+
+class _ExchangedInHalf(Bucket):
+    def all_reduce(self) -> dist.Work:
+        self.fill()
+        mine = self.buffer.half()
+        self.sent = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        return dist.all_gather(self.sent, mine, group=self.group, async_op=True)
+
+    def average(self, kernels: bool | None) -> None:
+        self.buffer.copy_(torch.stack(self.sent).to(self.buffer.dtype).sum(0))
+        super().average(kernels)
+
+
+class ExchangesInFloat16(StaticBuckets):
+    """Ranks show each other their gradients in float16, and each adds them up itself, in the gradients' own dtype."""
+
+    claims = {**StaticBuckets.claims, "wire_dtype": "float16", "overlaps": False}
+    odd = "gradients are gathered in float16 and added up by every rank in their own dtype"
+    bucket_class = _ExchangedInHalf
+
+
 class _DividedFirst(Bucket):
     def all_reduce(self) -> dist.Work:
         self.fill()

@@ -12,7 +12,7 @@ from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.intervals import Interval
 from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, Backward, Clip, Finish, LossScale, Parameter, Scenario
+from oracle.program import AVERAGINGS, WIRES, Backward, Clip, Finish, LossScale, Parameter, Scenario
 from oracle.tests.examples import examples
 
 VALUES = st.lists(st.integers(-1000, 1000).map(lambda k: k * 2.0**-5 / 3), min_size=1, max_size=5)
@@ -60,6 +60,38 @@ def test_a_mean_holds_what_every_order_gives(form: str, averaging: str, terms: l
             means |= sums_in_every_order(multiplied, form)
     for mean in means:
         assert told.contains([mean]).all()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("wire", WIRES)
+@given(terms=VALUES, dividing=st.sampled_from(("first", "on the wire", "last")), adds=st.booleans())
+@examples(60)
+def test_a_mean_holds_what_every_compression_gives(
+    form: str, wire: str, terms: list[float], dividing: str, adds: bool
+) -> None:
+    """Cast to the wire, divided before, there or at the end, and added up there or, if ``adds``, at home."""
+    home, away, ranks = FORMATS[form].numpy.type, FORMATS[wire].numpy.type, len(terms)
+    mine = np.array(terms).astype(home)
+    told = {way: enclosures.mean([Interval.point([float(x)]) for x in mine], way, form, wire) for way in AVERAGINGS}
+    if dividing == "first":
+        sent = (mine / np.float64(ranks)).astype(home).astype(away)
+    elif dividing == "on the wire":
+        sent = (mine.astype(away).astype(np.float32) / np.float32(ranks)).astype(away)
+    else:
+        sent = mine.astype(away)
+    received = sent.astype(home if adds else away).astype(np.float64).tolist()
+    for total in sums_in_every_order(received, form if adds else wire):
+        mean = np.float64(home(total)) / ranks if dividing == "last" else total
+        way = AVERAGINGS[0] if dividing == "last" else AVERAGINGS[1]
+        assert told[way].contains([float(home(mean))]).all()
+
+
+def test_a_compressed_mean_still_tells_a_contribution_that_is_missing_or_doubled() -> None:
+    terms = [Interval.point([number]) for number in (1.03, 3.07, 4.1)]
+    held = enclosures.mean(terms, AVERAGINGS[0], "float32", "bfloat16")
+    assert held.contains([(1.03 + 3.07 + 4.1) / 3]).all()
+    for wrong in (1.03 + 3.07, 1.03 + 3.07 + 2 * 4.1, 3.07 + 4.1):
+        assert not held.contains([wrong / 3]).any()
 
 
 def test_a_sum_that_overflows_on_the_way_in_some_orders_is_not_known() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from oracle.formats import FORMATS
 from oracle.program import Scenario
+from properties.claims import Claims
 from properties.judging.traffic import elements, reductions
 from properties.trial import Run
 from properties.verdict import SilentlyWrong
@@ -79,9 +80,11 @@ def room(call: Collective, dtypes: Sequence[str]) -> int:
     return call.count * width // min(FORMATS[dtype].bytes for dtype in dtypes)
 
 
-def on_the_wire(dtype: str, wire: str) -> str:
-    """The dtype in which a gradient is reduced where one is claimed: that one, unless its own is wider."""
-    return wire if wire in HOLDS[dtype] else dtype
+def on_the_wire(dtype: str, claims: Claims) -> str:
+    """The dtype in which a gradient is reduced: its own, or one that is claimed, to be wider or to travel in."""
+    if claims.wire_dtype is not None:
+        return claims.wire_dtype
+    return claims.reduce_dtype if claims.reduce_dtype in HOLDS[dtype] else dtype
 
 
 def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
@@ -91,8 +94,8 @@ def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
     return counts
 
 
-def as_claimed(run: Run, wire: str, headline: str) -> None:
-    """As many elements as have a gradient to be reduced are reduced in the claimed dtype, or in a wider one of theirs.
+def as_claimed(run: Run, claims: Claims, headline: str) -> None:
+    """As many elements as have a gradient to be reduced are reduced in the dtype that is claimed (`on_the_wire`).
 
     Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
     in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. What reduces
@@ -103,7 +106,7 @@ def as_claimed(run: Run, wire: str, headline: str) -> None:
         return
     counts, least = due(scenario), dict.fromkeys(HOLDS, 0)
     for dtype, count in counts.items():
-        least[on_the_wire(dtype, wire)] += count
+        least[on_the_wire(dtype, claims)] += count
     for rank, calls in enumerate(run.since_construction):
         told = _by_dtype(reductions(calls))
         missing = sum(max(0, count - told[dtype]) for dtype, count in least.items())

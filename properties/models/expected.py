@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle import enclosures, lattice
 from oracle.intervals import Interval, hull
@@ -37,7 +38,10 @@ class Expected:
 
 
 def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
-    """What goes with what rank 0 was ``seen`` to hold at the beginning of each step. Replays on the trial's world."""
+    """What goes with what rank 0 was ``seen`` to hold at the beginning of each step. Replays on the trial's world.
+
+    What may overflow on the way is not an example: UnsatisfiedAssumption.
+    """
     request = {
         "scenario": scenario.to_json(),
         "buffers": trial.claims.buffers,
@@ -48,7 +52,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
     local, buffers, inputs, outputs = (report.result[name] for name in ("local", "buffers", "inputs", "outputs"))
-    if scenario.model in EXACT:
+    if scenario.model in EXACT and trial.claims.wire_dtype is None:  # which integers need not fit
         in_integers = exact.train(scenario, trial.claims.averaging)
         gradients, parameters = ([[_point(x, scenario.dtype) for x in each] for each in kind] for kind in in_integers)
         return Expected(gradients, parameters, buffers, inputs, outputs, [])
@@ -57,7 +61,10 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         batches = local[batch : batch + count + 1]
         batch += count + 1
         terms.append(_contributions(batches, seen["parameters"][0], scenario.dtype))
-        means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
+        try:
+            means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
+        except lattice.Inexact as inexact:  # float16, in which gradients travel, may not hold their sum
+            raise UnsatisfiedAssumption(str(inexact)) from None
         named = zip(seen["names"][0], means, strict=True)
         gradients.append([mean if scenario.trains(name, step) else None for name, mean in named])
     return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms)
@@ -95,21 +102,22 @@ def _contributions(batches: Sequence[Sequence[Values]], like: Values, form: str)
 
 
 def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Values, trial: Trial, form: str) -> Values:
-    wire, place = on_the_wire(form, trial.claims.reduce_dtype or form), 0
-    ways = [terms] if wire == form else [terms, _contributions(batches, like, wire)]  # accumulated in either
+    compressed, place = trial.claims.wire_dtype or "", 0
+    wide = form if compressed else on_the_wire(form, trial.claims)
+    ways = [terms] if wide == form else [terms, _contributions(batches, like, wide)]  # accumulated in either
 
     def taken(of_ranks: Sequence[Interval]) -> Interval:
-        return enclosures.mean(of_ranks, trial.claims.averaging, wire).round(form)
+        return enclosures.mean(of_ranks, trial.claims.averaging, wide, compressed).round(form)
 
     means = [taken(way) for way in ways]
     if (
         not trial.claims.silent_no_sync
     ):  # each micro-batch may be averaged, by itself or on top of the average of those before
-        first, *others = (_contributions([batch], like, wire) for batch in batches)
+        first, *others = (_contributions([batch], like, wide) for batch in batches)
         apart = [together := taken(first)]
         for of_ranks in others:
             apart.append(taken(of_ranks))
-            together = taken([enclosures.add([together, own], wire) for own in of_ranks])
+            together = taken([enclosures.add([together, own], wide) for own in of_ranks])
         means += [enclosures.add(apart, form), together]
     mean = hull(*means)
     found: Values = []
@@ -123,11 +131,14 @@ def _means(terms: list[Interval], batches: Sequence[Sequence[Values]], like: Val
     return found
 
 
-def unseen(expected: Expected, averaging: str, form: str) -> list[str]:
-    """The faulty means that might lie in every interval: of a step, one rank missing or doubled, or a wrong divisor."""
+def unseen(expected: Expected, averaging: str, form: str, wire: str = "") -> list[str]:
+    """The faulty means that might lie in every interval: of a step, one rank missing or doubled, or a wrong divisor.
+
+    ``wire``: see `oracle.enclosures`.
+    """
     found = []
     for step, terms in enumerate(expected.terms):
-        right = enclosures.mean(terms, averaging, form)
+        right = enclosures.mean(terms, averaging, form, wire)
         for name, fault in _faults(len(terms), averaging, form):
             wrong = fault(terms)
             if not ((wrong.low > right.high) | (wrong.high < right.low)).any():

@@ -6,9 +6,10 @@ from dataclasses import fields, replace
 from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.lattice import Inexact
-from oracle.program import Clip, Finish, Scenario, Step
+from oracle.program import WIRES, Clip, Finish, Scenario, Step
 from properties.claims import EQUAL_FROM, Claims
 from properties.judging import judge
+from properties.judging.traffic import reductions
 from properties.law import Law, concerns
 from properties.models.scenario import ModelScenario
 from properties.ranks.adapter import FINISH_NAMES
@@ -21,7 +22,8 @@ from properties.verdict import LawBroken, Refused
 def on_the_program(trial: Trial, broken: LawBroken) -> list[str]:
     """What is called, and what is not, where that may be the reason."""
     scenario = broken.scenario
-    return _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
+    called = _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
+    return called + _compressed(trial, broken)
 
 
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
@@ -68,6 +70,19 @@ def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
         return []
     words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
     return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]
+
+
+def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
+    """That gradients travel in 16 bits which no parameter has, where that is not claimed."""
+    claims, own = trial.claims, {parameter.dtype for parameter in broken.scenario.parameters}
+    told = {call.dtype for report in broken.outcome for call in reductions(report.collectives)}
+    narrow = [dtype for dtype in WIRES if dtype in told - own]
+    if not narrow or claims.wire_dtype or claims.reduce_dtype or claims.gradient_dtype:
+        return []
+    words = (
+        f"gradients travel in {narrow[0]}, which rounds those that need more digits. Code that is meant to compress "
+    )
+    return ["", *entry("Note", f'{words}them claims {{"wire_dtype": "{narrow[0]}"}}; what is drawn then fits it.')]
 
 
 def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:

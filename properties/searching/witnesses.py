@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
@@ -24,6 +25,7 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
     Raises LawBroken where the law fails on one of these.
     """
     for witness, example in law.witnesses.items():
+        example = in_its_dtype(trial.claims, example)
         if not trial.witnessed[witness] and is_claimed(trial.claims, example):
             with contextlib.suppress(Refused, UnsatisfiedAssumption):
                 law.check(trial, example)
@@ -35,6 +37,13 @@ def unwitnessed(law: Law, trial: Trial) -> list[str]:
             if not missing(trial, needed):
                 break
     return missing(trial, needed)
+
+
+def in_its_dtype(claims: Claims, example: Any) -> Any:
+    """A law's own example, alone or with what else it draws, with gradients that fit the dtype in which they travel."""
+    if isinstance(example, tuple):
+        return tuple(in_its_dtype(claims, each) for each in example)
+    return replace(example, wire=claims.wire_dtype or "") if isinstance(example, Scenario) else example
 
 
 def missing(trial: Trial, needed: Sequence[str]) -> list[str]:

@@ -47,7 +47,7 @@ def model_seeds(at_least: int) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tuple[Parameter, ...]:
     """The parameters: at least one is trained; one dtype unless several are claimed."""
-    names = dtypes(ranks, options.get("16 bits"), claims.float64, claims.gradient_dtype or claims.reduce_dtype)
+    names = dtypes(ranks, claims, options.get("16 bits"))
     usual, other = names[0], names[-1]
     if seed.exchanged and (claims.several_dtypes or "16 bits" not in options):
         usual, other = other, usual
@@ -144,25 +144,23 @@ def bucket_caps(parameters: tuple[Parameter, ...], required: bool = False) -> st
 
 
 @lru_cache
-def dtypes(
-    world_size: int, sixteen: int | None = None, float64: bool = True, kept: str | None = None
-) -> tuple[str, ...]:
-    """The dtypes in which the mean over so many ranks can be exact on every lattice.
-
-    ``sixteen``: which of `SIXTEEN`, if it is to be one of those; ``float64``: whether that may be one;
-    ``kept``: in which means of narrower ones may be taken and kept.
+def dtypes(world_size: int, claims: Claims, sixteen: int | None = None) -> tuple[str, ...]:
+    """The dtypes in which the mean over so many ranks can be exact on every lattice, also where it may be taken in
+    another one. ``sixteen``: which of `SIXTEEN`, if it is to be one of those.
 
     Who divides may multiply by the rounded reciprocal (`oracle.lattice.mean`). Among 1 to 8 ranks that excludes float32
     with 7: |N * fl(1/N) - 1| > u/2.
     """
-    names: tuple[str, ...] = ("float32", "float64") if float64 else ("float32",)
+    names: tuple[str, ...] = ("float32", "float64") if claims.float64 else ("float32",)
     if sixteen is not None:
         names = SIXTEEN[sixteen % len(SIXTEEN)]
 
     def exact(form: Format) -> bool:
         return abs(reciprocal_error(world_size, form)) <= form.unit_roundoff / 2
 
-    wide = FORMATS[kept or "float16"]
+    if claims.wire_dtype and not exact(FORMATS[claims.wire_dtype]):
+        return ()
+    wide = FORMATS[claims.gradient_dtype or claims.reduce_dtype or "float16"]
     return tuple(
         name for name in names if exact(FORMATS[name]) and (wide.precision <= FORMATS[name].precision or exact(wide))
     )

@@ -159,6 +159,7 @@ def scenarios(
         outsiders=models.outsiders(options, len(ranks), claims.most_ranks),
         signs=signs,
         mode=mode,
+        wire=claims.wire_dtype or "",
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
@@ -181,9 +182,7 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
     ranks = [RankSeed(*each) for each in crowd]
     if "outsiders" in options:
         ranks = ranks[: claims.most_ranks - 1]
-    if not models.dtypes(
-        len(ranks), options.get("16 bits"), claims.float64, claims.gradient_dtype or claims.reduce_dtype
-    ):
+    if not models.dtypes(len(ranks), claims, options.get("16 bits")):
         ranks = ranks[:-1]
     units = options.get("units", options.get("outside"))
     gathered = claims.stage == 3 and units is not None
@@ -208,9 +207,12 @@ def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[li
 
 
 def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
-    """With coefficients of zero, as many as 16 bits take for sums to be exact, or as an option has."""
-    if "16 bits" in options and (runs := runs_needed(scenario)) > 1:
-        return replace(scenario, sparse=(options["16 bits"] // 2 % runs, runs))
+    """With coefficients of zero, as many as 16 bits take for sums to be exact, there or on the wire; or as an option
+    has.
+    """
+    if ("16 bits" in options or scenario.wire) and (runs := runs_needed(scenario)) > 1:
+        which = options["16 bits"] // 2 if "16 bits" in options else options.get("zeros", 0)
+        return replace(scenario, sparse=(which % runs, runs))
     if "zeros" in options and (runs := terms(scenario)) > 1:
         return replace(scenario, sparse=(options["zeros"] % runs, runs))
     return scenario

@@ -34,6 +34,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         if not feature.claimed(claims) and feature.occurs(scenario):
             return name
     parameters = scenario.parameters
+    if claims.wire_dtype and scenario.wire != claims.wire_dtype:
+        return f"gradients that need not fit {claims.wire_dtype}"
     if scenario.world_size + scenario.outsiders > claims.most_ranks:
         return f"more than {claims.most_ranks} ranks"
     if len({parameter.dtype for parameter in parameters}) > 1 and not claims.several_dtypes:

@@ -139,6 +139,11 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
         ({"joins": "world size"}, "joins is a tuple of some of 'world size', 'remaining ranks', not 'world size'"),
         ({"collectives": ([],)}, "collectives is a tuple of some of 'all_reduce', 'broadcast', "),
         ({"reduce_dtype": ["float32"]}, "reduce_dtype is None or one of 'float32', 'float64', not ['float32']"),
+        ({"wire_dtype": "float8"}, "wire_dtype is None or one of 'bfloat16', 'float16', not 'float8'"),
+        (
+            {"wire_dtype": "float16", "reduce_dtype": "float32"},
+            "wire_dtype 'float16' goes with no reduce_dtype and no gradient_dtype, not with 'float32' and None",
+        ),
         ({"schedule": "once", "stage": 1}, "schedule is None, 'reduce-scatter' at stage 1, "),
         ({"equal_from": "now"}, "equal_from is one of 'construction', 'first forward', not 'now'"),
         ({"masters": "sometimes"}, "masters is True, False or 'always', not 'sometimes'"),

@@ -23,6 +23,7 @@ LAWS = every_law()
 (MEAN,) = (name for name in LAWS if name.endswith("gradients_equal_the_mean_over_ranks"))
 WIRE = "test_gradients_travel_in_their_own_dtype_or_a_wider_one"
 CLAIMED_WIRE = "test_gradients_are_reduced_in_the_dtype_that_is_claimed"
+COMPRESSED = "test_compressed_gradients_travel_in_the_dtype_that_is_claimed"
 DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
@@ -159,6 +160,26 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
     assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
+
+
+@pytest.mark.parametrize("law", [MEAN, WIRE])
+def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str) -> None:
+    """Values that do not fit are rounded; with the claim they all fit, and no law asks for what is wider."""
+    under_test = trial_of("properties.tests.user_code:CompressesUnasked", sim)
+    failure = search(LAWS[law], under_test, 60, seed_value=0).failures[0]
+    told = " ".join(" ".join(story(LAWS[law], under_test, failure)).split())
+    assert "gradients travel in bfloat16, which rounds those that need more digits. Code that is meant to" in told
+    assert 'meant to compress them claims {"wire_dtype": "bfloat16"}; what is drawn then fits it.' in told
+    claims = replace(under_test.claims, wire_dtype="bfloat16")
+    meaning_to = replace(under_test, implementation=replace(under_test.implementation, claims=claims))
+    assert search(LAWS[MEAN], meaning_to, 60, seed_value=0).failures == []
+    assert not concerns(LAWS[WIRE], claims)
+    assert concerns(LAWS[COMPRESSED], claims)
+    other = replace(
+        under_test, implementation=replace(under_test.implementation, claims=replace(claims, wire_dtype="float16"))
+    )
+    broken = search(LAWS[COMPRESSED], other, 20, seed_value=0).failures[0]
+    assert "Code that is meant to compress" not in " ".join(story(LAWS[COMPRESSED], other, broken))
 
 
 def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> None:

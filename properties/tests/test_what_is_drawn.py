@@ -134,6 +134,7 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
         ),
     ),
     "windows that are dropped": (unclaimed("drops_windows"), FEATURES["drop window"].occurs),
+    "what does not fit the wire": (replace(ALL, wire_dtype="bfloat16"), lambda s: s.wire != "bfloat16"),
     "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
     "several optimizers": (unclaimed("several_optimizers"), lambda s: len(s.optimizers) > 1),

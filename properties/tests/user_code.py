@@ -15,6 +15,7 @@ from impls.main_grad_buckets import MainGradBuckets
 from impls.naive import NaiveAccumulation
 from impls.static_buckets import Bucket, StaticBuckets
 from impls.trainer import StaticBucketsTrainer
+from impls.twins.precision import CompressesToBFloat16
 from impls.zero2 import Zero2
 
 not_callable = 3
@@ -49,6 +50,12 @@ class KeepsMainGradients(MainGradBuckets):
 
     claims: Any = None
     zero_grad = nn.Module.zero_grad
+
+
+class CompressesUnasked(CompressesToBFloat16):
+    """Gradients travel in bfloat16; it declares nothing."""
+
+    claims: Any = None
 
 
 class HasAZeroMethodOfItsOwn(KeepsMainGradients):
