@@ -131,6 +131,7 @@ from oracle.well_formed import check
 
 __all__ = [
     "AVERAGINGS",
+    "CANCELLING",
     "DIVISORS",
     "EVENTS",
     "LAYOUTS",
@@ -171,6 +172,7 @@ AVERAGINGS = ("sum then divide", "divide then sum", "multiply by reciprocal then
 UNUSED = ("untouched", "zero")
 PROBES = ("linear", "quadratic")
 SIGNS = ("positive", "mixed", "negative")
+CANCELLING = "cancelling"
 MODES = ("train", "eval")
 WIRES = ("bfloat16", "float16")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
@@ -188,9 +190,12 @@ class Scenario(Short):
     which one run cannot hold all (`oracle.fingerprint`). ``hyperparameters`` that are None are torch's defaults, and 0
     for any weight decay; parameters in none of the ``groups`` form group 0, the others follow. ``units``: the
     parameters of each submodule; ``outside``: those of them that are read outside of it. ``signs``: those of the
-    contributions, one of ``SIGNS``. ``mode``: that of the modules while they are trained, one of ``MODES``; in "eval",
-    as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone. ``wire``: the
-    dtype in which gradients may travel, one of ``WIRES``, or "", their own; they fit it, so that it rounds nothing.
+    contributions, one of ``SIGNS``, or ``CANCELLING``: then micro-batches that follow one another inside ``no_sync``
+    have, two by two, the same large number in them, the second with a minus, so that what has accumulated in between
+    needs digits that the sum does not. ``mode``: that of the modules while they are trained, one of ``MODES``; in
+    "eval", as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone.
+    ``wire``: the dtype in which gradients may travel, one of ``WIRES``, or "", their own; they fit it, so that it
+    rounds nothing.
     """
 
     world_size: int
@@ -220,7 +225,7 @@ class Scenario(Short):
         for name, value, known in (
             ("a probe", self.probe, PROBES),
             ("an optimizer", self.optimizer, OPTIMIZERS),
-            ("the choice of signs", self.signs, SIGNS),
+            ("the choice of signs", self.signs, (*SIGNS, CANCELLING)),
             ("the mode", self.mode, MODES),
         ):
             if value not in known:

@@ -8,6 +8,7 @@ from oracle import hyperparameters
 from oracle.events import gradients_there
 from oracle.interpreter import Expectation
 from oracle.program import (
+    CANCELLING,
     MODES,
     SIGNS,
     Backward,
@@ -126,7 +127,8 @@ def _options(scenario: Scenario) -> list[str]:
     """What is not as usual, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
     words += [] if scenario.mode == MODES[0] else ["trained in evaluation mode"]
-    words += [] if scenario.signs == SIGNS[0] else [f"contributions of {scenario.signs} sign"]
+    words += [f"contributions of {scenario.signs} sign"] if scenario.signs in SIGNS[1:] else []
+    words += ["contributions that cancel"] if scenario.signs == CANCELLING else []
     words += [f"submodule of {names(unit)}" for unit in scenario.units]
     words += [f"{names(scenario.outside)} read outside of it"] if scenario.outside else []
     words += [] if scenario.replicas == 1 else [f"{scenario.replicas} replicas"]

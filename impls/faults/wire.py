@@ -10,6 +10,7 @@ from impls.static_buckets import Bucket, StaticBuckets
 from impls.twins.precision import Compressed, CompressesToBFloat16, ReducesInFloat64
 
 CLAIMED = ("test_gradients_are_reduced_in_the_dtype_that_is_claimed",)
+MANY = ("test_the_error_does_not_grow_with_the_number_of_micro_batches",)
 COMPRESSED = ("test_compressed_gradients_travel_in_the_dtype_that_is_claimed",)
 
 
@@ -136,6 +137,20 @@ class CompressesAndDivides(CompressesToBFloat16):
     source = "recipe"
     killed_by = ("test_gradients_equal_the_mean_over_ranks",)
     bucket_class = _DividedOnTheWay
+
+
+class AccumulatesCompressed(CompressesToBFloat16):
+    """Keeps what accumulates under `no_sync` as it is to be sent."""
+
+    known_fault = "micro-batches are added up in the dtype of the wire, in which only their sum is sent"
+    source = "B24 V https://github.com/pytorch/pytorch/pull/194628"
+    killed_by = MANY
+
+    def _on_gradient(self, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        if not self.synchronize:
+            parameter.grad.copy_(parameter.grad.bfloat16())
+        super()._on_gradient(parameter)
 
 
 class RoundsBeforehand(NaiveAccumulation):

@@ -11,7 +11,7 @@ from oracle.fingerprint import capacity, coefficients, runs_needed
 from oracle.formats import FORMATS
 from oracle.interpreter import interpret
 from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, WIRES, Backward, Event, Finish, Parameter, Scenario
+from oracle.program import AVERAGINGS, CANCELLING, WIRES, Backward, Event, Finish, Parameter, Scenario
 from oracle.tests.examples import examples
 
 
@@ -77,6 +77,29 @@ def test_nearly_all_of_these_windows_are_exact() -> None:
 
     count()
     assert counts[True] > 9 * counts[False]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("micro_batches", [2, 3, 4, 5])
+def test_what_cancels_shows_who_accumulates_in_the_format_of_the_wire(wire: str, micro_batches: int) -> None:
+    """The sum fits it, what is there in between does not; in their own format nothing rounds."""
+    batch = Backward(((0, 1),) * 2)
+    program: tuple[Event, ...] = (*[replace(batch, synchronize=False)] * (micro_batches - 1), batch, Finish())
+    model = (Parameter((2,)), Parameter((2,), wire))
+    whole = Scenario(2, model, program, wire=wire, signs=CANCELLING)
+    scenario = replace(whole, sparse=(0, runs_needed(whole)))
+    (expected,) = interpret(scenario).gradients.values()
+    for index, shows in ((0, True), (1, False)):
+        own, rounded = FORMATS[model[index].dtype].numpy, FORMATS[wire].numpy
+        sums = np.zeros((2, 2, 2))  # in which format they accumulate, rank, element
+        for rank in range(2):
+            for batch_of_rank in coefficients(scenario, rank):
+                for way, form in enumerate((own, rounded)):
+                    sums[way, rank] = (sums[way, rank] + batch_of_rank[index]).astype(form).astype(np.float64)
+        value = expected[index]
+        assert isinstance(value, np.ndarray)
+        assert (sums[0].sum(axis=0) / 2).astype(own).tobytes() == value.tobytes()
+        assert (sums[1] != sums[0]).any() == shows
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -114,5 +114,5 @@ def as_claimed(run: Run, claims: Claims, headline: str) -> None:
             told = _by_dtype(_with_gradients(calls))
         for name, count in least.items():
             if (sent := told[name]) < count:
-                words = f"At least {_number(count)} must be reduced in {name}; on rank {rank} {sent} are."
+                words = f"At least {_number(count)} must be reduced in {name}; on rank {rank} {sent or 'none'} are."
                 raise run.broken(SilentlyWrong, f"{headline} {words}")
