@@ -81,20 +81,20 @@ class CompressesToBFloat16(StaticBuckets):
 class _ExchangedInHalf(Bucket):
     def all_reduce(self) -> dist.Work:
         self.fill()
-        mine = self.buffer.half()
+        mine = self.buffer.half().view(torch.uint8)
         self.sent = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
         return dist.all_gather(self.sent, mine, group=self.group, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
-        self.buffer.copy_(torch.stack(self.sent).to(self.buffer.dtype).sum(0))
+        self.buffer.copy_(torch.stack(self.sent).view(torch.float16).to(self.buffer.dtype).sum(0))
         super().average(kernels)
 
 
 class ExchangesInFloat16(StaticBuckets):
-    """Ranks show each other their gradients in float16, and each adds them up itself, in the gradients' own dtype."""
+    """Ranks show each other their gradients in float16, as bytes, and each adds them up itself, in their own dtype."""
 
     claims = {**StaticBuckets.claims, "wire_dtype": "float16", "overlaps": False}
-    odd = "gradients are gathered in float16 and added up by every rank in their own dtype"
+    odd = "gradients are gathered as bytes of float16, and added up by every rank in their own dtype"
     bucket_class = _ExchangedInHalf
 
 

@@ -90,7 +90,8 @@ def on_the_wire(dtype: str, claims: Claims) -> str:
 def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
     counts = Counter[str]()
     for call in calls:
-        counts[call.dtype] += elements(call)
+        for dtype in HOLDS:
+            counts[dtype] += elements(call) if call.dtype == dtype else room(call, (dtype,))
     return counts
 
 
@@ -98,8 +99,8 @@ def as_claimed(run: Run, claims: Claims, headline: str) -> None:
     """As many elements as have a gradient to be reduced are reduced in the dtype that is claimed (`on_the_wire`).
 
     Other things may be added up in others: norms, flags. Where what is missing is not reduced in a dtype of gradients
-    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts. What reduces
-    only when somebody looks is not judged.
+    in which nothing is due, ranks exchange it and add it up themselves, and what they exchange counts, be it as bytes.
+    What reduces only when somebody looks is not judged.
     """
     scenario = run.scenario
     if not in_training(run):
