@@ -22,8 +22,8 @@ not smaller ones begin at 3, as wrappers tell one another with zeros and ones wh
 
 All are positive, or all are negative, or (``Scenario.signs`` is "mixed") those that are 3 modulo 4: 1, -3, -7, -15, 25,
 41, ... All are then 1 modulo 4, so n of them add up to n modulo 4, and to zero only where 4 divides n, by chance.
-Or all are positive, and some that come inside ``no_sync`` are larger by 4098, of which the next takes as much away
-again: odd numbers of 13 bits, beside which neither bfloat16 nor float16 holds the others.
+Or (``Scenario.signs`` is "cancelling") all are positive, but that inside ``no_sync`` one is larger by 4098, and the
+next is less by as much: beside 4098, which has 12 bits, neither bfloat16 nor float16 has room for an odd number.
 """
 
 import math

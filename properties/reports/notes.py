@@ -79,10 +79,8 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
     narrow = [dtype for dtype in WIRES if dtype in told - own]
     if not narrow or claims.wire_dtype or claims.reduce_dtype or claims.gradient_dtype:
         return []
-    words = (
-        f"gradients travel in {narrow[0]}, which rounds those that need more digits. Code that is meant to compress "
-    )
-    return ["", *entry("Note", f'{words}them claims {{"wire_dtype": "{narrow[0]}"}}; what is drawn then fits it.')]
+    words = f"gradients travel in {narrow[0]}, which rounds those that need more digits. Code that is meant to compress"
+    return ["", *entry("Note", f'{words} them claims {{"wire_dtype": "{narrow[0]}"}}; what is drawn then fits it.')]
 
 
 def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:
