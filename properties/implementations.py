@@ -31,6 +31,7 @@ OPTIONS = (
     "impls.frameworks.torch_ddp:TorchDDPHook",
     "impls.frameworks.torch_ddp:TorchDDPCompressed",
     "impls.frameworks.replicate:Replicate",
+    "impls.frameworks.fsdp1:FSDP1Compressed",
     "impls.frameworks.fsdp1:FSDP1Hybrid",
     "impls.frameworks.fsdp1:FSDP1ShardsGradients",
     "impls.frameworks.fsdp1:FSDP1ShardsNothing",

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     FullyShardedDataParallel,
+    MixedPrecision,
     ShardingStrategy,
     StateDictType,
 )
@@ -75,7 +76,7 @@ class FSDP1(nn.Module):
         self.module = FullyShardedDataParallel(module, **options)
 
     def placed(self, device: torch.device) -> dict[str, Any]:
-        """Which ranks share what."""
+        """Which ranks share what, and what is sent in which dtype."""
         return {}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -223,6 +224,16 @@ class FSDP1Hybrid(FSDP1):
         """A mesh of replicas and shards."""
         shape = (self.replicas, dist.get_world_size() // self.replicas)
         return {"device_mesh": init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards"))}
+
+
+class FSDP1Compressed(FSDP1):
+    """With mixed precision in reductions alone: gradients are summed in bfloat16, and accumulate in their own dtype."""
+
+    claims = {**FSDP1.claims, "wire_dtype": "bfloat16"}
+
+    def placed(self, device: torch.device) -> dict[str, Any]:
+        """What is sent in which dtype."""
+        return {"mixed_precision": MixedPrecision(reduce_dtype=torch.bfloat16)}
 
 
 def _name(wrapped: str) -> str:
