@@ -8,7 +8,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step
 from properties.catalogue import every_fault, every_law
-from properties.implementations import CORRECT, Implementation, described, look_up
+from properties.implementations import CORRECT, OPTIONS, Implementation, described, look_up
 from properties.law import Law, concerns
 from properties.ranks import description
 from properties.searching.search import how_broken, search
@@ -31,6 +31,17 @@ def test_every_law_shows_something_on_correct_implementations(sim: World, name: 
         concerned = [other for other, claims in CLAIMS.items() if concerns(law, claims)]
         if name in (concerned if NIGHTLY else concerned[number % 3 :: 3] or concerned[:1]):
             assert unwitnessed(law, Trial(implementation, sim)) == []
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_other_options_of_the_same_packages_keep_laws_too(name: str, sim: World) -> None:
+    """A nightly run tries all laws on each, with as many examples as anything else; this one some, in turns."""
+    (implementation,) = look_up([name], sim)
+    concerned = [law for law in LAWS if concerns(law, implementation.claims)]
+    for law in concerned if NIGHTLY else concerned[OPTIONS.index(name) :: len(OPTIONS)]:
+        under_test = Trial(implementation, sim)
+        assert search(law, under_test, 4, seed_value=0).failures == [], law.name
+        assert under_test.witnessed[ENDED], law.name
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if SENT in law.witnesses], ids=lambda law: law.name)
