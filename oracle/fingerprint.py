@@ -189,7 +189,7 @@ def contributions(scenario: Scenario) -> list[list[Table]]:
     factor = multiplier(scenario)
     if factor * int(np.abs(table).max(initial=0)) > MOST:
         raise Inexact(f"contributions that are multiples of {factor} leave the range of the lattice")
-    if scenario.signs == CANCELLING:
+    if scenario.signs == CANCELLING and scenario.only is None:
         table += _back_and_forth(scenario, used)
     table *= factor * used
     cuts = np.cumsum(sizes)[:-1]

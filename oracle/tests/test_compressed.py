@@ -122,6 +122,14 @@ def test_a_gradient_that_would_be_rounded_on_the_wire_is_not_told() -> None:
         interpret(replace(plain, wire="bfloat16"))
 
 
+def test_one_contribution_alone_is_one_whatever_cancels() -> None:
+    """As a report asks of each what it counts."""
+    program = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish())
+    alone = Scenario(2, (Parameter((2,)),), program, wire="bfloat16", signs=CANCELLING, only=(0, 1, 0, 1))
+    told = [[batch[0].tolist() for batch in coefficients(alone, rank)] for rank in range(2)]
+    assert told == [[[0, 0], [0, 0]], [[0, 1], [0, 0]]]
+
+
 def test_another_dtype_for_the_wire_is_refused() -> None:
     with pytest.raises(
         ValueError, match="gradients travel in one of bfloat16, float16, or, '', in their own, not 'fp8'"
