@@ -75,10 +75,8 @@ class SendsSixteenBits(MainGradBuckets):
 
 
 class _CompressedInPlace(Compressed):
-    def all_reduce(self) -> dist.Work:
-        self.fill()
-        self.sent = self.buffer.copy_(self.buffer.bfloat16())
-        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+    def cast(self) -> torch.Tensor:
+        return self.buffer.copy_(super().cast())
 
 
 class CompressesInPlace(CompressesToBFloat16):
@@ -91,10 +89,8 @@ class CompressesInPlace(CompressesToBFloat16):
 
 
 class _InHalf(Compressed):
-    def all_reduce(self) -> dist.Work:
-        self.fill()
-        self.sent = self.buffer.half()
-        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+    def cast(self) -> torch.Tensor:
+        return self.buffer.half()
 
 
 class CompressesToFloat16(CompressesToBFloat16):
@@ -107,10 +103,8 @@ class CompressesToFloat16(CompressesToBFloat16):
 
 
 class _AsItIs(Compressed):
-    def all_reduce(self) -> dist.Work:
-        self.fill()
-        self.sent = self.buffer.clone() if self.buffer.dtype != torch.bfloat16 else self.buffer.bfloat16()
-        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+    def cast(self) -> torch.Tensor:
+        return super().cast() if self.buffer.dtype == torch.bfloat16 else self.buffer.clone()
 
 
 class CompressesWhatIsCompressed(CompressesToBFloat16):
@@ -123,11 +117,10 @@ class CompressesWhatIsCompressed(CompressesToBFloat16):
 
 
 class _DividedOnTheWay(Compressed):
-    def all_reduce(self) -> dist.Work:
-        self.fill()
-        self.sent = self.buffer.bfloat16()
-        self.sent[: len(self.elements)] /= dist.get_world_size(self.group)
-        return dist.all_reduce(self.sent, group=self.group, async_op=True)
+    def cast(self) -> torch.Tensor:
+        sent = super().cast()
+        sent[: len(self.elements)] /= dist.get_world_size(self.group)
+        return sent
 
 
 class CompressesAndDivides(CompressesToBFloat16):

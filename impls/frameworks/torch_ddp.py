@@ -119,9 +119,6 @@ class TorchDDPHook(TorchDDP):
 class TorchDDPCompressed(TorchDDPHook):
     """With the hook that casts each bucket to float16, divides it, and all-reduces that. bfloat16 it has for NCCL."""
 
-    claims = {
-        **TorchDDPHook.claims,
-        "wire_dtype": "float16",
-        "sparse_gradients": False,
-    }  # torch adds up none in 16 bits
+    # torch adds up no sparse tensors in 16 bits.
+    claims = {**TorchDDPHook.claims, "wire_dtype": "float16", "sparse_gradients": False}
     hook = staticmethod(default_hooks.fp16_compress_hook)

@@ -58,10 +58,14 @@ class ExchangesInFloat32(StaticBuckets):
 class Compressed(Bucket):
     """Travels in bfloat16, flags and all."""
 
+    def cast(self) -> torch.Tensor:
+        """What is sent in the place of the buffer."""
+        return self.buffer.bfloat16()
+
     def all_reduce(self) -> dist.Work:
         """Sends a copy."""
         self.fill()
-        self.sent = self.buffer.bfloat16()
+        self.sent = self.cast()
         return dist.all_reduce(self.sent, group=self.group, async_op=True)
 
     def average(self, kernels: bool | None) -> None:
