@@ -189,7 +189,7 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"optimizer": "Adam", "hyperparameters": Hyperparameters(betas=(0.5,))}, "(0.5,)"),  # type: ignore[arg-type]
         ({"sparse": (0.5, 1)}, "(0.5, 1)"),
         ({"sparse": (2, 2)}, "(2, 2)"),
-        ({"signs": "both"}, "signs is one of positive, mixed, negative, not 'both'"),
+        ({"signs": "both"}, "signs is one of positive, mixed, negative, cancelling, not 'both'"),
         ({"mode": "test"}, "the mode is one of train, eval, not 'test'"),
         ({"world_size": 2.0}, "2.0"),
         ({"world_size": True}, "True"),
