@@ -24,8 +24,9 @@ def as_interval(value: Lattice | Interval) -> Interval:
 def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
     """|computed - s| <= (n - 1) u S in every order, s in the sum of the intervals, S the sum of the largest |x_i|.
 
-    Two terms are rounded once. (`oracle.bounds.sum_any_order`.) Raises Inexact where the sum of some terms may overflow
-    on the way, and of all does not: then it depends on the order.
+    u is that of the format or, if larger, of the ``wire``. Two terms are rounded once. (`oracle.bounds.sum_any_order`.)
+    Raises Inexact where the sum of some terms may overflow on the way, and of all does not: then it depends on the
+    order.
     """
     forms = [FORMATS[name] for name in (form, wire or form)]
     total = terms[0]
@@ -71,8 +72,12 @@ def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -
 
 
 def _rounded(value: Interval, form: str, wire: str) -> Interval:
-    """Rounded to the format; where there is a ``wire``, to that or to the format, or not at all."""
-    return hull(value, value.round(form), value.round(wire)) if wire else value.round(form)
+    """Rounded to the format; where there is a ``wire``, to either, to one after the other, or not at all."""
+    if not wire:
+        return value.round(form)
+    for _ in ("rounded", "cast"):
+        value = hull(value, value.round(form), value.round(wire))
+    return value
 
 
 def in_either(compute: Callable[[str], Interval], form: str, kept: str) -> Interval:

@@ -24,7 +24,7 @@ SLICES = ("buckets", "units")
 # By stage, where there are several ways: gradients come by one or the other; parameters are gathered for forward and
 # again for backward, or stay from one to the other, and inside `no_sync` maybe also to the next.
 SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather once", "keep in no_sync")}
-# A narrower one rounds, so that who reduces in it is drawn other data.
+# A narrower one is claimed as `wire_dtype`, for what is drawn must fit it.
 REDUCTIONS = ("float32", "float64")
 # Beside True and False.
 MASTERS = "always"

@@ -29,7 +29,7 @@ from properties.judging.wire import as_claimed, due, in_training, on_the_wire, w
 from properties.law import law
 from properties.strategies import exact_scenarios, those_there_are
 from properties.strategies.within import READS
-from properties.trial import Run, Trial
+from properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
 IN_ANOTHER = "a gradient traveled in another dtype than its own"
@@ -216,9 +216,7 @@ def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenar
     is copied back, by a dtype that is decided while parameters are frozen: pytorch/pytorch#63375,
     pytorch/pytorch#186998.
     """
-    run = trial.run(scenario)
-    trial.witnessed[IN_ANOTHER] += travels_in_another(run, trial.claims)
-    as_claimed(run, trial.claims, "Gradients are not reduced in the dtype that is claimed.")
+    held_to_its_dtype(trial, scenario, "Gradients are not reduced in the dtype that is claimed.")
 
 
 @law(
@@ -235,16 +233,16 @@ def test_compressed_gradients_travel_in_the_dtype_that_is_claimed(trial: Trial, 
     default that is float16 for all, by a condition the wrong way round: pytorch/pytorch#63375,
     deepspeedai/DeepSpeed#2071, deepspeedai/DeepSpeed#4540.
     """
+    held_to_its_dtype(trial, scenario, "Gradients do not travel in the dtype that is claimed.")
+
+
+def held_to_its_dtype(trial: Trial, scenario: Scenario, headline: str) -> None:
+    """Judges in which dtype gradients travel, and notes whether that is to be another than their own."""
     run = trial.run(scenario)
-    trial.witnessed[IN_ANOTHER] += travels_in_another(run, trial.claims)
-    as_claimed(run, trial.claims, "Gradients do not travel in the dtype that is claimed.")
-
-
-def travels_in_another(run: Run, claims: Claims) -> bool:
-    """Whether a gradient is to be reduced, in training, in another dtype than its own."""
-    return in_training(run) and any(
-        count and on_the_wire(dtype, claims) != dtype for dtype, count in due(run.scenario).items()
+    trial.witnessed[IN_ANOTHER] += in_training(run) and any(
+        count and on_the_wire(dtype, trial.claims) != dtype for dtype, count in due(scenario).items()
     )
+    as_claimed(run, trial.claims, headline)
 
 
 @law(

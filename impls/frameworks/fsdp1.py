@@ -64,6 +64,7 @@ class FSDP1(nn.Module):
         "other_models": True,
     }
     strategy = ShardingStrategy.FULL_SHARD
+    options: dict[str, Any] = {}
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -71,12 +72,12 @@ class FSDP1(nn.Module):
         self.dtypes = {parameter.dtype for parameter in module.parameters()}
         self.shapes = {name: parameter.shape for name, parameter in module.named_parameters()}
         options = {"sharding_strategy": self.strategy, "use_orig_params": True, "device_id": device}
-        options |= self.placed(device)
+        options |= {**self.options, **self.placed(device)}
         broadcast_from_rank_zero(module)  # sync_module_states is refused on a CPU
         self.module = FullyShardedDataParallel(module, **options)
 
     def placed(self, device: torch.device) -> dict[str, Any]:
-        """Which ranks share what, and what is sent in which dtype."""
+        """Which ranks share what."""
         return {}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -230,10 +231,7 @@ class FSDP1Compressed(FSDP1):
     """With mixed precision in reductions alone: gradients are summed in bfloat16, and accumulate in their own dtype."""
 
     claims = {**FSDP1.claims, "wire_dtype": "bfloat16"}
-
-    def placed(self, device: torch.device) -> dict[str, Any]:
-        """What is sent in which dtype."""
-        return {"mixed_precision": MixedPrecision(reduce_dtype=torch.bfloat16)}
+    options = {"mixed_precision": MixedPrecision(reduce_dtype=torch.bfloat16)}
 
 
 def _name(wrapped: str) -> str:

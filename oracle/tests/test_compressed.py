@@ -61,7 +61,8 @@ def test_no_compression_changes_a_bit(scenario: Scenario, averaging: str, data: 
         assert total.astype(home).tobytes() == value.tobytes()
 
 
-def test_nearly_all_of_these_windows_are_exact() -> None:
+@pytest.mark.parametrize("averaging", AVERAGINGS)
+def test_nearly_all_of_these_windows_are_exact(averaging: str) -> None:
     """Or the test above would show nothing."""
     counts = {True: 0, False: 0}
 
@@ -69,7 +70,7 @@ def test_nearly_all_of_these_windows_are_exact() -> None:
     @examples(100)
     def count(scenario: Scenario) -> None:
         try:
-            interpret(scenario)
+            interpret(scenario, averaging)
         except Inexact:
             counts[False] += 1
         else:

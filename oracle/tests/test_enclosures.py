@@ -86,6 +86,17 @@ def test_a_mean_holds_what_every_compression_gives(
         assert told[way].contains([float(home(mean))]).all()
 
 
+def test_a_sum_that_is_rounded_at_home_may_be_cast_to_the_wire_from_there() -> None:
+    """1 + 2^-8 + 2^-12 is 1 + 2^-8 in float16, a tie in bfloat16, and goes to 1; cast at once it goes to 1 + 2^-7."""
+    held = enclosures.add([Interval.point([1 + 2.0**-8]), Interval.point([2.0**-12])], "float16", "bfloat16")
+    away, home = FORMATS["bfloat16"].numpy.type, FORMATS["float16"].numpy.type
+    exact = 1 + 2.0**-8 + 2.0**-12
+    casts = [float(away(home(exact))), float(away(exact)), float(home(exact))]
+    assert casts == [1.0, 1 + 2.0**-7, 1 + 2.0**-8]
+    for value in casts:
+        assert held.contains([value]).all()
+
+
 def test_a_compressed_mean_still_tells_a_contribution_that_is_missing_or_doubled() -> None:
     terms = [Interval.point([number]) for number in (1.03, 3.07, 4.1)]
     held = enclosures.mean(terms, AVERAGINGS[0], "float32", "bfloat16")

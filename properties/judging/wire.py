@@ -8,7 +8,7 @@ import numpy as np
 from oracle.formats import FORMATS
 from oracle.program import Scenario
 from properties.claims import Claims
-from properties.judging.traffic import elements, reductions
+from properties.judging.traffic import REDUCTIONS, elements, reductions
 from properties.trial import Run
 from properties.verdict import SilentlyWrong
 from worlds.contract import Collective
@@ -88,10 +88,12 @@ def on_the_wire(dtype: str, claims: Claims) -> str:
 
 
 def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
+    """How many elements of each dtype these carry, what is not added up maybe as bytes."""
     counts = Counter[str]()
     for call in calls:
         for dtype in HOLDS:
-            counts[dtype] += elements(call) if call.dtype == dtype else room(call, (dtype,))
+            as_bytes = 0 if call.operation in REDUCTIONS else room(call, (dtype,))
+            counts[dtype] += elements(call) if call.dtype == dtype else as_bytes
     return counts
 
 

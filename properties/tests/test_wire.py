@@ -1,9 +1,15 @@
-"""How much of a dtype a collective can carry, never less than it does, and what a wider one costs."""
+"""How much of a dtype a collective can carry, never less than it does, what a wider one costs, and what is claimed."""
+
+import contextlib
 
 import pytest
 
+from oracle.program import Backward, Finish, Parameter, Scenario
+from properties.claims import Claims
 from properties.judging.traffic import passed
-from properties.judging.wire import room
+from properties.judging.wire import as_claimed, room
+from properties.trial import Run
+from properties.verdict import SilentlyWrong
 from worlds.contract import Collective
 
 WIDE = ("float32", "float64")
@@ -42,3 +48,31 @@ def test_a_collective_carries_what_its_bytes_may_hold(call: Collective, most: in
 def test_what_is_wider_than_it_is_due_costs_as_many_times_more(sent: str, due: str, elements: int) -> None:
     """Two passes of six elements, on two ranks."""
     assert passed([Collective("all_reduce", "sum", sent, 6, -1, "default")], 2, due) == elements
+
+
+_N = 3
+WINDOW = Scenario(2, (Parameter((_N,)),), (Backward(((0,), (0,))), Finish()))
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "count", "right"),
+    [
+        ("all_reduce", "bfloat16", _N, True),
+        ("all_gather", "bfloat16", _N, True),
+        ("all_gather", "uint8", 2 * _N, True),
+        ("all_gather", "uint8", 2 * _N - 1, False),
+        ("all_reduce", "bfloat16", _N - 1, False),
+        ("all_reduce", "int64", _N, False),  # flags: nobody adds up bytes
+        ("all_reduce", "float16", _N, False),
+        ("all_gather", "float16", _N, False),
+    ],
+)
+def test_compressed_gradients_are_exchanged_as_bytes_maybe_and_not_added_up_as_such(
+    operation: str, dtype: str, count: int, right: bool
+) -> None:
+    """Beside what is added up in their own dtype, which is not claimed."""
+    wide = Collective("all_reduce", "sum", "float32", 1, -1, "default")
+    sent = (wide, Collective(operation, "sum" * (operation == "all_reduce"), dtype, count, -1, "default"))
+    run = Run(WINDOW, (), (sent, sent))
+    with contextlib.nullcontext() if right else pytest.raises(SilentlyWrong, match=f"At least {_N} elements must be"):
+        as_claimed(run, Claims(wire_dtype="bfloat16"), "Too wide.")
