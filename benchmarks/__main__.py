@@ -7,12 +7,14 @@ import os
 import platform
 from importlib.metadata import version
 
-from benchmarks import shares, worlds
+from lockstep.benchmarks import shares, worlds
 
 
 def main() -> None:
     """All tables, after the date and versions."""
-    parser = argparse.ArgumentParser("python -m benchmarks", description="Prints figures against peers, as ratios.")
+    parser = argparse.ArgumentParser(
+        "python -m lockstep.benchmarks", description="Prints figures against peers, as ratios."
+    )
     parser.add_argument("--rounds", type=int, default=worlds.ROUNDS, help="rounds of the table of worlds (%(default)s)")
     rounds = parser.parse_args().rounds
     if rounds < 1:

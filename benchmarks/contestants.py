@@ -16,10 +16,10 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.testing._internal.distributed import fake_pg, multi_threaded_pg
 
-from impls.frameworks.torch_ddp import TorchDDP
-from worlds import process
-from worlds.contract import Job, World, resolve
-from worlds.sim.ranks import Ranks
+from lockstep.impls.frameworks.torch_ddp import TorchDDP
+from lockstep.worlds import process
+from lockstep.worlds.contract import Job, World, resolve
+from lockstep.worlds.sim.ranks import Ranks
 
 Contestant = Callable[[Job], float]  # runs an example; returns the seconds that it took
 
@@ -48,7 +48,7 @@ def standing(world: World) -> Contestant:
     def timed(job: Job) -> float:
         payload = json.dumps({"function": job.function, "payload": job.payload})
         seconds = []
-        for report in world.run(Job("benchmarks.contestants:run_standing", payload, job.world_size)):
+        for report in world.run(Job("lockstep.benchmarks.contestants:run_standing", payload, job.world_size)):
             if report.result is None:
                 raise RuntimeError(f"standing ranks: {report.error}")
             seconds.append(report.result["seconds"])

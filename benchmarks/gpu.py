@@ -1,4 +1,4 @@
-"""Everything about kernels that needs a GPU, in one call of ten minutes or so: `python -m benchmarks.gpu [FOLDER]`.
+"""Everything about kernels that needs a GPU, in ten minutes or so: `python -m lockstep.benchmarks.gpu [FOLDER]`.
 
 Runs P17's properties compiled, what only a GPU can show (more than 2**31 elements, one program for all lengths,
 launches counted), the same cases under compute-sanitizer where it runs, and the benchmarks. Logs go to the folder; a
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ def stages() -> list[Stage]:
     python = (sys.executable, "-m")
     workers = ("-n", str(min(8, os.cpu_count() or 1)))
     found = [
-        Stage("on the device", (*python, "benchmarks.gpu", "--direct"), 90),
+        Stage("on the device", (*python, "lockstep.benchmarks.gpu", "--direct"), 90),
         Stage("properties", (*python, "pytest", "properties/test_kernels.py", "-q", *workers), 300),
-        Stage("benchmarks", (*python, "benchmarks.kernels"), 200),
+        Stage("benchmarks", (*python, "lockstep.benchmarks.kernels"), 200),
     ]
     if shutil.which("compute-sanitizer"):
         tool = ("compute-sanitizer", "--error-exitcode", "9")
-        found.append(Stage("compute-sanitizer", (*tool, sys.executable, "-m", "benchmarks.gpu", "--cases"), 80))
+        found.append(
+            Stage("compute-sanitizer", (*tool, sys.executable, "-m", "lockstep.benchmarks.gpu", "--cases"), 80)
+        )
     return found
 
 
@@ -70,10 +72,10 @@ def run(stage: Stage, folder: Path) -> str:
 
 def direct() -> None:
     """What only a GPU can show. Raises AssertionError."""
-    from impls.kernels import norm, pack, step
-    from impls.kernels.pack import pack as pack_
-    from impls.kernels.scale import average_and_clip_
-    from impls.kernels.table import Table
+    from lockstep.impls.kernels import norm, pack, step
+    from lockstep.impls.kernels.pack import pack as pack_
+    from lockstep.impls.kernels.scale import average_and_clip_
+    from lockstep.impls.kernels.table import Table
 
     cases()
     small = [torch.randn(17, device="cuda") for _ in range(1000)]
@@ -128,12 +130,12 @@ def require(holds: bool, words: str) -> None:
 
 def cases() -> None:
     """The cases that the properties always try, in this process, on the GPU."""
-    from properties.kernels import cases, expected, runner
-    from properties.kernels.case import Case
-    from properties.kernels.comparing import must_equal
+    from lockstep.properties.kernels import cases, expected, runner
+    from lockstep.properties.kernels.case import Case
+    from lockstep.properties.kernels.comparing import must_equal
 
     def results(operation: str, case: Case) -> list[expected.Array]:
-        request = {"implementation": "impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
+        request = {"implementation": "lockstep.impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
         found = runner.run(json.dumps(request), 0, 1)
         require(not found["spilled"], f"{operation} writes nothing else")
         out: list[expected.Array] = found["out"]
@@ -152,14 +154,14 @@ def cases() -> None:
 
 def main() -> None:
     """The whole, or the part that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.partition("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.gpu", description=__doc__.partition("\n\n")[0])
     parser.add_argument("folder", nargs="?", default="gpu-logs", type=Path, help="for the logs (default: %(default)s)")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--direct", action="store_true", help="only what a GPU alone can show")
     alone.add_argument("--cases", action="store_true", help="only the cases that compute-sanitizer watches")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit(f"benchmarks.gpu needs a CUDA GPU, and torch {torch.__version__} sees none here")
+        raise SystemExit(f"lockstep.benchmarks.gpu needs a CUDA GPU, and torch {torch.__version__} sees none here")
     if asked.direct:
         direct()
     elif asked.cases:

@@ -1,8 +1,9 @@
 """Kernels on a GPU against what people use instead, and against a device-to-device copy as the limit.
 
-`python -m benchmarks.kernels [MIB ...]`. Everything that is compared takes turns in one run, on the same tensors, and a
-figure is the median over rounds of what a call takes, the host's part included: calls are queued one after another,
-and the clock stops when the device has done them all. Several sets of tensors take turns, so that none stays in cache.
+`python -m lockstep.benchmarks.kernels [MIB ...]`. Everything that is compared takes turns in one run, on the same
+tensors, and a figure is the median over rounds of what a call takes, the host's part included: calls are queued one
+after another, and the clock stops when the device has done them all. Several sets of tensors take turns, so that none
+stays in cache.
 
 "of copy" is the share of the copy's bandwidth, counting bytes that must be read and written; behind it stands how many
 times as long the others take. Table kept: made once, for tensors that stay; rebuilt: at every call; rebound: addresses
@@ -21,12 +22,12 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.shapes import even, gpt2, llama
-from impls.kernels.norm import norm
-from impls.kernels.pack import pack, unpack
-from impls.kernels.scale import average_and_clip_, scale_
-from impls.kernels.step import adamw_step, sgd_step
-from impls.kernels.table import Table
+from lockstep.benchmarks.shapes import even, gpt2, llama
+from lockstep.impls.kernels.norm import norm
+from lockstep.impls.kernels.pack import pack, unpack
+from lockstep.impls.kernels.scale import average_and_clip_, scale_
+from lockstep.impls.kernels.step import adamw_step, sgd_step
+from lockstep.impls.kernels.table import Table
 
 MIB = 2**20
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -284,11 +285,11 @@ def contests(sizes: Sequence[int]) -> Iterator[tuple[torch.dtype, list[tuple[int
 
 def main() -> None:
     """Prints the tables, after the date, the GPU and the versions."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.kernels", description=main.__doc__)
     parser.add_argument("sizes", nargs="*", type=int, metavar="MIB", help=f"of the lists (default: {SIZES})")
     sizes = parser.parse_args().sizes or SIZES
     if not torch.cuda.is_available():
-        raise SystemExit(f"benchmarks.kernels needs a CUDA GPU, and torch {torch.__version__} sees none here")
+        raise SystemExit(f"lockstep.benchmarks.kernels needs a CUDA GPU, and torch {torch.__version__} sees none here")
     today = datetime.date.today().isoformat()
     print(f"{today}: {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}\n")
     for each in lines(sizes):

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from properties import test_mean
-from properties.expected import expect, known
-from properties.implementations import look_up
-from properties.judging import judge
-from properties.law import law_of
-from properties.searching.search import search
-from properties.trial import Trial
-from worlds.sim.world import SimWorld
+from lockstep.properties import test_mean
+from lockstep.properties.expected import expect, known
+from lockstep.properties.implementations import look_up
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law_of
+from lockstep.properties.searching.search import search
+from lockstep.properties.trial import Trial
+from lockstep.worlds.sim.world import SimWorld
 
-IMPLEMENTATION = "impls.static_buckets:StaticBuckets"
+IMPLEMENTATION = "lockstep.impls.static_buckets:StaticBuckets"
 EXAMPLES = 200
 
 
@@ -42,10 +42,10 @@ def measure(examples: int = EXAMPLES) -> tuple[int, dict[str, float]]:
         law, trial = law_of(test_mean.test_gradients_equal_the_mean_over_ranks), Trial(implementation, world)
         search(law, trial, examples // 10, seed_value=1)  # warms up
         with (
-            mock.patch("properties.strategies.scenarios.known", timed("proof", known)),
-            mock.patch("properties.trial.expect", timed("oracle", expect)),
-            mock.patch("properties.trial.Trial.run", timed("world", Trial.run)),
-            mock.patch("properties.judging.judge.values_equal", timed("judging", judge.values_equal)),
+            mock.patch("lockstep.properties.strategies.scenarios.known", timed("proof", known)),
+            mock.patch("lockstep.properties.trial.expect", timed("oracle", expect)),
+            mock.patch("lockstep.properties.trial.Trial.run", timed("world", Trial.run)),
+            mock.patch("lockstep.properties.judging.judge.values_equal", timed("judging", judge.values_equal)),
         ):
             start = time.perf_counter()
             found = search(law, trial, examples, seed_value=0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 
-from benchmarks.contestants import (
+from lockstep.benchmarks.contestants import (
     Contestant,
     fresh,
     in_child,
@@ -16,14 +16,14 @@ from benchmarks.contestants import (
     serve,
     standing,
 )
-from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
-from properties.trial import job
-from worlds import process
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.trial import job
+from lockstep.worlds import process
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.world import SimWorld
 
-IMPLEMENTATIONS = ("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP")
-ON_FAKE = {IMPLEMENTATIONS[1]: "benchmarks.contestants:DDPOnFake"}
+IMPLEMENTATIONS = ("lockstep.impls.static_buckets:StaticBuckets", "lockstep.impls.frameworks.torch_ddp:TorchDDP")
+ON_FAKE = {IMPLEMENTATIONS[1]: "lockstep.benchmarks.contestants:DDPOnFake"}
 WORLD_SIZES = (2, 4, 8)
 ROUNDS, FRESH_ROUNDS, WARM_UP = 30, 2, 5
 FRESH_SIZE = 2

@@ -25,3 +25,6 @@ different ranks, and finding that is what this project is for.
 A class takes the module to wrap, is called like it, and offers `finish_gradient_synchronization` and `no_sync` where it
 needs them. Its ``claims`` say what it promises, in the words of `properties.claims`.
 """
+
+if __name__ != "lockstep.impls":
+    raise ImportError(f"{__file__} belongs to Lockstep and is imported as lockstep.impls, not as {__name__}")

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import DataParallel
+from lockstep.impls.wrapper import DataParallel
 
 
 class AsyncHookDataParallel(DataParallel):

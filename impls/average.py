@@ -13,7 +13,7 @@ def average_(sums: torch.Tensor, ranks: int, kernels: bool | None = None) -> Non
     """sums <- sums / ranks. ``kernels``: None, on CUDA only; True, everywhere (Triton's interpreter on CPU); False."""
     wanted = sums.is_cuda if kernels is None else kernels
     if wanted and sums.dtype in DTYPES:
-        from impls.kernels.scale import scale_  # Triton is imported by those who use it
+        from lockstep.impls.kernels.scale import scale_  # Triton is imported by those who use it
 
         scale_([sums], divisor=ranks)
     else:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from impls.naive import NaiveAccumulation
+from lockstep.impls.naive import NaiveAccumulation
 
 
 class AtTheEndOfBackward(NaiveAccumulation):

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST, DataParallel
+from lockstep.impls.static_buckets import assign_buckets
+from lockstep.impls.wrapper import ROBUST, DataParallel
 
 
 class MainGradBucket:

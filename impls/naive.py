@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from impls.wrapper import ROBUST, DataParallel, add_over_ranks
+from lockstep.impls.wrapper import ROBUST, DataParallel, add_over_ranks
 
 
 class NaiveDataParallel(DataParallel):

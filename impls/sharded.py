@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.average import average_
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat, Reduction
-from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST, DataParallel, Group, torch_groups
+from lockstep.impls.average import average_
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.static_buckets import assign_buckets
+from lockstep.impls.wrapper import ROBUST, DataParallel, Group, torch_groups
 
 # What is not claimed by a stage that holds more than it needs, or moves it more often.
 HOLDS_MORE = {"exact_memory": False, "sharded_by": None, "schedule": None, "cost": False}

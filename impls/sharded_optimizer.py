@@ -89,7 +89,7 @@ class ShardedOptimizer:
         options = kernel_options(type(self.inner), group)
         if options is None:
             return False
-        from impls.kernels import step as kernels  # Triton is imported by those who use it
+        from lockstep.impls.kernels import step as kernels  # Triton is imported by those who use it
 
         state, data = self.inner.state[master], master.data
         if isinstance(self.inner, torch.optim.AdamW):

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import Group
+from lockstep.impls.wrapper import Group
 
 
 class Flat:

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.average import average_
-from impls.wrapper import ROBUST, DataParallel, Group
+from lockstep.impls.average import average_
+from lockstep.impls.wrapper import ROBUST, DataParallel, Group
 
 
 class Bucket:

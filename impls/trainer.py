@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
-from impls.wrapper import torch_groups
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.wrapper import torch_groups
 
 Options = Mapping[str, Any]
 

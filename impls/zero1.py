@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
-from impls.shards import Flat
-from impls.wrapper import Group
+from lockstep.impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
+from lockstep.impls.shards import Flat
+from lockstep.impls.wrapper import Group
 
 
 class Zero1(ShardedDataParallel):

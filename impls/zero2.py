@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
-from impls.shards import Flat, Reduction
-from impls.wrapper import Group
+from lockstep.impls.sharded import IN_BUCKETS, ShardedDataParallel, buckets
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.wrapper import Group
 
 
 class Zero2(ShardedDataParallel):

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.sharded import ShardedDataParallel
-from impls.shards import Flat
-from impls.static_buckets import assign_buckets
-from impls.wrapper import ROBUST, Group
+from lockstep.impls.sharded import ShardedDataParallel
+from lockstep.impls.shards import Flat
+from lockstep.impls.static_buckets import assign_buckets
+from lockstep.impls.wrapper import ROBUST, Group
 
 
 class UnitCall:

@@ -33,7 +33,7 @@ Collectives:
 
     collectives          their meaning
     ring, tree, gloo     message by message
-    schedules            the same, printed: ``python -m oracle.schedules``
+    schedules            the same, printed: ``lockstep schedule``
     reduction_order      the order of summation as data
 
 Optimizers:
@@ -52,7 +52,7 @@ Buckets and shards:
 
 Cost:
 
-    cost                 bytes held, elements moved, time; ``python -m oracle.cost`` prints an example
+    cost                 bytes held, elements moved, time; ``lockstep cost`` prints an example
     overlap              what backward hides of it
     batches, sampler     samples per step, and which of them a rank sees
 
@@ -60,3 +60,6 @@ Refused everywhere alike:
 
     checks               counts and stages that cannot be
 """
+
+if __name__ != "lockstep.oracle":
+    raise ImportError(f"{__file__} belongs to Lockstep and is imported as lockstep.oracle, not as {__name__}")

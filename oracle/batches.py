@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from oracle.checks import check_at_least
+from lockstep.oracle.checks import check_at_least
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.intervals import Interval
-from oracle.rounding import (
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.rounding import (
     exact,
     format_named,
     half_ulp,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oracle.program import Scenario
+from lockstep.oracle.program import Scenario
 
 
 def filled(scenario: Scenario, tensors: Iterable[int], cap: float | None) -> list[tuple[int, ...]]:

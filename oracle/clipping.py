@@ -15,13 +15,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from oracle import bounds, enclosures, lattice
-from oracle.bounds import Enclosure
-from oracle.enclosures import as_interval
-from oracle.formats import FORMATS
-from oracle.intervals import Interval, hull
-from oracle.lattice import Formats, Inexact, Lattice
-from oracle.rounding import exact, round_to_nearest, sqrt_below
+from lockstep.oracle import bounds, enclosures, lattice
+from lockstep.oracle.bounds import Enclosure
+from lockstep.oracle.enclosures import as_interval
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.lattice import Formats, Inexact, Lattice
+from lockstep.oracle.rounding import exact, round_to_nearest, sqrt_below
 
 EPSILON = 1e-6  # torch's; as a float64 that is rounded to the norm's format
 # Floats by which a function may err. (MKL's square root: 1, measured; CUDA's and SLEEF's powf: at most 4, documented.)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.formats import FORMATS
+from lockstep.oracle.formats import FORMATS
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -1,17 +1,17 @@
 """What data parallelism costs: bytes held, elements moved, time of a collective, and how much of it backward hides.
 
-``python -m oracle.cost`` prints the tables for one example. Figures are exact: integers and Fractions.
+``lockstep cost`` prints the tables for one example. Figures are exact: integers and Fractions.
 """
 
 import argparse
 from collections.abc import Sequence
 from fractions import Fraction
 
-from oracle.checks import check_at_least, check_stage
-from oracle.collectives import volume
-from oracle.overlap import best_bucket_size, timeline
-from oracle.recipes import Recipe, recipe
-from oracle.zero import Message
+from lockstep.oracle.checks import check_at_least, check_stage
+from lockstep.oracle.collectives import volume
+from lockstep.oracle.overlap import best_bucket_size, timeline
+from lockstep.oracle.recipes import Recipe, recipe
+from lockstep.oracle.zero import Message
 
 Number = int | Fraction
 
@@ -177,13 +177,9 @@ def overlap_table(caps: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints, for one example, bytes held and elements moved by ZeRO's stages, and overlap by size of bucket."""
-    argparse.ArgumentParser(prog="python -m oracle.cost", description=main.__doc__).parse_args()
+    argparse.ArgumentParser(prog="lockstep cost", description=main.__doc__).parse_args(arguments)
     megabytes = [1, 125, 250, 500, 1000, 2000, 3500, 7000, 14000]
     print("\n".join(memory_table(7_500_000_000, 64, recipe("bfloat16", "adam"))), end="\n\n")
     print("\n".join(overlap_table([size * 10**6 for size in megabytes])))
-
-
-if __name__ == "__main__":
-    main()

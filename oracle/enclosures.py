@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from oracle import lattice
-from oracle.formats import FORMATS
-from oracle.intervals import Interval, hull
-from oracle.lattice import Formats, Lattice
-from oracle.rounding import round_to_nearest
+from lockstep.oracle import lattice
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.lattice import Formats, Lattice
+from lockstep.oracle.rounding import round_to_nearest
 
 
 def as_interval(value: Lattice | Interval) -> Interval:

@@ -34,9 +34,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from oracle.formats import FORMATS
-from oracle.lattice import Inexact
-from oracle.program import CANCELLING, Backward, Join, Scenario, ZeroGrad
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import CANCELLING, Backward, Join, Scenario, ZeroGrad
 
 Table = npt.NDArray[np.int64]
 

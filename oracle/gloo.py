@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.collectives import (
+from lockstep.oracle.collectives import (
     Array,
     check_alike,
     check_counts,
@@ -20,7 +20,7 @@ from oracle.collectives import (
     finish,
     split,
 )
-from oracle.ring import Message
+from lockstep.oracle.ring import Message
 
 SEGMENT_BYTES = 2**20
 

@@ -7,12 +7,12 @@ an implementation may take them.
 import numpy as np
 import numpy.typing as npt
 
-from oracle import enclosures, joining, lattice, loss_scaling
-from oracle.fingerprint import contributions, turns_of_forwards
-from oracle.intervals import Interval
-from oracle.lattice import Inexact, Lattice
-from oracle.program import Backward
-from oracle.state import State
+from lockstep.oracle import enclosures, joining, lattice, loss_scaling
+from lockstep.oracle.fingerprint import contributions, turns_of_forwards
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Inexact, Lattice
+from lockstep.oracle.program import Backward
+from lockstep.oracle.state import State
 
 
 def backward(state: State, event: Backward, averaging: str, eager: bool) -> None:

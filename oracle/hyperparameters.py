@@ -5,11 +5,11 @@ By group, as in `oracle.program.Scenario.all_groups`. Weight decay is 0 unless s
 
 from typing import TYPE_CHECKING, Any
 
-from oracle.events import Hyperparameters, Load, Save, SaveAndLoad, SetHyperparameters
-from oracle.optimizers import SGD, Adam
+from lockstep.oracle.events import Hyperparameters, Load, Save, SaveAndLoad, SetHyperparameters
+from lockstep.oracle.optimizers import SGD, Adam
 
 if TYPE_CHECKING:
-    from oracle.program import Scenario
+    from lockstep.oracle.program import Scenario
 
 Settings = list[SGD | Adam]
 

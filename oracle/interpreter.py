@@ -12,16 +12,16 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from oracle import enclosures, hyperparameters, joining, loss_scaling
-from oracle.bounds import Enclosure
-from oracle.clipping import clip
-from oracle.formats import FORMATS
-from oracle.gradients import backward, finish
-from oracle.intervals import Interval
-from oracle.lattice import Inexact
-from oracle.mixed_precision import MASTER
-from oracle.optimizers import AdamState
-from oracle.program import (
+from lockstep.oracle import enclosures, hyperparameters, joining, loss_scaling
+from lockstep.oracle.bounds import Enclosure
+from lockstep.oracle.clipping import clip
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.gradients import backward, finish
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.mixed_precision import MASTER
+from lockstep.oracle.optimizers import AdamState
+from lockstep.oracle.program import (
     AVERAGINGS,
     UNUSED,
     Backward,
@@ -42,7 +42,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from oracle.state import (
+from lockstep.oracle.state import (
     ExpectedValue,
     Inside,
     State,
@@ -56,7 +56,7 @@ from oracle.state import (
     told,
     told_value,
 )
-from oracle.stepping import step
+from lockstep.oracle.stepping import step
 
 
 @dataclass(frozen=True)

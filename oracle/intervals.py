@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oracle.rounding import Float64s, format_named, round_array
+from lockstep.oracle.rounding import Float64s, format_named, round_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,10 @@ divides by the world size, so that every sample weighs the same, or by the numbe
 is that of a smaller world; at the end all ranks are given the parameters of one that was among the last.
 """
 
-from oracle import enclosures
-from oracle.intervals import Interval
-from oracle.program import DIVISORS
-from oracle.state import State, drop_gradients
+from lockstep.oracle import enclosures
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.program import DIVISORS
+from lockstep.oracle.state import State, drop_gradients
 
 
 def leave(state: State, gone: tuple[int, ...]) -> None:

@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from oracle.formats import FORMATS, Format
-from oracle.rounding import representable as is_representable
+from lockstep.oracle.formats import FORMATS, Format
+from lockstep.oracle.rounding import representable as is_representable
 
 FRACTION_BITS = 24
 _UNIT = Fraction(1, 2**FRACTION_BITS)

@@ -6,9 +6,9 @@ Scales are powers of two, so that scaling and unscaling round nothing. Named as 
 
 import numpy as np
 
-from oracle import enclosures, lattice
-from oracle.intervals import Interval
-from oracle.state import State
+from lockstep.oracle import enclosures, lattice
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.state import State
 
 
 def unscale(state: State) -> None:

@@ -6,10 +6,10 @@ rounded to nearest even. The rounding is known bit for bit, so an exact master g
 
 import numpy as np
 
-from oracle.formats import Format
-from oracle.intervals import Interval
-from oracle.lattice import FRACTION_BITS, Inexact, Lattice, to_float
-from oracle.rounding import round_array
+from lockstep.oracle.formats import Format
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import FRACTION_BITS, Inexact, Lattice, to_float
+from lockstep.oracle.rounding import round_array
 
 MASTER = "float32"
 

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from oracle.events import Hyperparameters, Short
-from oracle.formats import FORMATS
+from lockstep.oracle.events import Hyperparameters, Short
+from lockstep.oracle.formats import FORMATS
 
 LAYOUTS = ("contiguous", "transposed", "channels last")
 DEFAULTS = Hyperparameters()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.rounding import Float32s, fma_float32
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.rounding import Float32s, fma_float32
 
 
 def sgd_step_bits(

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracle.intervals import Interval, hull
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.rounding import format_named, round_to_nearest
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.rounding import format_named, round_to_nearest
 
 IMPLEMENTATIONS = ("torch cpu", "any")
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.rounding import sqrt_below
+from lockstep.oracle.rounding import sqrt_below
 
 T = TypeVar("T")
 Values = NDArray[Any]

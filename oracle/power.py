@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from fractions import Fraction
 
-from oracle.bounds import Enclosure, Numbers
-from oracle.rounding import exact, round_to_nearest
+from lockstep.oracle.bounds import Enclosure, Numbers
+from lockstep.oracle.rounding import exact, round_to_nearest
 
 Rule = Callable[[Numbers], Enclosure]
 

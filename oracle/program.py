@@ -101,7 +101,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from oracle.events import (
+from lockstep.oracle.events import (
     DIVISORS,
     EVENTS,
     Backward,
@@ -126,8 +126,8 @@ from oracle.events import (
     ZeroGrad,
     ends_gradients,
 )
-from oracle.model import DEFAULTS, LAYOUTS, Buffer, Group, LossScale, Parameter
-from oracle.well_formed import check
+from lockstep.oracle.model import DEFAULTS, LAYOUTS, Buffer, Group, LossScale, Parameter
+from lockstep.oracle.well_formed import check
 
 __all__ = [
     "AVERAGINGS",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from oracle.formats import FORMATS
+from lockstep.oracle.formats import FORMATS
 
 STATE_TENSORS = {"sgd": 0, "momentum": 1, "adam": 2}
 

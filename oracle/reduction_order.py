@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oracle import gloo, ring
-from oracle.collectives import Array, check_alike, check_counts, check_operation, combine
-from oracle.rounding import format_named, round_array
+from lockstep.oracle import gloo, ring
+from lockstep.oracle.collectives import Array, check_alike, check_counts, check_operation, combine
+from lockstep.oracle.rounding import format_named, round_array
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"
 Order: TypeAlias = list[tuple[int, int, Tree]]

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from oracle.collectives import Array, check_alike, check_counts, combine, finish
+from lockstep.oracle.collectives import Array, check_alike, check_counts, combine, finish
 
 
 @dataclass(frozen=True)

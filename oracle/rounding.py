@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.formats import FORMATS, Format
+from lockstep.oracle.formats import FORMATS, Format
 
 Float64s = NDArray[np.float64]
 Float32s = NDArray[np.float32]

@@ -1,17 +1,17 @@
 """The schedules of collectives, printed: who sends what to whom in which step, bytes per rank, the order of summation.
 
-``python -m oracle.schedules gloo --ranks 4 --elements 10 --dtype float32``
+``lockstep schedule gloo --ranks 4 --elements 10 --dtype float32``
 """
 
 import argparse
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from oracle import gloo, ring, tree
-from oracle.collectives import check_counts
-from oracle.formats import FORMATS
-from oracle.reduction_order import reduction_order, show
-from oracle.ring import Message
+from lockstep.oracle import gloo, ring, tree
+from lockstep.oracle.collectives import check_counts
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import reduction_order, show
+from lockstep.oracle.ring import Message
 
 # Schedule -> the name of its order in `oracle.reduction_order`, None where nothing is summed.
 ORDER_OF: dict[str, str | None] = {
@@ -83,19 +83,19 @@ def _steps(messages: Sequence[Message]) -> list[str]:
     return [f"  step {step}:  " + "   ".join(sends) for step, sends in steps.items()]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the schedule that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m oracle.schedules", description="Print a collective's schedule.")
+    parser = argparse.ArgumentParser(
+        prog="lockstep schedule",
+        description="Print which rank sends what to whom, step by step, and in which order the values are added.",
+        epilog="example: lockstep schedule gloo --ranks 4",
+    )
     parser.add_argument("name", choices=list(ORDER_OF), metavar="NAME", help=f"one of: {', '.join(ORDER_OF)}")
     parser.add_argument("--ranks", type=int, default=4, help="world size (default: 4)")
     parser.add_argument("--elements", type=int, default=10, help="length of the tensor (default: 10)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: float32)")
-    arguments = parser.parse_args()
+    asked = parser.parse_args(arguments)
     try:
-        print(show_schedule(arguments.name, arguments.elements, arguments.dtype, arguments.ranks))
+        print(show_schedule(asked.name, asked.elements, asked.dtype, asked.ranks))
     except ValueError as error:
         parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.checks import check_at_least
+from lockstep.oracle.checks import check_at_least
 
 Array = NDArray[np.float64]
 Shapes = Mapping[str, tuple[int, ...]]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oracle import lattice
-from oracle.fingerprint import initial_parameters
-from oracle.formats import FORMATS
-from oracle.hyperparameters import at_the_start
-from oracle.intervals import Interval
-from oracle.lattice import Formats, Inexact, Lattice
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.program import DIVISORS, Scenario
+from lockstep.oracle import lattice
+from lockstep.oracle.fingerprint import initial_parameters
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.hyperparameters import at_the_start
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Formats, Inexact, Lattice
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.program import DIVISORS, Scenario
 
 Value = Lattice | Interval
 

@@ -6,14 +6,14 @@ not stay exact. What no data makes exact (Adam, a momentum of 0.9) gives interva
 
 from copy import copy
 
-from oracle import lattice, mixed_precision
-from oracle.enclosures import as_interval
-from oracle.formats import FORMATS
-from oracle.intervals import Interval
-from oracle.lattice import Formats, Inexact, Lattice
-from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.state import OptimizerState, State, Value
+from lockstep.oracle import lattice, mixed_precision
+from lockstep.oracle.enclosures import as_interval
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Formats, Inexact, Lattice
+from lockstep.oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.state import OptimizerState, State, Value
 
 
 def step(state: State, groups: tuple[int, ...] | None, implementations: str) -> None:

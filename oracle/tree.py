@@ -6,8 +6,8 @@ worse for large ones.
 
 from collections.abc import Sequence
 
-from oracle.collectives import Array, check_alike, check_counts, finish
-from oracle.ring import Message, Simulation, carry_out
+from lockstep.oracle.collectives import Array, check_alike, check_counts, finish
+from lockstep.oracle.ring import Message, Simulation, carry_out
 
 
 def parent(rank: int) -> int:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle import hyperparameters
-from oracle.events import (
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -32,7 +32,7 @@ from oracle.events import (
 )
 
 if TYPE_CHECKING:
-    from oracle.program import Scenario
+    from lockstep.oracle.program import Scenario
 
 _ONLY_SGD, _ONLY_ADAM = ("momentum", "dampening", "nesterov"), ("betas", "eps")
 

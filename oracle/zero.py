@@ -8,9 +8,9 @@ stage 1 is P_os, stage 2 P_os+g, stage 3 P_os+g+p; stage 0 is plain data paralle
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
-from oracle.checks import check_at_least, check_stage
-from oracle.recipes import Recipe
-from oracle.shards import Layout
+from lockstep.oracle.checks import check_at_least, check_stage
+from lockstep.oracle.recipes import Recipe
+from lockstep.oracle.shards import Layout
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracle.collectives import all_gather, all_reduce, on_group, reduce_scatter
-from oracle.optimizers import SGD, Adam, AdamState, SGDState, adam_step, sgd_step
-from oracle.shards import Array, Layout, flat, from_shards, join, to_shards
-from oracle.zero import Plan, replica_groups, shard_groups
+from lockstep.oracle.collectives import all_gather, all_reduce, on_group, reduce_scatter
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState, adam_step, sgd_step
+from lockstep.oracle.shards import Array, Layout, flat, from_shards, join, to_shards
+from lockstep.oracle.zero import Plan, replica_groups, shard_groups
 
 Tensors = Mapping[str, Array]
 Optimizer = SGD | Adam

@@ -25,7 +25,7 @@ What is known on both sides, by pytest and by the ranks:
 
 The way of an example, package by package. None imports one that comes later, but programs of their own do:
 
-    strategies        draws it; ``python -m properties.strategies`` prints how often each feature is
+    strategies        draws it; ``python -m lockstep.properties.strategies`` prints how often each feature is
     ranks             run it
     judging           compares
     searching         draws more, and shrinks what fails
@@ -37,9 +37,12 @@ The way of an example, package by package. None imports one that comes later, bu
 More:
 
     kernels           P17, which has a bench of its own
-    soundness         whether the world itself is right; ``python -m properties.soundness`` prints its order of addition
+    soundness         whether the world itself is right; ``lockstep world`` prints its order of addition
     catalogue         every law, fault and twin
-    demo              ``python -m properties.demo`` finds a bug from scratch
-    gallery           ``python -m properties.gallery`` writes GALLERY.md
-    reported          ``python -m properties.reported`` writes REPORTED.md, of published defects that are found
+    demo              ``lockstep demo`` finds a bug from scratch
+    gallery           ``python -m lockstep.properties.gallery`` writes GALLERY.md
+    reported          ``python -m lockstep.properties.reported`` writes REPORTED.md, of published defects that are found
 """
+
+if __name__ != "lockstep.properties":
+    raise ImportError(f"{__file__} belongs to Lockstep and is imported as lockstep.properties, not as {__name__}")

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from properties.law import Law
+from lockstep.properties.law import Law
 
 
 def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
@@ -22,9 +22,16 @@ def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
 @cache
 def every_law() -> dict[str, Law]:
     """The laws of data parallelism by the names of their tests, in the order of their numbers."""
-    tests = [test for module in _modules("properties", "test_") for test in vars(module).values()]
+    tests = [test for module in _modules("lockstep.properties", "test_") for test in vars(module).values()]
     laws = {test.law.name: test.law for test in tests if isinstance(getattr(test, "law", None), Law)}
     return dict(sorted(laws.items(), key=lambda pair: int(pair[1].number[1:])))
+
+
+@cache
+def every_kernel_law() -> dict[str, Any]:
+    """The tests of the laws on kernels, P17, by their names."""
+    tests = [test for module in _modules("lockstep.properties", "test_") for test in vars(module).values()]
+    return {test.__name__: test for test in tests if hasattr(test, "kernel_law")}
 
 
 @cache
@@ -42,7 +49,7 @@ def every_twin() -> dict[str, Any]:
 def _declaring(attribute: str) -> dict[str, Any]:
     return {
         f"{module.__name__}:{name}": found
-        for package in ("impls", "impls.faults", "impls.twins")
+        for package in ("lockstep.impls", "lockstep.impls.faults", "lockstep.impls.twins")
         for module in _modules(package)
         for name, found in vars(module).items()
         if getattr(found, "__module__", None) == module.__name__ and attribute in getattr(found, "__dict__", ())

@@ -1,11 +1,11 @@
 """What an implementation promises. What is claimed is held against it; what is not claimed is not drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
+from lockstep.oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
@@ -47,6 +47,11 @@ _CHOICES = {
 _WORDS: dict[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
 
 
+def claim(default: Any, says: str) -> Any:
+    """A claim: what is claimed where nothing is declared, and what it promises, in a sentence."""
+    return field(default=default, metadata={"says": says})
+
+
 @dataclass(frozen=True)
 class Claims:
     """The promises, with what is claimed for code that declares nothing (`read_claims` fills in the rest).
@@ -55,131 +60,187 @@ class Claims:
     """
 
     # What a micro-batch may be.
-    hook_order: bool = True  # right whatever order the hooks fire in, also where it differs between ranks
-    several_forwards: bool = False  # several forwards before one backward, of the sum of their losses
-    # Several backwards, through one forward or, if such are claimed, through one each of several: one of BACKWARDS;
-    # None: nowhere.
-    backwards: str | None = None
-    unused: str | None = None  # None: every trained parameter takes part; else what one that no rank used gets
-    survives_errors: bool = False  # the caller's own error in a micro-batch, caught, and training goes on
-    evaluates: bool = True  # a forward without autograd, in evaluation mode, comes anywhere between micro-batches
-    inference_mode: bool = True  # and may be in torch's inference mode
-    measures: bool = True  # and may leave modules in the mode in which they train, and be inside `no_sync`
-    measures_late: bool = False  # and may come between a forward and its backward, in the mode in which modules train
-    # One rank alone may evaluate, and take the model's state dict, while the others do not.
-    acts_alone: bool = False
-    eval_mode: bool = True  # in evaluation mode, with autograd, it does what it does in training mode
-    # Outside `no_sync` a forward of the wrapped module itself counts like one through the wrapper.
-    direct_forwards: bool = False
-    drops_losses: bool = False  # a forward in training mode that no backward follows, as of a loss that is NaN
-    zeroes_late: bool = True  # gradients are zeroed after a forward and before its backward
-    # The caller has collectives of its own in the same group, also between a backward and the method that ends its
-    # synchronization; claimed also for code that has no such method.
-    callers_collectives: bool = False
-    keyword_inputs: bool = False  # a model is given its inputs by keyword, and gives its outputs in a mapping
-    output_classes: bool = True  # a model, or a module of it, gives its outputs in a class of its own, a dataclass
-    in_place: bool = True  # what a module gives is changed in place, by the module that called it or by the caller
-    reentrant_checkpointing: str | None = None  # re-entrant activation checkpointing: None or one of REENTRANT
+    hook_order: bool = claim(True, "Autograd's hooks may fire in any order, and in another order on each rank.")
+    several_forwards: bool = claim(False, "Several forwards may come before one backward, of the sum of their losses.")
+    backwards: str | None = claim(
+        None, "Several backwards may come before gradients are final: inside `no_sync` alone, or anywhere."
+    )
+    unused: str | None = claim(
+        None, "A parameter that no rank uses is allowed, and its gradient is left untouched or becomes zero."
+    )
+    survives_errors: bool = claim(
+        False, "Training goes on after an error of the caller's in a micro-batch that the caller catches."
+    )
+    evaluates: bool = claim(
+        True, "The model may be evaluated between micro-batches, without autograd and in evaluation mode."
+    )
+    inference_mode: bool = claim(True, "Such an evaluation may use `torch.inference_mode`.")
+    measures: bool = claim(True, "An evaluation may leave modules in training mode, and may be inside `no_sync`.")
+    measures_late: bool = claim(False, "An evaluation in training mode may come between a forward and its backward.")
+    acts_alone: bool = claim(
+        False, "One rank may evaluate the model and take its state dict while the others do neither."
+    )
+    eval_mode: bool = claim(True, "In evaluation mode, with autograd, it trains as it does in training mode.")
+    direct_forwards: bool = claim(
+        False, "Outside `no_sync`, a forward of the wrapped module itself counts like one through the wrapper."
+    )
+    drops_losses: bool = claim(False, "A forward in training mode may have no backward, as where the loss is NaN.")
+    zeroes_late: bool = claim(True, "Gradients may be zeroed after a forward and before its backward.")
+    callers_collectives: bool = claim(
+        False,
+        "The caller may run collectives of its own in the same group, also between a backward and the end of "
+        "its synchronization.",
+    )
+    keyword_inputs: bool = claim(False, "The model may be called with keyword arguments, and may return a mapping.")
+    output_classes: bool = claim(True, "The model, or a module in it, may return its outputs in a dataclass.")
+    in_place: bool = claim(
+        True, "What a module returns may be changed in place, by the module that called it or by the caller."
+    )
+    reentrant_checkpointing: str | None = claim(
+        None,
+        "Re-entrant activation checkpointing is allowed, with each module in one segment, or in any number of them.",
+    )
     # How gradients accumulate, and what becomes of them.
-    averaging: str = "sum then divide"  # how, one of oracle.program.AVERAGINGS; who divides may multiply by 1 / N
-    accumulation: bool = True  # ``no_sync``
-    silent_no_sync: bool = True  # nothing is reduced inside; else each micro-batch may be, to hold shards alone
-    drops_windows: bool = True  # what has accumulated inside is gone where the caller zeroes gradients instead
-    # What is synchronized adds to what the last synchronization has left, unless that was zeroed.
-    adds_to_averages: bool = True
-    # A hook that the caller registers on a parameter, before or after wrapping, makes another gradient of each that
-    # comes.
-    callers_hooks: bool = False
-    # A hook that the caller registers on a module, before or after wrapping, runs with its forward, and one that runs
-    # before it finds the module's parameters in memory, with all their elements.
-    module_hooks: bool = True
-    # A hook that the caller registers on a parameter after wrapping, to run once its gradient has accumulated, finds
-    # the one that is final, where the micro-batch synchronizes.
-    final_in_hooks: bool = False
-    # Between micro-batches the caller puts other tensors of the same values in the place of gradients.
-    replaced_gradients: bool = False
-    outlive_steps: bool = True  # gradients are there after a step, for another one, a clip or more to add to them
-    # Between steps the caller writes other weights into the parameters, evaluates, and writes back what was there; not
-    # claimed for code that shards or makes the optimizer, unless it says so.
-    swaps_weights: bool = True
-    optimizer_before: bool = False  # the caller may make its optimizer of the model's parameters before it wraps it
-    # Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's; claimed for a
-    # class of modules that neither shards nor makes the optimizer, and has the last two both or neither, unless it says
-    # otherwise.
-    stands_for_model: bool = False
-    # Between steps the caller writes into the parameters, and that is what training goes on from; as above, and where
-    # there are no masters.
-    writes_weights: bool = True
-    idle_steps: bool = True  # a step without any gradient, as after a batch that was left out, leaves all as it is
-    # Each group of parameters may have an optimizer of its own, and a step be of some of them; not claimed for code
-    # that makes the optimizer, unless it says so.
-    several_optimizers: bool = True
-    joins: tuple[str, ...] = ()  # ranks may run out of micro-batches in a context ``join``; what means divide by then
+    averaging: str = claim(
+        "sum then divide",
+        "How the mean is rounded: by a division after the sum, by one before it, or by a product with 1 / world size.",
+    )
+    accumulation: bool = claim(True, "`no_sync` accumulates gradients over micro-batches.")
+    silent_no_sync: bool = claim(
+        True, "Nothing is reduced inside `no_sync`; decline it for code that reduces there to keep shards only."
+    )
+    drops_windows: bool = claim(
+        True, "What has accumulated inside `no_sync` is gone if the caller zeroes gradients in place of synchronizing."
+    )
+    adds_to_averages: bool = claim(
+        True, "A synchronization adds to the averages that an earlier one left, unless they were zeroed."
+    )
+    callers_hooks: bool = claim(
+        False,
+        "The caller's hooks on parameters may change gradients, whether they are registered before or after wrapping.",
+    )
+    module_hooks: bool = claim(
+        True, "The caller's hooks on modules run, and before a forward find the module's parameters whole in memory."
+    )
+    final_in_hooks: bool = claim(
+        False,
+        "A hook that runs after a gradient has accumulated finds the final gradient, in a micro-batch that "
+        "synchronizes.",
+    )
+    replaced_gradients: bool = claim(
+        False, "Between micro-batches the caller may assign copies of the gradients to `.grad`."
+    )
+    outlive_steps: bool = claim(True, "Gradients are still there after an optimizer step.")
+    swaps_weights: bool = claim(
+        True,
+        "Between steps the caller may write other weights into the parameters, evaluate, and write the old ones back.",
+    )
+    optimizer_before: bool = claim(
+        False, "The caller may make its optimizer from the model's parameters before it wraps the model."
+    )
+    stands_for_model: bool = claim(
+        False, "Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's."
+    )
+    writes_weights: bool = claim(
+        True, "Between steps the caller may write into the parameters, and training goes on from there."
+    )
+    idle_steps: bool = claim(True, "A step without any gradient leaves everything as it is.")
+    several_optimizers: bool = claim(True, "Each group of parameters may have an optimizer of its own.")
+    joins: tuple[str, ...] = claim(
+        (), "Ranks may run out of micro-batches inside its context manager `join`; what the mean is divided by then."
+    )
     # Which models.
-    several_dtypes: bool = False  # parameters of several dtypes in one module
-    float64: bool = True  # parameters, or what a collective is given, in float64
-    sixteen_bits: bool = False  # parameters, or what a collective is given, in bfloat16 and float16
-    strided_parameters: bool = False  # parameters that are not contiguous: transposed, channels last
-    sparse_gradients: bool = False  # the gradients of embeddings are sparse
-    empty_parameters: bool = False  # parameters, or what a collective is given, without elements
-    scalars: bool = True  # parameters, or what a collective is given, of no dimensions
-    tied_parameters: bool = False  # a tensor under two names
-    outside_reads: bool = False  # a module's forward reads parameters of another module, which is not called for them
-    # The caller's loss reads parameters itself, beside what a forward gives.
-    losses_read: bool = False
-    # A loss is made of gradients by the inputs, which the caller takes of what the forward gives by
-    # ``torch.autograd.grad``, with a graph.
-    double_backward: bool = False
-    freezing: bool = False  # parameters are frozen after wrapping, and those trained then are trained again
-    unfreezing: bool = False  # and so are, later, those that were frozen when they were wrapped
-    # The caller makes deep copies of the model, and each has the weights that the model had then.
-    copied_models: bool = False
-    replaced_parameters: bool = False  # the caller assigns new parameters after wrapping
-    moved_parameters: bool = False  # the model's tensors move to new memory after wrapping, as ``.to(device)`` does
-    # Where the ranks' models differ, in number, names, order, shapes or dtypes of parameters, or in which are trained,
-    # every rank says so in construction.
-    compares_models: bool = False
-    buffers: str | None = None  # None: models have none; else when rank 0's are broadcast, one of BUFFERS
-    other_models: bool = False  # another model may be wrapped, and trained on the same ranks meanwhile, with one loss
+    several_dtypes: bool = claim(False, "One module may have parameters of several dtypes.")
+    float64: bool = claim(True, "Parameters, or what a collective is given, may be float64.")
+    sixteen_bits: bool = claim(False, "Parameters, or what a collective is given, may be bfloat16 and float16.")
+    strided_parameters: bool = claim(
+        False, "Parameters may be transposed or channels last, so not contiguous in memory."
+    )
+    sparse_gradients: bool = claim(False, "Embeddings may have sparse gradients.")
+    empty_parameters: bool = claim(False, "Parameters, or what a collective is given, may have no elements.")
+    scalars: bool = claim(True, "Parameters, or what a collective is given, may have no dimensions.")
+    tied_parameters: bool = claim(False, "One parameter may have two names in the model.")
+    outside_reads: bool = claim(False, "A module's forward may read parameters of another module without calling it.")
+    losses_read: bool = claim(False, "The caller's loss may read parameters directly, beside the outputs of the model.")
+    double_backward: bool = claim(
+        False, "The loss may be made of gradients that `torch.autograd.grad` gives with `create_graph=True`."
+    )
+    freezing: bool = claim(False, "Parameters may be frozen after wrapping, and trained again later.")
+    unfreezing: bool = claim(False, "Parameters that were frozen when they were wrapped may be trained later.")
+    copied_models: bool = claim(
+        False, "The caller may make deep copies of the wrapped model, which keep the weights of that moment."
+    )
+    replaced_parameters: bool = claim(False, "The caller may assign new parameters after wrapping.")
+    moved_parameters: bool = claim(
+        False, "The model's tensors may move to new memory after wrapping, as `.to(device)` does."
+    )
+    compares_models: bool = claim(False, "If the ranks' models differ, every rank raises in the constructor.")
+    buffers: str | None = claim(
+        None, "Models may have buffers; rank 0's are broadcast after construction, or also before each forward."
+    )
+    other_models: bool = claim(
+        False, "Another model may be wrapped and trained on the same ranks, also with one loss for both."
+    )
     # Where it trains, and from when on.
-    most_ranks: int = 8  # world sizes up to this one
-    subgroups: bool = False  # an optional constructor argument takes the group of ranks to train on, of a larger world
-    replicas: bool = False  # a constructor argument ``replicas``: so many groups, each of which shards the model
-    leaves_random_numbers: bool = False  # torch's, NumPy's and Python's go on where the caller left them, on every rank
-    equal_from: str = EQUAL_FROM[0]  # when ranks are equal, one of EQUAL_FROM; the second is of what shards nothing
-    reloads: bool = True  # what was saved is loaded into model and optimizer after they have trained on, not anew alone
+    most_ranks: int = claim(8, "The largest world size it is run on.")
+    subgroups: bool = claim(
+        False, "A constructor argument `process_group` or `group` takes the ranks to train on, of a larger world."
+    )
+    replicas: bool = claim(
+        False, "A constructor argument `replicas` makes so many groups, each of which shards the whole model."
+    )
+    leaves_random_numbers: bool = claim(
+        False, "The random numbers of torch, NumPy and Python go on as if it drew none."
+    )
+    equal_from: str = claim(
+        EQUAL_FROM[0], "When all ranks have rank 0's parameters: after construction, or only after the first forward."
+    )
+    reloads: bool = claim(True, "A saved state may be loaded into a model and an optimizer that have trained on.")
     # What is sharded, and which bits come of it.
-    stage: int | None = None  # ZeRO stage: what is sharded; None: nothing, a gradient synchronizer
-    exact_memory: bool = False  # between events it holds what its stage needs, and no buffer beside it
-    # And cut as one of SLICES says (`properties.judging.slices`), every rank holds that to the byte.
-    sharded_by: str | None = None
-    # A sharded optimizer keeps fp32 masters of 16-bit parameters itself, where it is asked to, or, "always", anyhow.
-    masters: bool | str = False
-    same_bits: bool = False  # its optimizer gives an element the bits that torch's plain one gives, however it is cut
-    plain_bits: bool = True  # what a rank computes itself has plain torch's bits: no scaled loss, no compiled forward
-    reduce_dtype: str | None = None  # gradients are reduced in this dtype, one of REDUCTIONS, unless their own is wider
-    # And their means may be kept, clipped and stepped in this one; None: in the one in which they are reduced.
-    gradient_dtype: str | None = None
-    # Gradients of every dtype travel in this one, of 16 bits (oracle.program.WIRES), and may be added up and divided in
-    # it or in their own: compressed, as by a hook that casts. What is drawn fits it.
-    wire_dtype: str | None = None
+    stage: int | None = claim(
+        None,
+        "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
+    )
+    exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
+    sharded_by: str | None = claim(
+        None,
+        "What is laid end to end and cut into equal slices: buckets, or units; each rank holds its slice to the byte.",
+    )
+    masters: bool | str = claim(False, "It keeps float32 masters of 16-bit parameters where it is asked to, or always.")
+    same_bits: bool = claim(False, "Its optimizer gives each element the bits that torch's plain optimizer gives.")
+    plain_bits: bool = claim(
+        True, "A rank's own forward and backward have plain torch's bits: no scaled loss, no compiled forward."
+    )
+    reduce_dtype: str | None = claim(None, "Gradients of a narrower dtype are reduced in this one.")
+    gradient_dtype: str | None = claim(
+        None, "Averaged gradients are kept, clipped and stepped in this dtype; None: in the one they are reduced in."
+    )
+    wire_dtype: str | None = claim(
+        None, "Gradients of every dtype are sent in this one, of 16 bits, as a compression hook does."
+    )
     # What it costs.
-    bucket_cap: bool = False  # the constructor takes a cap, and the result does not depend on it
-    cap_from: str = CAP_FROM[0]  # from when on no bucket exceeds the cap, one of CAP_FROM
-    cost: bool = False  # a step moves what its stage needs on one level, and what is far below the cap all at once
-    schedule: str | None = None  # which of SCHEDULES a step of stage 1 or 3 is; None: it is not said which
-    overlaps: bool = False  # reductions are launched while backward runs, none waited for before the next is launched
+    bucket_cap: bool = claim(False, "The constructor takes a bucket cap, and the result does not depend on it.")
+    cap_from: str = claim(CAP_FROM[0], "From which step on no bucket exceeds the cap.")
+    cost: bool = claim(
+        False, "A step sends what its stage needs and no more, and what is far below the cap in one collective."
+    )
+    schedule: str | None = claim(
+        None, "How gradients are reduced at stage 1, or how often parameters are gathered at stage 3."
+    )
+    overlaps: bool = claim(
+        False, "Reductions are launched while backward runs, and none is waited for before the next is launched."
+    )
     # What is no data parallelism.
-    kernels: bool = False  # a namespace of kernels: P17 and nothing else
-    collectives: tuple[str, ...] = ()  # it wraps these collectives, and is held against P14 and nothing else
-    differentiable: bool = False  # and backward goes through them
-    integers: bool = False  # and they are given int64
+    kernels: bool = claim(False, "It is a namespace of kernels: P17 is held against it and nothing else.")
+    collectives: tuple[str, ...] = claim((), "It wraps these collectives: P14 is held against it and nothing else.")
+    differentiable: bool = claim(False, "Autograd goes through its collectives.")
+    integers: bool = claim(False, "Its collectives take int64.")
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, kinds = getattr(self, field.name), get_args(field.type) or (field.type,)
-            if field.type in _WORDS and type(value) not in kinds:
-                raise ValueError(f"claims: {field.name} is {_WORDS[field.type]}, not {on_one_line(value)}")
+        for each in fields(self):
+            value, kinds = getattr(self, each.name), get_args(each.type) or (each.type,)
+            if each.type in _WORDS and type(value) not in kinds:
+                raise ValueError(f"claims: {each.name} is {_WORDS[each.type]}, not {on_one_line(value)}")
         for name, choices in _CHOICES.items():
             value, known = getattr(self, name), ", ".join(map(repr, choices))
             if getattr(Claims, name) == () and not (type(value) is tuple and all(each in choices for each in value)):
@@ -249,6 +310,24 @@ class Claims:
         return self.stage is None or bool(self.masters)
 
 
+def choices(name: str) -> tuple[Any, ...]:
+    """The values that a claim may have; none are listed of a number. What some may be claimed of is listed one by one,
+    each in a tuple.
+    """
+    default, values = getattr(Claims, name), _CHOICES.get(name)
+    if values is not None:
+        several = default == ()
+        first = [] if default in values else [default]
+        return (*first, *((value,) if several else value for value in values))
+    if name == "masters":
+        return (False, True, MASTERS)
+    if name == "stage":
+        return (None, 0, 1, 2, 3)
+    if name == "schedule":
+        return (None, *dict.fromkeys(way for ways in SCHEDULES.values() for way in ways))
+    return (False, True) if isinstance(default, bool) else ()
+
+
 def on_one_line(value: object) -> str:
     """A value in an error message: on one line, however long it is."""
     words = " ".join(repr(value).split())
@@ -276,7 +355,7 @@ def read_claims(
     """
     if declared is not None and not isinstance(declared, Mapping):
         raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {on_one_line(declared)}')
-    known = [field.name for field in fields(Claims)]
+    known = [each.name for each in fields(Claims)]
     for name in declared or {}:
         if name not in known:
             close = " or ".join(map(repr, get_close_matches(str(name), known)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
+from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
 
 
 def partner(scenario: Scenario) -> Scenario:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from oracle.program import tuples
-from properties.claims import EQUAL_FROM
-from properties.part import WHOLE, Part
+from lockstep.oracle.program import tuples
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.part import WHOLE, Part
 
 
 @dataclass(frozen=True)

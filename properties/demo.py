@@ -1,35 +1,38 @@
 """The demonstration: Lockstep finds the bug of bucketing by hook order, shrinks it, and explains it.
 
-Run it with ``python -m properties.demo``. Nothing is stored: the search starts from a new seed every time.
+Run it with ``lockstep demo``. Nothing is stored: the search starts from a new seed every time.
 """
 
 import argparse
 import random
 import textwrap
 import time
+from collections.abc import Sequence
 
-from properties.implementations import Implementation, look_up
-from properties.law import Law, law_of, sentence
-from properties.reports.failure import report
-from properties.running.hold import confirm
-from properties.searching.search import search
-from properties.test_collectives import test_every_rank_issues_the_same_collectives
-from properties.test_mean import test_gradients_equal_the_mean_over_ranks
-from properties.trial import Trial
-from properties.verdict import Crashes, LawBroken, SilentlyWrong
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
+from lockstep.properties.implementations import Implementation, look_up
+from lockstep.properties.law import Law, law_of, sentence
+from lockstep.properties.reports.failure import report
+from lockstep.properties.running.hold import confirm
+from lockstep.properties.searching.search import search
+from lockstep.properties.test_collectives import test_every_rank_issues_the_same_collectives
+from lockstep.properties.test_mean import test_gradients_equal_the_mean_over_ranks
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import Crashes, LawBroken, SilentlyWrong
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.world import SimWorld
 
 EXAMPLES = 200
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Shows the silent form of the bug, the loud one, and an implementation that is right."""
-    argparse.ArgumentParser(prog="python -m properties.demo", description=main.__doc__).parse_args()
+    argparse.ArgumentParser(prog="lockstep demo", description=main.__doc__).parse_args(arguments)
     began = time.monotonic()
     sim, gloo = SimWorld(), GlooWorld()
     try:
-        wrong, right = look_up(("impls.hook_order_buckets:HookOrderBuckets", "impls.static_buckets:StaticBuckets"), sim)
+        wrong, right = look_up(
+            ("lockstep.impls.hook_order_buckets:HookOrderBuckets", "lockstep.impls.static_buckets:StaticBuckets"), sim
+        )
         mean, same = (
             law_of(test_gradients_equal_the_mean_over_ranks),
             law_of(test_every_rank_issues_the_same_collectives),
@@ -48,7 +51,7 @@ def main() -> None:
         _say("The right way, impls/static_buckets.py, against the same laws:")
         for law in (mean, same):
             _hold(law, right, sim)
-        _say(f"Done in {time.monotonic() - began:.0f} s. Next: hold your own code against the laws, as README.md says.")
+        _say(f"Done in {time.monotonic() - began:.0f} s. Next, your own code: lockstep check my_package.ddp:MyDDP")
     finally:
         sim.close()
         gloo.close()
@@ -75,7 +78,3 @@ def _hold(law: Law, implementation: Implementation, sim: SimWorld) -> None:
 
 def _say(text: str) -> None:
     print("\n" + textwrap.fill(text, 119) + "\n", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from oracle.formats import FORMATS
-from oracle.state import Inside
-from properties.naming import GENERATORS, parameter_name
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.state import Inside
+from lockstep.properties.naming import GENERATORS, parameter_name
 
 
 @dataclass(frozen=True)

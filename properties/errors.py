@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from oracle.events import Event
-from oracle.program import Scenario, Step
-from properties.calls import Call
-from properties.failure_place import construction_of, place_of
-from properties.members import misnames_a_rank
-from properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
-from worlds.contract import Outcome, RankError, errors_of, to_blame
+from lockstep.oracle.events import Event
+from lockstep.oracle.program import Scenario, Step
+from lockstep.properties.calls import Call
+from lockstep.properties.failure_place import construction_of, place_of
+from lockstep.properties.members import misnames_a_rank
+from lockstep.properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
+from lockstep.worlds.contract import Outcome, RankError, errors_of, to_blame
 
 # After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
 # out of range, or too few values to unpack, is a fault that all ranks share. What torch's C++ refuses comes as one of

@@ -1,9 +1,9 @@
 """What the oracle tells of a scenario, with the choices that an implementation claims."""
 
-from oracle.interpreter import Expectation, interpret
-from oracle.lattice import Inexact
-from oracle.program import Scenario
-from properties.claims import Claims
+from lockstep.oracle.interpreter import Expectation, interpret
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
 
 
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:

@@ -2,8 +2,8 @@
 
 How it is written:
 
-    python -m properties.gallery              all of properties/GALLERY.md anew
-    python -m properties.gallery P3 test_...  only the parts of these laws
+    python -m lockstep.properties.gallery              all of properties/GALLERY.md anew
+    python -m lockstep.properties.gallery P3 test_...  only the parts of these laws
 """
 
 import argparse
@@ -13,16 +13,16 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from properties.catalogue import every_fault, every_law
-from properties.implementations import described
-from properties.law import Law, sentence
-from properties.ranks import description
-from properties.reports.failure import story
-from properties.searching.search import search
-from properties.trial import Trial
-from properties.verdict import LawBroken, SilentlyWrong
-from worlds.contract import World
-from worlds.sim.world import SimWorld
+from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.implementations import described
+from lockstep.properties.law import Law, sentence
+from lockstep.properties.ranks import description
+from lockstep.properties.reports.failure import story
+from lockstep.properties.searching.search import search
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, SilentlyWrong
+from lockstep.worlds.contract import World
+from lockstep.worlds.sim.world import SimWorld
 
 PAGE = Path(__file__).with_name("GALLERY.md")
 EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is looked for first
@@ -32,7 +32,7 @@ HEAD = """# Gallery
 What Lockstep shows when a law is broken: for every law one known fault of published code, a few lines over an
 implementation that ships (`impls/faults/`), and the smallest program on which the fault shows. Nobody wrote these
 programs: they were drawn at random and made smaller for as long as they still failed, three times, of which the
-shortest report is shown. `python -m properties.gallery` writes this page anew.
+shortest report is shown. `python -m lockstep.properties.gallery` writes this page anew.
 
 How to read a report. Ranks hold parameters a, b, c, ... of a model whose loss is built so that each gradient is a
 number of its own for every rank, micro-batch, parameter and element. So a value in the wrong place, or one missing,
@@ -44,7 +44,7 @@ for a wrapper of a collective with the call.
 
 def main() -> None:
     """Writes properties/GALLERY.md anew, or only the parts of the laws that are named."""
-    parser = argparse.ArgumentParser(prog="python -m properties.gallery", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.properties.gallery", description=main.__doc__)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="a number such as P3, or the name of a law's test")
     asked = parser.parse_args().laws
     known = {each for law in every_law().values() for each in (law.number, law.name)}
@@ -74,7 +74,7 @@ def fault_for(law: Law) -> str:
     killed = {name: tuple(fault.killed_by) for name, fault in every_fault().items() if law.name in fault.killed_by}
     if not killed:
         raise KeyError(f"there is no fault that {law.name} kills")
-    return min(killed, key=lambda name: (killed[name].index(law.name), not name.startswith("impls.faults.")))
+    return min(killed, key=lambda name: (killed[name].index(law.name), not name.startswith("lockstep.impls.faults.")))
 
 
 def entry(law: Law, world: World) -> str:

@@ -5,48 +5,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from properties.claims import Claims, on_one_line, read_claims
-from worlds.contract import Job, World
+from lockstep.properties.claims import Claims, on_one_line, read_claims
+from lockstep.worlds.contract import Job, World
 
 CORRECT = (
-    "impls.naive:NaiveDataParallel",
-    "impls.naive:NaiveAccumulation",
-    "impls.joined:Joined",
-    "impls.static_buckets:StaticBuckets",
-    "impls.main_grad_buckets:MainGradBuckets",
-    "impls.zero1:Zero1",
-    "impls.zero2:Zero2",
-    "impls.zero3:Zero3",
-    "impls.frameworks.torch_ddp:TorchDDP",
-    "impls.frameworks.torch_ddp:TorchDDPFindUnused",
-    "impls.frameworks.torch_ddp:TorchDDPBucketView",
-    "impls.frameworks.fsdp1:FSDP1",
-    "impls.frameworks.fsdp2:FSDP2",
-    "impls.frameworks.zero_redundancy:ZeroRedundancy",
+    "lockstep.impls.naive:NaiveDataParallel",
+    "lockstep.impls.naive:NaiveAccumulation",
+    "lockstep.impls.joined:Joined",
+    "lockstep.impls.static_buckets:StaticBuckets",
+    "lockstep.impls.main_grad_buckets:MainGradBuckets",
+    "lockstep.impls.zero1:Zero1",
+    "lockstep.impls.zero2:Zero2",
+    "lockstep.impls.zero3:Zero3",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDP",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDPFindUnused",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDPBucketView",
+    "lockstep.impls.frameworks.fsdp1:FSDP1",
+    "lockstep.impls.frameworks.fsdp2:FSDP2",
+    "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancy",
 )
-WRAPPERS = ("impls.collectives:Collectives",)
+WRAPPERS = ("lockstep.impls.collectives:Collectives",)
 # Other options of the same packages: correct, and held against the laws only where they are named.
 OPTIONS = (
-    "impls.frameworks.torch_ddp:TorchDDPStaticGraph",
-    "impls.frameworks.torch_ddp:TorchDDPHook",
-    "impls.frameworks.torch_ddp:TorchDDPCompressed",
-    "impls.frameworks.replicate:Replicate",
-    "impls.frameworks.fsdp1:FSDP1Compressed",
-    "impls.frameworks.fsdp1:FSDP1Hybrid",
-    "impls.frameworks.fsdp1:FSDP1ShardsGradients",
-    "impls.frameworks.fsdp1:FSDP1ShardsNothing",
-    "impls.frameworks.fsdp2:FSDP2KeepsParameters",
-    "impls.frameworks.fsdp2:FSDP2ReducesInDouble",
-    "impls.frameworks.fsdp2:FSDP2Compressed",
-    "impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDPHook",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDPCompressed",
+    "lockstep.impls.frameworks.replicate:Replicate",
+    "lockstep.impls.frameworks.fsdp1:FSDP1Compressed",
+    "lockstep.impls.frameworks.fsdp1:FSDP1Hybrid",
+    "lockstep.impls.frameworks.fsdp1:FSDP1ShardsGradients",
+    "lockstep.impls.frameworks.fsdp1:FSDP1ShardsNothing",
+    "lockstep.impls.frameworks.fsdp2:FSDP2KeepsParameters",
+    "lockstep.impls.frameworks.fsdp2:FSDP2ReducesInDouble",
+    "lockstep.impls.frameworks.fsdp2:FSDP2Compressed",
+    "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancyBucketView",
 )
 # An example of these takes up to ten times as long as others': in short runs they get a tenth of the examples.
 SLOW = tuple(name for name in (*CORRECT, *OPTIONS) if ".fsdp" in name)
-KERNELS = ("impls.kernels.suite:Kernels",)
+KERNELS = ("lockstep.impls.kernels.suite:Kernels",)
 WRONG = (
-    "impls.hook:HookDataParallel",
-    "impls.async_hook:AsyncHookDataParallel",
-    "impls.hook_order_buckets:HookOrderBuckets",
+    "lockstep.impls.hook:HookDataParallel",
+    "lockstep.impls.async_hook:AsyncHookDataParallel",
+    "lockstep.impls.hook_order_buckets:HookOrderBuckets",
 )
 
 
@@ -73,29 +73,35 @@ class Implementation:
         return self.name.rpartition(":")[2]
 
 
+NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
+
+
 class Unusable(ValueError):
     """An implementation that cannot be put under test; one line says why."""
 
 
-def look_up(names: Sequence[str], world: World) -> list[Implementation]:
+def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None = None) -> list[Implementation]:
     """The named implementations and their claims. They are imported on the world's ranks, never in this process.
 
-    Raises Unusable.
+    ``claims``: in place of what they declare. Raises Unusable.
     """
     found = []
     for name in names:
-        (report,) = world.run(Job("properties.ranks.program:describe", json.dumps(name), 1))
+        (report,) = world.run(Job("lockstep.properties.ranks.program:describe", json.dumps(name), 1))
         if report.result is None:
             assert report.error is not None
-            message = " ".join(report.error.message.removeprefix("NotFound: ").split())
+            message = " ".join(report.error.message.split())
+            if message.startswith(NOT_FOUND):
+                raise Unusable(message.removeprefix(NOT_FOUND))
             printed = [line.strip() for line in report.error.details.splitlines() if line.strip()]
             if report.error.kind == "died" and printed:
                 message += f"; its output ends with {on_one_line(printed[-1])}"
-            raise Unusable(message if "--impl" in message else f"--impl {name}: importing it failed: {message}")
+            raise Unusable(f"{name}: importing it failed: {message}")
+        told = report.result if claims is None else {**report.result, "claims": claims}
         try:
-            found.append(described(name, report.result))
+            found.append(described(name, told))
         except (TypeError, ValueError) as error:
-            raise Unusable(f"--impl {name}: {error}") from None
+            raise Unusable(f"{name}: {error}") from None
     return found
 
 
@@ -108,9 +114,9 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
         for each in found:
             if not (each.claims.kernels or each.claims.collectives):
                 asked = {"implementation": each.name, "accumulates": each.claims.accumulation}
-                (report,) = world.run(Job("properties.ranks.program:try_out", json.dumps(asked), 1))
+                (report,) = world.run(Job("lockstep.properties.ranks.program:try_out", json.dumps(asked), 1))
                 if report.result is not None and report.result["wrong"]:
-                    raise Unusable(f"--impl {each.name}: {report.result['wrong']}")
+                    raise Unusable(f"{each.name}: {report.result['wrong']}")
     finally:
         world.close()
 

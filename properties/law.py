@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from properties.claims import Claims
-from properties.trial import Trial
+from lockstep.properties.claims import Claims
+from lockstep.properties.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def law(
     witnesses: Mapping[str, Any] | None = None,
     only_on: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
-    """Makes a pytest test of a check. `conftest` holds it, on each world, against each implementation.
+    """Makes a pytest test of a check. `lockstep.pytest_plugin` holds it, on each world, against each implementation.
 
     ``number``: as README numbers the laws; ``needs``: which claims it is tied to; the rest: see `Law`.
     """
@@ -47,7 +47,7 @@ def law(
             hold(made)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        test.law = made  # type: ignore[attr-defined]  # read by conftest
+        test.law = made  # type: ignore[attr-defined]  # read by the plugin
         return test
 
     return decorate

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from oracle.program import Scenario
-from worlds.contract import DEFAULT, Collective, Hazard, Outcome, Passage, RankReport, group_label, members_of
+from lockstep.oracle.program import Scenario
+from lockstep.worlds.contract import DEFAULT, Collective, Hazard, Outcome, Passage, RankReport, group_label, members_of
 
 WHOLE_WORLD = "the whole world"  # what the world's default group is called, where members have one of their own
 

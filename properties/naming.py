@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle import hyperparameters
-from oracle.events import gradients_there
-from oracle.interpreter import Expectation
-from oracle.program import (
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import gradients_there
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import (
     CANCELLING,
     MODES,
     SIGNS,
@@ -32,7 +32,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.seen import OTHER_WEIGHTS
+from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
 SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oracle.program import Scenario
+from lockstep.oracle.program import Scenario
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Every collective with every reduction and format, on data that nothing rounds, a
 numbers of ranks with the sum, the average and one other reduction, which go round: how the smallest, say, is found does
 not depend on how many take part. Then whole numbers, what only moves, asynchronous collectives and those of a group
 without rank 0. Then the order in which all-reduce adds is revealed: it must be a tree over all ranks, the predicted one
-where one is predicted, and evaluated on random floats it must give the backend's bits. `python -m
-properties.soundness` prints these orders.
+where one is predicted, and evaluated on random floats it must give the backend's bits. `lockstep
+world` prints these orders.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from oracle import collectives
-from oracle.collectives import OPERATIONS, Array
-from oracle.fingerprint import numbers, odd_part
-from oracle.formats import FORMATS, Format
-from oracle.lattice import reciprocal_error
-from oracle.reduction_order import (
+from lockstep.oracle import collectives
+from lockstep.oracle.collectives import OPERATIONS, Array
+from lockstep.oracle.fingerprint import numbers, odd_part
+from lockstep.oracle.formats import FORMATS, Format
+from lockstep.oracle.lattice import reciprocal_error
+from lockstep.oracle.reduction_order import (
     Order,
     canonical_order,
     check_order,
@@ -31,11 +31,11 @@ from oracle.reduction_order import (
     reduction_order,
     show,
 )
-from properties.judging.judge import same_bits
-from properties.running.where import add_world, start_for
-from worlds.contract import Job, World
+from lockstep.properties.judging.judge import same_bits
+from lockstep.properties.running.where import add_world, start_for
+from lockstep.worlds.contract import Job, World
 
-FUNCTION = "properties.ranks.collectives:run_collectives"
+FUNCTION = "lockstep.properties.ranks.collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
 ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
 WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}  # beyond which a float of that width skips numbers
@@ -303,14 +303,16 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
             )
 
 
-def main() -> None:
-    """Prints the order in which a world's all-reduce adds."""
-    parser = argparse.ArgumentParser(prog="python -m properties.soundness", description=main.__doc__)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the order in which a world's all-reduce adds the ranks' values."""
+    parser = argparse.ArgumentParser(
+        prog="lockstep world", description=main.__doc__, epilog="example: lockstep world --world gloo --ranks 4"
+    )
     add_world(parser)
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")
     parser.add_argument("--dtype", choices=list(FORMATS), default="float32", help="(default: %(default)s)")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     if asked.ranks < 1 or asked.elements < 1:
         parser.error(f"--ranks {asked.ranks} and --elements {asked.elements}: both are at least 1")
     world = start_for(parser, asked, asked.ranks)
@@ -318,7 +320,3 @@ def main() -> None:
         print(show(order_of(world, asked.ranks, asked.dtype, asked.elements)))
     finally:
         world.close()
-
-
-if __name__ == "__main__":
-    main()

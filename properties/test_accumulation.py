@@ -6,19 +6,19 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.fingerprint import contributions
-from oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
-from properties.claims import Claims
-from properties.expected import is_exact
-from properties.judging import judge, launches
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.moments import places_of
-from properties.strategies.several import after_two_forwards, with_several_backwards
-from properties.strategies.variants import one_by_one, with_one_unit, without_local
-from properties.strategies.within import beyond
-from properties.trial import SENT, Trial
+from lockstep.oracle.fingerprint import contributions
+from lockstep.oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact
+from lockstep.properties.judging import judge, launches
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.moments import places_of
+from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
+from lockstep.properties.strategies.variants import one_by_one, with_one_unit, without_local
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import SENT, Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
 COPIED = "a gradient was replaced"

@@ -2,17 +2,24 @@
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.claims import Claims
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.several import with_several_backwards
-from properties.strategies.timing import ASYNCHRONIES, DRAWN_ORDERS, WAIT, asynchrony_words, order_of, order_words
-from properties.strategies.variants import evaluated_after_errors
-from properties.trial import Trial
-from worlds.contract import Asynchrony
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.several import with_several_backwards
+from lockstep.properties.strategies.timing import (
+    ASYNCHRONIES,
+    DRAWN_ORDERS,
+    WAIT,
+    asynchrony_words,
+    order_of,
+    order_words,
+)
+from lockstep.properties.strategies.variants import evaluated_after_errors
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import Asynchrony
 
 CHOSEN = {
     "sim": "only the simulated world lets one choose this; on a real backend, as where the script runs, it is chance."

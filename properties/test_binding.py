@@ -5,16 +5,16 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Parameter, Scenario, Step
-from properties.claims import EQUAL_FROM, Claims
-from properties.expected import is_exact
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.moments import moments, one_or_all, places_of
-from properties.strategies.variants import replaced_again, trained_again
-from properties.trial import SENT, Trial
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.expected import is_exact
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.moments import moments, one_or_all, places_of
+from lockstep.properties.strategies.variants import replaced_again, trained_again
+from lockstep.properties.trial import SENT, Trial
 
 STOOD = "the wrapper told of parameters"
 KEPT = "a hook of the caller's found a gradient"

@@ -6,19 +6,31 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation
-from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Finish, Freeze, Load, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
-from oracle.state import Inside
-from properties.claims import EQUAL_FROM, Claims
-from properties.expected import expect, known
-from properties.judging import judge
-from properties.law import law
-from properties.part import Part, as_text
-from properties.strategies import exact_scenarios, those_there_are
-from properties.strategies.features import FEATURES
-from properties.strategies.within import beyond
-from properties.trial import Trial
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import (
+    Backward,
+    Event,
+    Finish,
+    Freeze,
+    Load,
+    Raise,
+    Save,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
+from lockstep.oracle.state import Inside
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.expected import expect, known
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.part import Part, as_text
+from lockstep.properties.strategies import exact_scenarios, those_there_are
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
 
 
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:

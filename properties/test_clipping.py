@@ -3,14 +3,14 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Clip, Finish, Parameter, Scenario
-from oracle.state import Inside
-from properties.claims import Claims
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.trial import Trial
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Clip, Finish, Parameter, Scenario
+from lockstep.oracle.state import Inside
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.trial import Trial
 
 _TWO_RANKS = (Backward(((0,), (0,))), Finish())
 ABOVE = Scenario(2, (Parameter((1,)),), (*_TWO_RANKS, Clip(1.0)))

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.events import Event
-from oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
-from properties.claims import Claims
-from properties.failure_place import place_of
-from properties.judging import judge
-from properties.judging.matching import same_collectives
-from properties.law import law
-from properties.naming import difference
-from properties.strategies import evaluations, exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.moments import moments, one_or_all, places_of
-from properties.trial import SENT, Trial
-from properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
-from worlds.contract import RankError
+from lockstep.oracle.events import Event
+from lockstep.oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
+from lockstep.properties.claims import Claims
+from lockstep.properties.failure_place import place_of
+from lockstep.properties.judging import judge
+from lockstep.properties.judging.matching import same_collectives
+from lockstep.properties.law import law
+from lockstep.properties.naming import difference
+from lockstep.properties.strategies import evaluations, exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.moments import moments, one_or_all, places_of
+from lockstep.properties.trial import SENT, Trial
+from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
+from lockstep.worlds.contract import RankError
 
 TWO_RANKS = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 EVALUATED = Scenario(2, (Parameter((1,)),), (Evaluate(), Backward(((0,), (0,))), Finish()))

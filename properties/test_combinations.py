@@ -1,10 +1,10 @@
 """P1 where any three things that a program can have meet."""
 
-from oracle.program import Scenario
-from properties.judging import judge
-from properties.law import law
-from properties.strategies.combined import with_any
-from properties.trial import Trial
+from lockstep.oracle.program import Scenario
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.trial import Trial
 
 
 @law("P1", with_any)

@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.cost import moved
-from oracle.formats import FORMATS
-from oracle.program import (
+from lockstep.oracle.cost import moved
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import (
     Backward,
     Buffer,
     Clip,
@@ -26,15 +26,15 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties.claims import CAP_FROM, EQUAL_FROM, MASTERS, Claims
-from properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
-from properties.judging.memory import WEIGHED, WEIGHING
-from properties.judging.traffic import cost_of, elements, passed, reductions
-from properties.judging.wire import on_the_wire
-from properties.law import law
-from properties.strategies.variants import without_local
-from properties.trial import SENT, Run, Trial
-from properties.verdict import SilentlyWrong, Wasteful
+from lockstep.properties.claims import CAP_FROM, EQUAL_FROM, MASTERS, Claims
+from lockstep.properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
+from lockstep.properties.judging.memory import WEIGHED, WEIGHING
+from lockstep.properties.judging.traffic import cost_of, elements, passed, reductions
+from lockstep.properties.judging.wire import on_the_wire
+from lockstep.properties.law import law
+from lockstep.properties.strategies.variants import without_local
+from lockstep.properties.trial import SENT, Run, Trial
+from lockstep.properties.verdict import SilentlyWrong, Wasteful
 
 # Whoever sends nothing at all sends nothing too much.
 _WINDOW = (Backward(((0,), (0,)), False), Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())

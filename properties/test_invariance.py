@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Parameter, Scenario, ZeroGrad
-from properties.claims import Claims
-from properties.judging import judge
-from properties.law import law
-from properties.naming import exchanged, names
-from properties.strategies import bucket_caps, exact_scenarios
-from properties.trial import ORDERS, SENT, Trial
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, ZeroGrad
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.naming import exchanged, names
+from lockstep.properties.strategies import bucket_caps, exact_scenarios
+from lockstep.properties.trial import ORDERS, SENT, Trial
 
 ONE_ORDER = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
 TWO_ORDERS = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))

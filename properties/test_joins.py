@@ -2,13 +2,13 @@
 
 from hypothesis import strategies as st
 
-from oracle.program import Scenario
-from properties.claims import Claims
-from properties.judging import judge
-from properties.judging.matching import same_collectives
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.trial import Trial
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.judging.matching import same_collectives
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.trial import Trial
 
 
 def joins(claims: Claims) -> bool:

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.rounding import round_to_nearest
-from properties.kernels import cases, expected, steps
-from properties.kernels.case import Case, Tensor
-from properties.kernels.comparing import must_equal, must_lie
-from properties.kernels.expected import Array
-from properties.kernels.law import kernel_law
-from properties.kernels.under_test import Kernels
+from lockstep.oracle.rounding import round_to_nearest
+from lockstep.properties.kernels import cases, expected, steps
+from lockstep.properties.kernels.case import Case, Tensor
+from lockstep.properties.kernels.comparing import must_equal, must_lie
+from lockstep.properties.kernels.expected import Array
+from lockstep.properties.kernels.law import kernel_law
+from lockstep.properties.kernels.under_test import Kernels
 
 
 @kernel_law(cases.moves(), {"pack": ()}, cases.LONG)

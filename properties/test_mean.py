@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
-from properties.claims import Claims
-from properties.expected import is_exact
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.moments import one_or_all, places_of
-from properties.strategies.variants import on_one_rank, with_one_rank_alike
-from properties.strategies.within import beyond
-from properties.trial import SENT, Trial
+from lockstep.oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.moments import one_or_all, places_of
+from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import SENT, Trial
 
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 MOST_RANKS, MOST_WINDOWS, MANY = 3, 33, 16

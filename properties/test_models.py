@@ -2,19 +2,19 @@
 
 from functools import partial
 
-from properties.law import law
-from properties.models import data, judge
-from properties.models.draws import (
+from lockstep.properties.law import law
+from lockstep.properties.models import data, judge
+from lockstep.properties.models.draws import (
     continued_scenarios,
     evaluated_scenarios,
     model_scenarios,
     provable_scenarios,
     saved_scenarios,
 )
-from properties.models.expected import expect, unseen
-from properties.models.run import run
-from properties.models.scenario import BUFFERED, SPARSE, ModelScenario
-from properties.trial import Trial
+from lockstep.properties.models.expected import expect, unseen
+from lockstep.properties.models.run import run
+from lockstep.properties.models.scenario import BUFFERED, SPARSE, ModelScenario
+from lockstep.properties.trial import Trial
 
 SEEN = "no faulty mean could lie in the intervals"
 ROUNDING = ModelScenario("transformer")

@@ -5,8 +5,8 @@ from itertools import takewhile
 
 from hypothesis import strategies as st
 
-from oracle.events import ends_gradients
-from oracle.program import (
+from lockstep.oracle.events import ends_gradients
+from lockstep.oracle.program import (
     AVERAGINGS,
     CANCELLING,
     Backward,
@@ -22,14 +22,14 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.claims import Claims
-from properties.expected import known
-from properties.judging import judge
-from properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
-from properties.law import law
-from properties.strategies import exact_scenarios, those_there_are
-from properties.strategies.within import READS
-from properties.trial import Trial
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import known
+from lockstep.properties.judging import judge
+from lockstep.properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios, those_there_are
+from lockstep.properties.strategies.within import READS
+from lockstep.properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
 IN_ANOTHER = "a gradient traveled in another dtype than its own"

@@ -1,10 +1,10 @@
 """P4: ranks stay copies of each other."""
 
-from oracle.program import Scenario
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.trial import Trial
+from lockstep.oracle.program import Scenario
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.trial import Trial
 
 
 @law("P4", exact_scenarios)

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Clip, LossScale, Scenario, Step, Unscale
-from properties.claims import Claims
-from properties.expected import is_exact
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.variants import on_one_rank, with_one_rank_alike
-from properties.strategies.within import beyond
-from properties.trial import Trial
+from lockstep.oracle.program import Backward, Clip, LossScale, Scenario, Step, Unscale
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
 
 MOST_DOUBLINGS = 8
 

@@ -5,27 +5,27 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
-from oracle.state import Inside
-from properties.claims import Claims
-from properties.expected import known
-from properties.implementations import Implementation
-from properties.judging import judge, memory
-from properties.judging.fair_share import fair_shares
-from properties.judging.gathered import ledgers, moments
-from properties.judging.memory import WEIGHED, WEIGHING
-from properties.judging.slices import held_between
-from properties.law import law
-from properties.part import Part
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.features import FEATURES
-from properties.trial import Trial
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.oracle.state import Inside
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import known
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.judging import judge, memory
+from lockstep.properties.judging.fair_share import fair_shares
+from lockstep.properties.judging.gathered import ledgers, moments
+from lockstep.properties.judging.memory import WEIGHED, WEIGHING
+from lockstep.properties.judging.slices import held_between
+from lockstep.properties.law import law
+from lockstep.properties.part import Part
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.trial import Trial
 
 T = TypeVar("T")
 SHARED_OUT = "state of the optimizer was shared out"
-UNSHARDED = "impls.static_buckets:StaticBuckets"
+UNSHARDED = "lockstep.impls.static_buckets:StaticBuckets"
 # One rank more than there are elements: it owns nothing.
 _ITERATION = (Backward(((0,),) * 4), Finish(), Step(), ZeroGrad())
 OWNS_NOTHING = Scenario(4, (Parameter((3,)),), _ITERATION * 2, optimizer="Adam")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.claims import Claims
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.trial import Trial
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.trial import Trial
 
 OWN = "ranks had random numbers of their own"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import (
+from lockstep.oracle.program import (
     Backward,
     Evaluate,
     Finish,
@@ -19,13 +19,13 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM, MASTERS, Claims
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import evaluations, exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.features import FEATURES
-from properties.trial import Run, Trial
+from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import evaluations, exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.trial import Run, Trial
 
 _WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
 _PAIR = (Parameter((1,)), Parameter((1,)))

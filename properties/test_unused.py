@@ -5,15 +5,15 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Freeze, Scenario
-from properties.claims import Claims
-from properties.expected import is_exact, known
-from properties.judging import judge
-from properties.law import law
-from properties.strategies import exact_scenarios
-from properties.strategies.variants import one_by_one, with_one_unit
-from properties.strategies.within import beyond
-from properties.trial import Trial
+from lockstep.oracle.program import Backward, Event, Freeze, Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact, known
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.variants import one_by_one, with_one_unit
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
 
 
 def claimed(claims: Claims) -> bool:

@@ -4,26 +4,27 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.interpreter import Expectation
-from oracle.lattice import Inexact
-from oracle.program import Scenario
-from properties.claims import MASTERS, Claims
-from properties.companion import companion, partner
-from properties.conditions import Conditions
-from properties.difference import Difference
-from properties.errors import judge_errors
-from properties.expected import expect
-from properties.implementations import Implementation
-from properties.members import as_a_world
-from properties.strategies.timing import order_drawn_for, order_of
-from properties.strategies.within import beyond
-from properties.verdict import LawBroken, Refused, SilentlyWrong
-from worlds import process
-from worlds.contract import (
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import MASTERS, Claims
+from lockstep.properties.companion import companion, partner
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.difference import Difference
+from lockstep.properties.errors import judge_errors
+from lockstep.properties.expected import expect
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.members import as_a_world
+from lockstep.properties.strategies.timing import order_drawn_for, order_of
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.verdict import LawBroken, Refused, SilentlyWrong
+from lockstep.worlds import process
+from lockstep.worlds.contract import (
     MESSAGES,
     Asynchrony,
     Collective,
@@ -41,8 +42,10 @@ ORDERS = "hooks fired in different orders on different ranks"
 SENT = "ranks sent something after construction"
 # What every law has to witness: one rank alone shows nothing about data parallelism.
 TOGETHER = "two ranks or more ran to their end"
-FUNCTION = "properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
-process.preload("properties.ranks.program")  # by each fork server once, for every process needs it
+FUNCTION = (
+    "lockstep.properties.ranks.program:run_program"  # by name: what it needs is imported where the ranks are, not here
+)
+process.preload("lockstep.properties.ranks.program")  # by each fork server once, for every process needs it
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class Trial:
     on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
     every run has processes of its own, in which nothing has run before. ``any_order``: the simulated world's reductions
     add in an order drawn for each job, where it names none; real worlds have their own. ``left``: what ranks have left
-    behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is.
+    behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
+    folder for scripts of failures; None: the usual one.
     """
 
     implementation: Implementation
@@ -111,6 +115,7 @@ class Trial:
     witnessed: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
+    report: Path | None = None
 
     @property
     def claims(self) -> Claims:

@@ -35,3 +35,6 @@ Any process:
     settings       what it would leave to the next: settings and functions of Python and torch
     preloaded      what fork servers import first: memory as usual for what they start, and no collection of garbage
 """
+
+if __name__ != "lockstep.worlds":
+    raise ImportError(f"{__file__} belongs to Lockstep and is imported as lockstep.worlds, not as {__name__}")

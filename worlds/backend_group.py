@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from worlds import progress
-from worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
-from worlds.contract import DEFAULT, MESSAGES, Collective, group_label
-from worlds.stand_in import stand_in
+from lockstep.worlds import progress
+from lockstep.worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
+from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, group_label
+from lockstep.worlds.stand_in import stand_in
 
 
 class Groups:

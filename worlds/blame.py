@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from worlds.contract import MESSAGES, Collective, RankError, RankReport
+from lockstep.worlds.contract import MESSAGES, Collective, RankError, RankReport
 
 IMPORTING = -1  # the count of a rank that has yet to begin
 

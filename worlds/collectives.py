@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from worlds.coalesced import Together
-from worlds.contract import Array, Collective
-from worlds.signatures import overloaded
+from lockstep.worlds.coalesced import Together
+from lockstep.worlds.contract import Array, Collective
+from lockstep.worlds.signatures import overloaded
 
 Tensors = Sequence[torch.Tensor]
 Again = Callable[[Any], Any]

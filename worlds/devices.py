@@ -34,7 +34,7 @@ def look() -> Mapping[str, Any]:
 
     A process of its own looks, so that no driver is loaded into the one that asks.
     """
-    from worlds import process
+    from lockstep.worlds import process
 
     child = process.Child(_answer)
     try:

@@ -1,7 +1,7 @@
 """The gloo world: one warm process per rank, real sockets, real autograd threads. See `worlds.pool`."""
 
-from worlds.pool import PoolWorld
-from worlds.serving import Setup
+from lockstep.worlds.pool import PoolWorld
+from lockstep.worlds.serving import Setup
 
 
 class GlooWorld(PoolWorld):

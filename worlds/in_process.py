@@ -5,8 +5,8 @@ What ends a rank's process here ends the whole run, and what hangs, hangs.
 
 from typing import Any
 
-from worlds.contract import Job, Outcome
-from worlds.unmatched import also_unmatched
+from lockstep.worlds.contract import Job, Outcome
+from lockstep.worlds.unmatched import also_unmatched
 
 
 class InProcessSim:
@@ -21,7 +21,7 @@ class InProcessSim:
 
     def run(self, job: Job) -> Outcome:
         """One example on threads of this process."""
-        from worlds.sim.ranks import Ranks
+        from lockstep.worlds.sim.ranks import Ranks
 
         if job.world_size not in self._ranks:
             self._ranks[job.world_size] = Ranks(job.world_size)

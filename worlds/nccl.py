@@ -2,11 +2,11 @@
 
 NCCL refuses two ranks of one host on one GPU. With ``ranks_per_gpu`` above 1 each process is given a host identity of
 its own (NCCL_HOSTID), so that its ranks talk over sockets as hosts do. That is slow, and says nothing of NVLink. What
-ran on a GPU stands in `worlds/RUNS.md`; `python -m worlds.tests.on_gpus` checks it on a machine that has one.
+ran on a GPU stands in `worlds/RUNS.md`; `python -m lockstep.worlds.tests.on_gpus` checks it on a machine that has one.
 """
 
-from worlds.pool import PoolWorld
-from worlds.serving import Setup
+from lockstep.worlds.pool import PoolWorld
+from lockstep.worlds.serving import Setup
 
 
 class NcclWorld(PoolWorld):

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from worlds import process
-from worlds.blame import blame, disagreement
-from worlds.contract import Job, Outcome, RankError, RankReport, also_lost
-from worlds.serving import Setup, serve
-from worlds.unmatched import also_unmatched
+from lockstep.worlds import process
+from lockstep.worlds.blame import blame, disagreement
+from lockstep.worlds.contract import Job, Outcome, RankError, RankReport, also_lost
+from lockstep.worlds.serving import Setup, serve
+from lockstep.worlds.unmatched import also_unmatched
 
 # Once a rank has failed, or all others have answered, nobody can help the rest: how long they may still take, in
 # seconds. Long against any scheduling delay, short against the limit of an example.

@@ -14,6 +14,7 @@ import ctypes
 import faulthandler
 import functools
 import gc
+import json
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -31,11 +32,12 @@ from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worlds import progress
-from worlds.addresses import same_addresses
-from worlds.blame import Progress
-from worlds.contract import raised
-from worlds.process_tree import descendants, queued, signal_all, state_of
+from lockstep.home import HOME, IS_CLONE
+from lockstep.worlds import progress
+from lockstep.worlds.addresses import same_addresses
+from lockstep.worlds.blame import Progress
+from lockstep.worlds.contract import raised
+from lockstep.worlds.process_tree import descendants, queued, signal_all, state_of
 
 # Examples after which a world replaces its processes: a hook that knows its wrapper, which knows the parameter, is a
 # cycle through C++ that Python's collector cannot free, so most implementations leave some 25 kB behind each time.
@@ -56,8 +58,8 @@ class Died(Exception):
 
 
 # torch._dynamo: DDP's constructor imports it, which would take every rank a second or two; .optim has ZeRO's.
-_PRELOADED = ["worlds.preloaded", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
-_PRELOADED += ["worlds.serving", "worlds.backend_group", "worlds.sim.ranks"]
+_PRELOADED = ["lockstep.worlds.preloaded", "torch", "torch.distributed", "torch.distributed.optim", "torch._dynamo"]
+_PRELOADED += ["lockstep.worlds.serving", "lockstep.worlds.backend_group", "lockstep.worlds.sim.ranks"]
 # The first is multiprocessing's own. Hash seeds are fixed, since the same scenario is to have the same verdict.
 _SERVERS: tuple[Any, ...] = (multiprocessing.forkserver._forkserver, ForkServer())
 _HASH_SEEDS = ("1", "2")
@@ -67,6 +69,10 @@ _HASH_SEEDS = ("1", "2")
 # each thread a part of memory to itself: simulated ranks run in turn, and find what the last one used in the caches.
 FILL, _FILL_BYTE = "MALLOC_PERTURB_", 0x80
 TUNABLES, ALL_SHARED = "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1"
+# A server imports from where Python's own settings say, and not from the current folder, which may have a module called
+# like one of ours. A clone of Lockstep is not where they say.
+SAFE_PATH, PATH = "PYTHONSAFEPATH", "PYTHONPATH"
+TAKEN_BACK = "LOCKSTEP_TAKEN_BACK"  # what a server makes of its environment once it has started, see `preloaded`
 
 
 @contextlib.contextmanager
@@ -78,8 +84,12 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     """
     server, main = _SERVERS[number], sys.modules["__main__"]
     tunables = ":".join(filter(None, (os.environ.get(TUNABLES), ALL_SHARED)))
-    told = {"PYTHONHASHSEED": _HASH_SEEDS[number], FILL: str(_FILL_BYTE), TUNABLES: tunables}
+    told = {"PYTHONHASHSEED": _HASH_SEEDS[number], FILL: str(_FILL_BYTE), TUNABLES: tunables, SAFE_PATH: "1"}
+    if IS_CLONE:
+        told[PATH] = os.pathsep.join(filter(None, (HOME, os.environ.get(PATH))))
     before = {name: os.environ.get(name) for name in told}
+    told[TAKEN_BACK] = json.dumps({name: value for name, value in before.items() if name != "PYTHONHASHSEED"})
+    before[TAKEN_BACK] = None
     usual = multiprocessing.forkserver.connect_to_new_process  # the first server's: what Process.start calls
     server.set_forkserver_preload(_PRELOADED)
     os.environ.update(told)

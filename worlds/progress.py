@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from worlds.blame import IMPORTING, Progress
+from lockstep.worlds.blame import IMPORTING, Progress
 
 # The seconds off the clock up to now, but for those since a moment, if that is not 0; behind them the number of
 # collectives launched, and the last ones, each at the place of its number modulo `RECENT`.

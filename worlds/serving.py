@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from worlds import devices, progress
-from worlds.contract import Job, RankReport, raised
-from worlds.process_tree import Leftovers, end_if_forked
+from lockstep.worlds import devices, progress
+from lockstep.worlds.contract import Job, RankReport, raised
+from lockstep.worlds.process_tree import Leftovers, end_if_forked
 
 if TYPE_CHECKING:
-    from worlds.backend_group import Groups
+    from lockstep.worlds.backend_group import Groups
 
 CONNECTS = 5.0  # seconds that the members of a group are given to meet when their example ends
 
@@ -44,9 +44,9 @@ def serve(connection: Connection, setup: Setup) -> None:
     """
     import torch
 
-    from worlds.backend_group import Groups
-    from worlds.fresh import Environment
-    from worlds.settings import OF_A_THREAD, Surroundings
+    from lockstep.worlds.backend_group import Groups
+    from lockstep.worlds.fresh import Environment
+    from lockstep.worlds.settings import OF_A_THREAD, Surroundings
 
     if setup.hosts_apart:
         os.environ["NCCL_HOSTID"] = f"lockstep-{socket.gethostname()}-{os.getpid()}"
@@ -76,8 +76,8 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
     """One rank's part in an example, in a default group of its own. ``shared``: the store of all ranks."""
     import torch.distributed as dist
 
-    from worlds.fresh import seed
-    from worlds.settings import imported, surroundings
+    from lockstep.worlds.fresh import seed
+    from lockstep.worlds.settings import imported, surroundings
 
     process_id = os.getpid()
     result, error = None, None

@@ -27,8 +27,8 @@ import torch.utils.checkpoint
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from worlds.contract import RankFunction, resolve
-from worlds.progress import is_supervised, off_the_clock
+from lockstep.worlds.contract import RankFunction, resolve
+from lockstep.worlds.progress import is_supervised, off_the_clock
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from multiprocessing.connection import Client, Connection, Listener, Pipe, answe
 from pathlib import Path
 from typing import Any
 
-from worlds import process
-from worlds.blame import Progress
-from worlds.pool import PoolWorld
-from worlds.serving import Setup, serve
+from lockstep.worlds import process
+from lockstep.worlds.blame import Progress
+from lockstep.worlds.pool import PoolWorld
+from lockstep.worlds.serving import Setup, serve
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _JOIN_LIMIT = 300.0  # seconds for all ranks of the job to join

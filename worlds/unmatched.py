@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from worlds.blame import apart
-from worlds.contract import MESSAGES, Collective, Outcome, members_of
+from lockstep.worlds.blame import apart
+from lockstep.worlds.contract import MESSAGES, Collective, Outcome, members_of
 
 UNMATCHED = "an unmatched"  # how it begins what it tells
 

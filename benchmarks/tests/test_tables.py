@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from benchmarks import shares, worlds
+from lockstep.benchmarks import shares, worlds
 
 COMPILE = """
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from benchmarks.kernels import _copy_one
+from lockstep.benchmarks.kernels import _copy_one
 
 types = {"source": "*fp32", "target": "*fp32", "count": "i32", "BLOCK": "constexpr"}
 print(compile(ASTSource(_copy_one, types, {(3,): 1024}), target=GPUTarget("cuda", 90, 32)).asm["ptx"])

@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.sharded import HOLDS_MORE
-from impls.static_buckets import StaticBuckets
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 COUNTS_ONCE = "test_no_sync_accumulates_and_then_counts_once"
 BIG_BATCH = "test_micro_batches_count_as_one_big_batch"

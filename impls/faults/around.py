@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBuckets
-from impls.naive import NaiveAccumulation
-from impls.shards import Flat
-from impls.static_buckets import StaticBuckets
-from impls.zero3 import Zero3
+from lockstep.impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.shards import Flat
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero3 import Zero3
 
 AROUND = "test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper"
 

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBuckets
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.twins.reductions import RingOfMessages
+from lockstep.impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.twins.reductions import RingOfMessages
 
 LAW = ("test_collectives_may_read_and_write_at_any_time",)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from impls.end_of_backward import AtTheEndOfBackward
-from impls.zero3 import Zero3
+from lockstep.impls.end_of_backward import AtTheEndOfBackward
+from lockstep.impls.zero3 import Zero3
 
 SEVERAL_BACKWARDS = "test_each_of_several_backwards_counts"
 

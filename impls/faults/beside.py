@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.twins.beside import OneTableForAllModels
-from impls.twins.reductions import AfterBackward
-from impls.wrapper import DataParallel, Group
-from impls.zero1 import Zero1
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.twins.beside import OneTableForAllModels
+from lockstep.impls.twins.reductions import AfterBackward
+from lockstep.impls.wrapper import DataParallel, Group
+from lockstep.impls.zero1 import Zero1
 
 BESIDE = ("test_a_model_trained_beside_another_is_as_if_it_were_alone",)
 JOINTLY = ("test_models_that_share_a_loss_are_each_as_if_alone",)

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
-from impls.zero2 import Zero2
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero2 import Zero2
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 FREEZING = "test_what_is_frozen_or_trained_again_is_followed"

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import HOLDS_MORE
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat
-from impls.zero1 import Zero1
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.shards import Flat
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 Parameters = Mapping[str, torch.Tensor]
 States = Mapping[str, Mapping[str, torch.Tensor]]

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.frameworks.fsdp1 import FSDP1
-from impls.trainer import StaticBucketsTrainer
+from lockstep.impls.frameworks.fsdp1 import FSDP1
+from lockstep.impls.trainer import StaticBucketsTrainer
 
 NORM = ("test_the_reported_norm_is_that_of_the_whole_averaged_gradient",)
 OVERFLOWS = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)

@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.hook_order_buckets import HookOrderBuckets
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.hook_order_buckets import HookOrderBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 SAME_COLLECTIVES = "test_every_rank_issues_the_same_collectives"
 IN_STEP = "test_an_error_on_some_ranks_leaves_all_in_step"

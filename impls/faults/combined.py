@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from impls.faults.accumulation import TOGETHER
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.faults.accumulation import TOGETHER
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 
 class ClipsTheFirstGroup(StaticBucketsTrainer):

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
+from lockstep.impls.naive import NaiveAccumulation
 
 COPIED = ("test_a_copy_of_the_model_stays_what_it_was",)
 

@@ -6,13 +6,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets, assign_buckets
-from impls.twins.cost import RebuildsItsBuckets
-from impls.twins.sharding import ByAllReduce
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets, assign_buckets
+from lockstep.impls.twins.cost import RebuildsItsBuckets
+from lockstep.impls.twins.sharding import ByAllReduce
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 LOCAL = "test_nothing_is_reduced_inside_no_sync"
 MARGIN = "test_an_element_more_costs_what_the_stage_promises"

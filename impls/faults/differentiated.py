@@ -7,10 +7,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from impls.end_of_backward import AtTheEndOfBackward
-from impls.naive import NaiveAccumulation
-from impls.wrapper import DataParallel, add_over_ranks
-from impls.zero3 import Zero3
+from lockstep.impls.end_of_backward import AtTheEndOfBackward
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import DataParallel, add_over_ranks
+from lockstep.impls.zero3 import Zero3
 
 TAKEN = ("test_a_loss_of_gradients_is_averaged_like_any_other",)
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.wrapper import broadcast_from_rank_zero
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import broadcast_from_rank_zero
 
 DIFFERING = ("test_models_that_differ_between_ranks_are_refused_on_every_rank",)
 

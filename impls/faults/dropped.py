@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.faults.accumulation import AFTER_AN_ERROR
-from impls.main_grad_buckets import MainGradBuckets
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.faults.accumulation import AFTER_AN_ERROR
+from lockstep.impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ZEROED = "test_zeroed_gradients_do_not_come_back"

@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.sharded import HOLDS_MORE
-from impls.shards import Flat
-from impls.static_buckets import StaticBuckets
-from impls.twins.evaluating import MakesRoomOfItsOwn
-from impls.zero1 import Zero1
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.shards import Flat
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.twins.evaluating import MakesRoomOfItsOwn
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 MEAN = ("test_gradients_equal_the_mean_over_ranks",)
 IN_STEP = ("test_a_forward_without_a_backward_leaves_all_in_step",)

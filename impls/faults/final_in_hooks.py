@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.faults.hooked import TrainsOnCopies
-from impls.wrapper import DataParallel
+from lockstep.impls.faults.hooked import TrainsOnCopies
+from lockstep.impls.wrapper import DataParallel
 
 FINAL = ("test_a_hook_finds_the_final_gradient_once_it_has_accumulated",)
 

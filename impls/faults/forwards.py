@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.faults.accumulation import AFTER_AN_ERROR
-from impls.naive import NaiveAccumulation
+from lockstep.impls.faults.accumulation import AFTER_AN_ERROR
+from lockstep.impls.naive import NaiveAccumulation
 
 DROPPED = "test_a_forward_whose_loss_is_dropped_leaves_no_trace"
 TWO_FORWARDS = "test_two_forwards_before_one_backward_count_once_each"

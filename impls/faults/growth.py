@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 GROWS = "test_what_is_held_does_not_grow_from_step_to_step"
 

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.shards import Flat, Reduction
-from impls.twins.sharding import LateZero2, WholeParameterZero1
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.twins.sharding import LateZero2, WholeParameterZero1
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import Zero3
 
 BYTE = ("test_each_rank_holds_its_slices_to_the_byte",)
 IN_USE = ("test_only_what_is_in_use_is_whole",)

@@ -8,11 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.faults.accumulation import AFTER_AN_ERROR
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
-from impls.wrapper import add_over_ranks
+from lockstep.impls.faults.accumulation import AFTER_AN_ERROR
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.wrapper import add_over_ranks
 
 REPLACED = "test_parameters_that_are_replaced_are_synchronized"
 GOING_BACK = "test_going_back_to_what_was_saved_undoes_what_came_since"

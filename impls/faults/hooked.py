@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.faults.made_anew import MakesThemWhereItWraps
-from impls.naive import NaiveAccumulation
-from impls.wrapper import add_over_ranks
-from impls.zero3 import Zero3
+from lockstep.impls.faults.made_anew import MakesThemWhereItWraps
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import add_over_ranks
+from lockstep.impls.zero3 import Zero3
 
 HOOKED = ("test_a_hook_of_the_callers_on_a_parameter_counts",)
 MODULE_HOOKED = ("test_a_hook_of_the_callers_on_the_model_counts",)

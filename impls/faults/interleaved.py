@@ -5,10 +5,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.end_of_backward import AtTheEndOfBackward
-from impls.main_grad_buckets import MainGradBuckets
-from impls.static_buckets import StaticBuckets
-from impls.zero2 import Zero2
+from lockstep.impls.end_of_backward import AtTheEndOfBackward
+from lockstep.impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero2 import Zero2
 
 CALLERS = ("test_the_caller_may_have_collectives_of_its_own_right_after_a_backward",)
 

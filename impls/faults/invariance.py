@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.average import average_
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.average import average_
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 CAP = "test_the_result_does_not_depend_on_the_bucket_cap"

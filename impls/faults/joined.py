@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.joined import Joined
+from lockstep.impls.joined import Joined
 
 COUNTS = "test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed"
 TAKES_PART = "test_ranks_that_have_run_out_take_part_in_every_collective_of_the_others"

@@ -7,10 +7,10 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels import norm as norms
-from impls.kernels import pack as packing
-from impls.kernels import scale as scaling
-from impls.kernels.suite import Kernels
+from lockstep.impls.kernels import norm as norms
+from lockstep.impls.kernels import pack as packing
+from lockstep.impls.kernels import scale as scaling
+from lockstep.impls.kernels.suite import Kernels
 
 BLOCK = 1024
 

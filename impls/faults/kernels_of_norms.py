@@ -4,10 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.faults.kernels_moving import BLOCK, grid
-from impls.kernels import norm as norms
-from impls.kernels import scale as scaling
-from impls.kernels.suite import Kernels
+from lockstep.impls.faults.kernels_moving import BLOCK, grid
+from lockstep.impls.kernels import norm as norms
+from lockstep.impls.kernels import scale as scaling
+from lockstep.impls.kernels.suite import Kernels
 
 
 @triton.jit

@@ -2,8 +2,8 @@
 
 import torch
 
-from impls.kernels import step as steps
-from impls.kernels.suite import Kernels
+from lockstep.impls.kernels import step as steps
+from lockstep.impls.kernels.suite import Kernels
 
 
 class StateInParamDtype(Kernels):

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.twins.reductions import RingOfBuffers
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.twins.reductions import RingOfBuffers
 
 OFTEN = ("test_the_mean_is_right_however_often_it_has_been_taken",)
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
+from lockstep.impls.naive import NaiveAccumulation
 
 OPTIMIZER_BEFORE = "test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained"
 OPTIMIZER_FIRST = "test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained"

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
+from lockstep.impls.main_grad_buckets import MainGradBucket, MainGradBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 ZEROED = "test_zeroed_gradients_do_not_come_back"

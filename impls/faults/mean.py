@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 WHOLE_BATCH = "test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch"

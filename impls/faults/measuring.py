@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from impls.faults.forwards import CountsForwards
-from impls.faults.prepared import IN_PAIRS, SetsAveragesApartInForward
-from impls.naive import NaiveAccumulation
-from impls.zero2 import Zero2
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.faults.forwards import CountsForwards
+from lockstep.impls.faults.prepared import IN_PAIRS, SetsAveragesApartInForward
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 IN_STEP = "test_a_forward_without_a_backward_leaves_all_in_step"
 MEASURED_LATE = "test_a_loss_may_be_measured_between_a_forward_and_its_backward"

@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from impls.twins.reductions import TwoLevels
-from impls.zero3 import Zero3
+from lockstep.impls.twins.reductions import TwoLevels
+from lockstep.impls.zero3 import Zero3
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 LOCAL_ALONE = "test_what_was_used_only_inside_no_sync_is_synchronized"

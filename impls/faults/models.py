@@ -8,12 +8,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from impls.naive import NaiveAccumulation
-from impls.sharded import HOLDS_MORE
-from impls.shards import Flat
-from impls.static_buckets import StaticBuckets
-from impls.twins.models import DividesTheLoss, GathersAndAdds
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.shards import Flat
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.twins.models import DividesTheLoss, GathersAndAdds
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 MEAN = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 ACCUMULATION = "test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once"

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from impls.end_of_backward import AtTheEndOfBackward
-from impls.faults.models import MEAN, REPLICAS
-from impls.naive import NaiveAccumulation
+from lockstep.impls.end_of_backward import AtTheEndOfBackward
+from lockstep.impls.faults.models import MEAN, REPLICAS
+from lockstep.impls.naive import NaiveAccumulation
 
 
 class AveragesWhatItHearsOf(AtTheEndOfBackward):

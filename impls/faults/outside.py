@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.shards import Flat
-from impls.zero3 import Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.shards import Flat
+from lockstep.impls.zero3 import Zero3
 
 OUTSIDE = "test_a_parameter_read_outside_its_module_is_like_any_other"
 

@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.shards import Flat, Reduction
-from impls.wrapper import add_over_ranks
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.wrapper import add_over_ranks
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import Zero3
 
 PRICE = ("test_an_element_more_costs_what_the_stage_promises",)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.naive import NaiveAccumulation
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.zero1 import Zero1
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.zero1 import Zero1
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 ACCUMULATION = "test_no_sync_accumulates_and_then_counts_once"

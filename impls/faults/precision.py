@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.wrapper import broadcast_from_rank_zero
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.wrapper import broadcast_from_rank_zero
 
 WIRE = ("test_gradients_travel_in_their_own_dtype_or_a_wider_one",)
 ORDER = ("test_exact_sums_do_not_depend_on_the_order_of_reduction",)

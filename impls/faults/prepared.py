@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.wrapper import add_over_ranks
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import add_over_ranks
 
 ZEROED_LATE = "test_gradients_may_be_zeroed_between_forward_and_backward"
 # Each takes a forward for the first half of a micro-batch of its own; the other laws say what comes of that.

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
+from lockstep.impls.naive import NaiveAccumulation
 
 GO_ON = "test_random_numbers_go_on_where_the_caller_left_them"
 

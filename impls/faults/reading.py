@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.faults.outside import GathersWhatIsCalled
-from impls.naive import NaiveAccumulation
-from impls.twins.models import DividesTheLoss
-from impls.wrapper import DataParallel, add_over_ranks
+from lockstep.impls.faults.outside import GathersWhatIsCalled
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.twins.models import DividesTheLoss
+from lockstep.impls.wrapper import DataParallel, add_over_ranks
 
 READ = ("test_a_loss_may_read_parameters_itself",)
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
-from impls.zero1 import Zero1
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero1 import Zero1
 
 MOVED = "test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are"
 

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.wrapper import add_over_ranks
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.wrapper import add_over_ranks
 
 REPLACED = ("test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does",)
 # Each binds the tensors of its parameters once; the other laws say what comes of that.

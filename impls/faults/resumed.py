@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from impls.zero1 import Zero1
+from lockstep.impls.zero1 import Zero1
 
 Parameters = Mapping[str, torch.Tensor]
 States = Mapping[str, Mapping[str, torch.Tensor]]

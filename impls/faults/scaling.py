@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 UNSCALED = ("test_gradients_are_unscaled_before_they_are_clipped",)
 AGREED = ("test_ranks_agree_on_overflows_and_on_the_loss_scale",)

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import ShardedDataParallel
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
+from lockstep.impls.sharded import ShardedDataParallel
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
 
 WEIGHTS_ALONE = "test_loading_weights_alone_makes_the_masters_follow"
 SEVERAL = ("test_each_of_several_optimizers_steps_its_own_parameters",)

@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import Zero3
 
 AGREED = "test_ranks_agree_on_overflows_and_on_the_loss_scale"
 NORM = "test_the_reported_norm_is_that_of_the_whole_averaged_gradient"

@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.sharded import HOLDS_MORE, ShardedDataParallel
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat, Reduction
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import UnitCall, Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded import HOLDS_MORE, ShardedDataParallel
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import UnitCall, Zero3
 
 STEPS = "test_steps_of_shards_are_steps_of_the_whole"
 SAME = "test_every_stage_gives_the_bits_of_no_sharding_at_all"

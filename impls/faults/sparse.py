@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from impls.twins.sparse import AddsUpRows
+from lockstep.impls.twins.sparse import AddsUpRows
 
 ROWS = ("test_sparse_gradients_are_averaged_row_by_row",)
 

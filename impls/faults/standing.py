@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 STANDS = "test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state"
 

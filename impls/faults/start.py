@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
-from impls.twins.starts import BroadcastsBuffers, StartsAtTheFirstForward
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.twins.starts import BroadcastsBuffers, StartsAtTheFirstForward
 
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"
 BUFFERS = "test_buffers_are_those_of_rank_0_when_it_is_claimed"

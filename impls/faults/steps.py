@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 VALUES = ("test_every_step_leaves_the_parameters_and_state_of_one_process",)
 GAPS = ("test_a_parameter_without_a_gradient_is_left_alone_by_the_step",)

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.shards import Flat
-from impls.twins.subgroups import InAGroup, ShardsInAGroup
-from impls.wrapper import Group
+from lockstep.impls.shards import Flat
+from lockstep.impls.twins.subgroups import InAGroup, ShardsInAGroup
+from lockstep.impls.wrapper import Group
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.faults.evaluating import GathersToTrain
-from impls.naive import NaiveAccumulation
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.faults.evaluating import GathersToTrain
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
 
 SWAPPED = ("test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trace",)
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import HOLDS_MORE
-from impls.shards import Flat
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.shards import Flat
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import Zero3
 
 UNSEEN = ("test_what_nobody_looks_at_is_trained_all_the_same",)
 

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation, NaiveDataParallel
-from impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.naive import NaiveAccumulation, NaiveDataParallel
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
 
 MEAN = "test_gradients_equal_the_mean_over_ranks"
 BY_NOBODY = "test_a_parameter_that_no_rank_used_gets_what_is_claimed"

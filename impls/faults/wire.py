@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBucket, MainGradBuckets
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.twins.precision import Compressed, CompressesToBFloat16, ReducesInFloat64
+from lockstep.impls.main_grad_buckets import MainGradBucket, MainGradBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.twins.precision import Compressed, CompressesToBFloat16, ReducesInFloat64
 
 CLAIMED = ("test_gradients_are_reduced_in_the_dtype_that_is_claimed",)
 MANY = ("test_the_error_does_not_grow_with_the_number_of_micro_batches",)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.collectives import (
+from lockstep.impls.collectives import (
     AllGather,
     AllReduce,
     Broadcast,

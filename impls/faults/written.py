@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.sharded import HOLDS_MORE
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
-from impls.zero1 import Zero1
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.zero1 import Zero1
 
 WRITTEN = ("test_training_goes_on_from_what_the_caller_has_written_into_parameters",)
 

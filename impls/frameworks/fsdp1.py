@@ -22,7 +22,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp._debug_utils import SimpleProfiler
 
-from impls.wrapper import broadcast_from_rank_zero, torch_groups
+from lockstep.impls.wrapper import broadcast_from_rank_zero, torch_groups
 
 _WRAPPER = "_fsdp_wrapped_module."
 

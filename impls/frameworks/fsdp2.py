@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from impls.wrapper import broadcast_from_rank_zero, torch_groups
+from lockstep.impls.wrapper import broadcast_from_rank_zero, torch_groups
 
 
 class FSDP2(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.distributed._composable.replicate import replicate
 
-from impls.frameworks.torch_ddp import IN_EVERY_FORM
+from lockstep.impls.frameworks.torch_ddp import IN_EVERY_FORM
 
 
 class Replicate:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from impls.wrapper import torch_groups
+from lockstep.impls.wrapper import torch_groups
 
 
 class ZeroRedundancy(DistributedDataParallel):

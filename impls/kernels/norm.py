@@ -9,9 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels.pack import Tensors
-from impls.kernels.table import BLOCK, WARPS, Table
-from impls.kernels.words import FIELDS, find, pointer, positions, to_float32, transform
+from lockstep.impls.kernels.pack import Tensors
+from lockstep.impls.kernels.table import BLOCK, WARPS, Table
+from lockstep.impls.kernels.words import FIELDS, find, pointer, positions, to_float32, transform
 
 SUMS = 4096  # blocks' sums that the second kernel adds at a time
 

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels.table import BLOCK, WARPS, Table, carried, kind_of
-from impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
+from lockstep.impls.kernels.table import BLOCK, WARPS, Table, carried, kind_of
+from lockstep.impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
 
 Tensors = Sequence[torch.Tensor] | Table
 

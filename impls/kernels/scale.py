@@ -4,10 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels.norm import norm_and_coefficient
-from impls.kernels.pack import Tensors, check_coefficient, refuse_overlaps
-from impls.kernels.table import BLOCK, WARPS, Table
-from impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
+from lockstep.impls.kernels.norm import norm_and_coefficient
+from lockstep.impls.kernels.pack import Tensors, check_coefficient, refuse_overlaps
+from lockstep.impls.kernels.table import BLOCK, WARPS, Table
+from lockstep.impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
 
 
 def scale_(tensors: Tensors, divisor: float = 1.0, scale: float = 1.0, coefficient: torch.Tensor | None = None) -> None:

@@ -11,9 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
-from impls.kernels.pack import check_coefficient
-from impls.kernels.table import NUMBERS, WARPS, carried, kind_of, require_kernels
-from impls.kernels.words import from_float32, to_float32, transform
+from lockstep.impls.kernels.pack import check_coefficient
+from lockstep.impls.kernels.table import NUMBERS, WARPS, carried, kind_of, require_kernels
+from lockstep.impls.kernels.words import from_float32, to_float32, transform
 
 BLOCK = 4096  # elements that one program handles: fewer than where there are fewer arrays
 

@@ -17,8 +17,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from impls.faults import kernels_in_ptx as faults
-from impls.kernels import norm, pack, scale, step, table
+from lockstep.impls.faults import kernels_in_ptx as faults
+from lockstep.impls.kernels import norm, pack, scale, step, table
 
 F4, B2, H2 = torch.float32, torch.bfloat16, torch.float16
 LENGTHS = (1, 2, 3, 15, 16, 17, 31, 32, 48, 127, 128, 1000, 4096, 8191, 8192, 8193, 2**15, 2**16 + 1, 100_000)

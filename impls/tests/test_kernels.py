@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from impls.kernels.norm import clip_coefficient, norm
-from impls.kernels.pack import cast, pack, unpack
-from impls.kernels.scale import average_and_clip_, scale_
-from impls.kernels.step import adamw_step, sgd_step
-from impls.kernels.table import Table, collapse, overlaps
+from lockstep.impls.kernels.norm import clip_coefficient, norm
+from lockstep.impls.kernels.pack import cast, pack, unpack
+from lockstep.impls.kernels.scale import average_and_clip_, scale_
+from lockstep.impls.kernels.step import adamw_step, sgd_step
+from lockstep.impls.kernels.table import Table, collapse, overlaps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # on CPU the suite runs them in Triton's interpreter
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DIVIDES = {"unpack bfloat16 to float32, averaged", "scale float32", "scale bfloat16", "whole norm", "adamw"}
 ROOTS = {"whole norm", "adamw"}
 FUSES = {"partial norms float32", "partial norms bfloat16", "whole norm"}
@@ -23,7 +23,7 @@ def compiled() -> dict[str, Any]:
     """By name, the PTX of every kernel, and how many programs many lengths compiled to."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
-        [sys.executable, "-m", "impls.tests.compile_only"],
+        [sys.executable, "-m", "lockstep.impls.tests.compile_only"],
         env=environment,
         cwd=ROOT,
         capture_output=True,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from impls.kernels import step as kernels
-from impls.kernels.table import interpreted
-from impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.kernels import step as kernels
+from lockstep.impls.kernels.table import interpreted
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
 
 UNKNOWN = [
     (torch.optim.AdamW, {"maximize": True}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from impls.static_buckets import assign_buckets
+from lockstep.impls.static_buckets import assign_buckets
 
 
 def parameters(*sizes: int, dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:

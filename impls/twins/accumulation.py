@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.end_of_backward import AtTheEndOfBackward
-from impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.end_of_backward import AtTheEndOfBackward
+from lockstep.impls.main_grad_buckets import MainGradBuckets
 
 
 class ZeroesLate(MainGradBuckets):

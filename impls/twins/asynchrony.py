@@ -3,9 +3,9 @@
 import torch
 import torch.distributed as dist
 
-from impls.average import average_
-from impls.naive import NaiveDataParallel
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.average import average_
+from lockstep.impls.naive import NaiveDataParallel
+from lockstep.impls.static_buckets import StaticBuckets
 
 
 class PollsInReverse(StaticBuckets):

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.twins.reductions import AfterBackward, PerParameter
-from impls.wrapper import add_over_ranks
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.twins.reductions import AfterBackward, PerParameter
+from lockstep.impls.wrapper import add_over_ranks
 
 
 class OneTableForAllModels(NaiveAccumulation):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.static_buckets import StaticBuckets
 
 
 class PreparesInAHook(StaticBuckets):

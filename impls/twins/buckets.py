@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.static_buckets import StaticBuckets
 
 
 class RegistrationOrder(StaticBuckets):

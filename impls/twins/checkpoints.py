@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from impls.zero1 import Zero1
+from lockstep.impls.zero1 import Zero1
 
 
 class OnlyRankZeroReads(Zero1):

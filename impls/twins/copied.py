@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.naive import NaiveAccumulation
+from lockstep.impls.naive import NaiveAccumulation
 
 
 class RunsACopy(NaiveAccumulation):

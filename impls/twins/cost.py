@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
 
 
 class SendsAtTheEnd(StaticBuckets):

@@ -7,11 +7,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from impls.naive import NaiveAccumulation
-from impls.sharded import HOLDS_MORE
-from impls.shards import Flat
-from impls.static_buckets import StaticBuckets
-from impls.zero3 import Zero3
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.shards import Flat
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.zero3 import Zero3
 
 
 class CountsEvaluations(StaticBuckets):

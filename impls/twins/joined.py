@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from impls.joined import Joined
+from lockstep.impls.joined import Joined
 
 
 class GathersWhoRemains(Joined):

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from impls.naive import NaiveAccumulation
-from impls.wrapper import DataParallel, add_over_ranks
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import DataParallel, add_over_ranks
 
 
 class GathersAndAdds(DataParallel):

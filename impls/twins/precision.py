@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
 
 
 class _Wide(Bucket):

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import ROBUST, DataParallel
-from impls.zero3 import tensors_in
+from lockstep.impls.wrapper import ROBUST, DataParallel
+from lockstep.impls.zero3 import tensors_in
 
 
 class PerParameter(DataParallel):

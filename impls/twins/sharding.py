@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.sharded import HOLDS_MORE
-from impls.sharded_optimizer import ShardedOptimizer
-from impls.shards import Flat, Reduction
-from impls.wrapper import Group
-from impls.zero1 import Zero1
-from impls.zero2 import Zero2
-from impls.zero3 import Zero3
+from lockstep.impls.sharded import HOLDS_MORE
+from lockstep.impls.sharded_optimizer import ShardedOptimizer
+from lockstep.impls.shards import Flat, Reduction
+from lockstep.impls.wrapper import Group
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero2 import Zero2
+from lockstep.impls.zero3 import Zero3
 
 Tensors = Mapping[nn.Parameter, torch.Tensor | None]
 

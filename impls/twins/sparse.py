@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from impls.naive import NaiveAccumulation
-from impls.wrapper import add_over_ranks
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.wrapper import add_over_ranks
 
 
 class AddsUpRows(NaiveAccumulation):

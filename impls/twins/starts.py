@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
-from impls.wrapper import broadcast_from_rank_zero
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.wrapper import broadcast_from_rank_zero
 
 
 class SumsOfZeros(StaticBuckets):

@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import StaticBuckets
-from impls.wrapper import Group
-from impls.zero1 import Zero1
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.impls.wrapper import Group
+from lockstep.impls.zero1 import Zero1
 
 
 class InAGroup(StaticBuckets):

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.naive import NaiveDataParallel
-from impls.static_buckets import Bucket
-from impls.trainer import MasterOptimizer, StaticBucketsTrainer
-from impls.wrapper import Group
+from lockstep.impls.naive import NaiveDataParallel
+from lockstep.impls.static_buckets import Bucket
+from lockstep.impls.trainer import MasterOptimizer, StaticBucketsTrainer
+from lockstep.impls.wrapper import Group
 
 
 class NormInShares(StaticBucketsTrainer):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.formats import FORMATS
-from oracle.program import (
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import (
     MODES,
     PROBES,
     SIGNS,

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.intervals import Interval
-from oracle.optimizers import SGD, Adam, AdamState, fractions
-from oracle.rounding import Float32s, fma_float32
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, fractions
+from lockstep.oracle.rounding import Float32s, fma_float32
 
 F4 = np.float32
 COUNT = 301

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from oracle.fingerprint import contributions
-from oracle.formats import FORMATS
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Scenario, Step, Write, ZeroGrad
-from oracle.rounding import round_to_nearest
+from lockstep.oracle.fingerprint import contributions
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Finish, Scenario, Step, Write, ZeroGrad
+from lockstep.oracle.rounding import round_to_nearest
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
 Number = Callable[[Fraction, str], Any]  # makes a number of that format's arithmetic

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.batches import accumulation_steps, global_batch, offers, samples, share, tokens
-from oracle.tests.examples import examples
+from lockstep.oracle.batches import accumulation_steps, global_batch, offers, samples, share, tokens
+from lockstep.oracle.tests.examples import examples
 
 small = st.integers(1, 12)
 

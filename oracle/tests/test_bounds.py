@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.bounds import (
+from lockstep.oracle.bounds import (
     MEANS,
     Enclosure,
     cast,
@@ -22,9 +22,9 @@ from oracle.bounds import (
     sum_known_order,
     sum_mixed,
 )
-from oracle.formats import FORMATS
-from oracle.program import AVERAGINGS
-from oracle.rounding import exact, round_to_nearest, rounded_reciprocal
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import AVERAGINGS
+from lockstep.oracle.rounding import exact, round_to_nearest, rounded_reciprocal
 
 FORMS = tuple(FORMATS)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.collectives import (
+from lockstep.oracle.collectives import (
     OPERATIONS,
     Array,
     all_gather,
@@ -31,9 +31,9 @@ from oracle.collectives import (
     split,
     volume,
 )
-from oracle.formats import FORMATS
-from oracle.rounding import round_to_nearest
-from oracle.tests.examples import examples
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.rounding import round_to_nearest
+from lockstep.oracle.tests.examples import examples
 
 EXACT: dict[str, Callable[[list[Fraction]], Any]] = {
     "sum": sum,

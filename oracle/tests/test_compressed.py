@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.fingerprint import capacity, coefficients, runs_needed
-from oracle.formats import FORMATS
-from oracle.interpreter import interpret
-from oracle.lattice import Inexact
-from oracle.program import AVERAGINGS, CANCELLING, WIRES, Backward, Event, Finish, Parameter, Scenario
-from oracle.tests.examples import examples
+from lockstep.oracle.fingerprint import capacity, coefficients, runs_needed
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import AVERAGINGS, CANCELLING, WIRES, Backward, Event, Finish, Parameter, Scenario
+from lockstep.oracle.tests.examples import examples
 
 
 @st.composite

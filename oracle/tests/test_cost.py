@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.collectives import volume
-from oracle.cost import alpha_beta, collective_time, gathers, gibibytes, main, memory, moved, scaling_efficiency
-from oracle.overlap import all_reduce_calls, best_bucket_size, bucket_ends, timeline
-from oracle.recipes import recipe
-from oracle.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from oracle.tests.examples import examples
+from lockstep.oracle.collectives import volume
+from lockstep.oracle.cost import (
+    alpha_beta,
+    collective_time,
+    gathers,
+    gibibytes,
+    main,
+    memory,
+    moved,
+    scaling_efficiency,
+)
+from lockstep.oracle.overlap import all_reduce_calls, best_bucket_size, bucket_ends, timeline
+from lockstep.oracle.recipes import recipe
+from lockstep.oracle.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from lockstep.oracle.tests.examples import examples
 
 ADAM = recipe("bfloat16", "adam")
 ALPHA, BANDWIDTH = Fraction(1, 1000), 8000

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from oracle.bounds import (
+from lockstep.oracle.bounds import (
     Enclosure,
     dot_any_order,
     dot_mixed,
@@ -16,9 +16,9 @@ from oracle.bounds import (
     square_root,
     squared_norm,
 )
-from oracle.formats import FORMATS
-from oracle.rounding import sqrt_below
-from oracle.tests.test_bounds import FORMS, draw, random_sum, rn
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.rounding import sqrt_below
+from lockstep.oracle.tests.test_bounds import FORMS, draw, random_sum, rn
 
 
 @pytest.mark.parametrize("form", FORMS)

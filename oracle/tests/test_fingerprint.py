@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oracle.events import Event
-from oracle.fingerprint import (
+from lockstep.oracle.events import Event
+from lockstep.oracle.fingerprint import (
     MOST_SIDON,
     by_forward,
     capacity,
@@ -23,10 +23,10 @@ from oracle.fingerprint import (
     odd_part,
     runs_needed,
 )
-from oracle.formats import FORMATS
-from oracle.interpreter import is_exact
-from oracle.program import AVERAGINGS, Backward, Finish, LossScale, Parameter, Scenario, Step, ZeroGrad
-from oracle.tests.drawn import scenarios
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import is_exact
+from lockstep.oracle.program import AVERAGINGS, Backward, Finish, LossScale, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.tests.drawn import scenarios
 
 # The beginning of OEIS A005282.
 PUBLISHED = (

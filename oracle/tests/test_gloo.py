@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle import collectives, gloo
-from oracle.collectives import Array
-from oracle.formats import FORMATS
-from oracle.reduction_order import evaluate_order, reduction_order
-from oracle.rounding import round_to_nearest
-from oracle.tests.examples import examples
+from lockstep.oracle import collectives, gloo
+from lockstep.oracle.collectives import Array
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import evaluate_order, reduction_order
+from lockstep.oracle.rounding import round_to_nearest
+from lockstep.oracle.tests.examples import examples
 
 WORLDS = range(1, 9)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from oracle.interpreter import Expectation, interpret, is_exact
-from oracle.lattice import Inexact
-from oracle.program import (
+from lockstep.oracle.interpreter import Expectation, interpret, is_exact
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import (
     AVERAGINGS,
     UNUSED,
     Backward,
@@ -24,10 +24,10 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from oracle.state import Inside
-from oracle.tests.drawn import scenarios
-from oracle.tests.examples import examples
-from oracle.tests.second_interpreter import agrees, fraction, rounded, values
+from lockstep.oracle.state import Inside
+from lockstep.oracle.tests.drawn import scenarios
+from lockstep.oracle.tests.examples import examples
+from lockstep.oracle.tests.second_interpreter import agrees, fraction, rounded, values
 
 
 def expect(scenario: Scenario, averaging: str, unused: str, eager: bool = False, kept: str = "") -> Expectation:

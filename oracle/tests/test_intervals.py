@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.formats import FORMATS
-from oracle.intervals import Interval, floats_inside, hull
-from oracle.rounding import round_to_nearest, sqrt_above, sqrt_below
-from oracle.tests.examples import examples
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.intervals import Interval, floats_inside, hull
+from lockstep.oracle.rounding import round_to_nearest, sqrt_above, sqrt_below
+from lockstep.oracle.tests.examples import examples
 
 moderate = st.floats(-1e100, 1e100)
 pairs = st.tuples(moderate, moderate).map(sorted)

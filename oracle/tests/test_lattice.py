@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oracle import lattice
-from oracle.formats import FORMATS, Format
-from oracle.lattice import FRACTION_BITS, Formats, Inexact, Lattice
-from oracle.program import AVERAGINGS
-from oracle.rounding import representable, rounded_reciprocal
-from oracle.tests.examples import examples
+from lockstep.oracle import lattice
+from lockstep.oracle.formats import FORMATS, Format
+from lockstep.oracle.lattice import FRACTION_BITS, Formats, Inexact, Lattice
+from lockstep.oracle.program import AVERAGINGS
+from lockstep.oracle.rounding import representable, rounded_reciprocal
+from lockstep.oracle.tests.examples import examples
 
 RECIPROCAL = AVERAGINGS[2]
 Tree = Any  # an index of a term, or a pair of trees

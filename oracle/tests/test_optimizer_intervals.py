@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.intervals import Interval, floats_inside
-from oracle.optimizer_bits import adam_step_bits, sgd_step_bits
-from oracle.optimizer_intervals import IMPLEMENTATIONS, adam_step_interval, sgd_step_interval
-from oracle.optimizers import SGD, Adam, AdamState, SGDState, Values, adam_step
-from oracle.rounding import Float32s
-from oracle.tests.optimizer_cases import (
+from lockstep.oracle.intervals import Interval, floats_inside
+from lockstep.oracle.optimizer_bits import adam_step_bits, sgd_step_bits
+from lockstep.oracle.optimizer_intervals import IMPLEMENTATIONS, adam_step_interval, sgd_step_interval
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState, Values, adam_step
+from lockstep.oracle.rounding import Float32s
+from lockstep.oracle.tests.optimizer_cases import (
     ADAMS,
     COUNT,
     F4,

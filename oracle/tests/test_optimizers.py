@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.optimizer_bits import adam_step_bits, sgd_step_bits
-from oracle.optimizers import SGD, Adam, AdamState, SGDState, Values, adam_step, fractions, sgd_step
-from oracle.rounding import Float32s, round_to_nearest, sqrt_below
-from oracle.tests.optimizer_cases import ADAMS, SGDS, column, data, float32_start, fraction_start
+from lockstep.oracle.optimizer_bits import adam_step_bits, sgd_step_bits
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState, Values, adam_step, fractions, sgd_step
+from lockstep.oracle.rounding import Float32s, round_to_nearest, sqrt_below
+from lockstep.oracle.tests.optimizer_cases import ADAMS, SGDS, column, data, float32_start, fraction_start
 
 HALF = Fraction(1, 2)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from oracle.program import (
+from lockstep.oracle.program import (
     NAMES,
     Backward,
     Buffer,
@@ -33,7 +33,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from oracle.tests.drawn import scenarios
+from lockstep.oracle.tests.drawn import scenarios
 
 ONE = Parameter((1,))
 FROZEN = Parameter((1,), trainable=False)

@@ -5,15 +5,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from oracle.batches import accumulation_steps, global_batch, offers, samples
-from oracle.collectives import reduction
-from oracle.cost import collective_time, gathers, gibibytes, memory, moved, sent
-from oracle.overlap import all_reduce_calls, timeline
-from oracle.recipes import recipe
-from oracle.ring import carry_out, cut, reduce_scatter_schedule, ring_all_reduce
-from oracle.rounding import round_to_nearest, rounded_reciprocal
-from oracle.shards import flat, squared_norm, to_shards
-from oracle.zero import Plan, messages, training_step
+from lockstep.oracle.batches import accumulation_steps, global_batch, offers, samples
+from lockstep.oracle.collectives import reduction
+from lockstep.oracle.cost import collective_time, gathers, gibibytes, memory, moved, sent
+from lockstep.oracle.overlap import all_reduce_calls, timeline
+from lockstep.oracle.recipes import recipe
+from lockstep.oracle.ring import carry_out, cut, reduce_scatter_schedule, ring_all_reduce
+from lockstep.oracle.rounding import round_to_nearest, rounded_reciprocal
+from lockstep.oracle.shards import flat, squared_norm, to_shards
+from lockstep.oracle.zero import Plan, messages, training_step
 
 ADAM = recipe("bfloat16", "adam")
 ADAM_FP32_GRADIENTS = recipe("bfloat16", "adam", fp32_gradients=True)

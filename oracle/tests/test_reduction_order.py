@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.collectives import Array, all_reduce
-from oracle.formats import FORMATS
-from oracle.reduction_order import (
+from lockstep.oracle.collectives import Array, all_reduce
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import (
     ORDERS,
     Order,
     Tree,
@@ -32,8 +32,8 @@ from oracle.reduction_order import (
     show,
     show_tree,
 )
-from oracle.rounding import round_to_nearest
-from oracle.tests.examples import examples
+from lockstep.oracle.rounding import round_to_nearest
+from lockstep.oracle.tests.examples import examples
 
 forms = st.sampled_from(list(FORMATS))
 

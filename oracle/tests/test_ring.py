@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.collectives import OPERATIONS, Array, all_gather_tensor, all_reduce, reduce_scatter_tensor, volume
-from oracle.formats import FORMATS
-from oracle.reduction_order import evaluate_order, reduction_order
-from oracle.ring import (
+from lockstep.oracle.collectives import OPERATIONS, Array, all_gather_tensor, all_reduce, reduce_scatter_tensor, volume
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import evaluate_order, reduction_order
+from lockstep.oracle.ring import (
     Message,
     all_gather_schedule,
     carry_out,
@@ -21,7 +21,7 @@ from oracle.ring import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
-from oracle.tests.examples import examples
+from lockstep.oracle.tests.examples import examples
 
 WORLDS = range(1, 9)
 LENGTHS = (0, 1, 2, 3, 5, 7, 8, 24, 25)

@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from oracle.formats import FORMATS
-from oracle.rounding import (
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.rounding import (
     bfloat16_bits,
     double_rounding_is_harmless,
     exact,
@@ -29,7 +29,7 @@ from oracle.rounding import (
     sqrt_below,
     ulp,
 )
-from oracle.tests.examples import examples
+from lockstep.oracle.tests.examples import examples
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.sampler import epoch_order, rank_indices, samples_per_rank
-from oracle.tests.examples import examples
+from lockstep.oracle.sampler import epoch_order, rank_indices, samples_per_rank
+from lockstep.oracle.tests.examples import examples
 
 orders = st.integers(0, 40).flatmap(lambda length: st.permutations(range(length)))
 worlds = st.integers(1, 12)

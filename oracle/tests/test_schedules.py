@@ -1,15 +1,13 @@
 """Schedules as printed, and that carrying them out, message by message, gives the bits they stand for."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from oracle import gloo
-from oracle.formats import FORMATS
-from oracle.reduction_order import evaluate_order, reduction_order
-from oracle.ring import carry_out, cut
-from oracle.schedules import ORDER_OF, bytes_sent, main, schedule, show_schedule
+from lockstep.oracle import gloo
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import evaluate_order, reduction_order
+from lockstep.oracle.ring import carry_out, cut
+from lockstep.oracle.schedules import ORDER_OF, bytes_sent, main, schedule, show_schedule
 
 WORLDS = range(1, 9)
 LENGTHS = (0, 1, 2, 3, 5, 7, 13, 24, 25)
@@ -78,11 +76,8 @@ def test_a_schedule_is_printed_with_steps_bytes_and_order() -> None:
 
 
 @pytest.mark.parametrize("name", ORDER_OF)
-def test_every_schedule_can_be_printed_from_the_command_line(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["oracle.schedules", name, "--ranks", "3", "--elements", "4"])
-    main()
+def test_every_schedule_can_be_printed_from_the_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([name, "--ranks", "3", "--elements", "4"])
     assert capsys.readouterr().out == show_schedule(name, 4, "float32", 3) + "\n"
 
 
@@ -95,9 +90,8 @@ def test_every_schedule_can_be_printed_from_the_command_line(
     ],
 )
 def test_the_command_line_refuses_what_cannot_be(
-    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["oracle.schedules", *arguments])
     with pytest.raises(SystemExit):
-        main()
+        main(arguments)
     assert said in capsys.readouterr().err

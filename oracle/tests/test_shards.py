@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.shards import (
+from lockstep.oracle.shards import (
     Layout,
     Range,
     by_layer,
@@ -20,7 +20,7 @@ from oracle.shards import (
     squared_norm,
     to_shards,
 )
-from oracle.tests.examples import examples
+from lockstep.oracle.tests.examples import examples
 
 shapes = st.dictionaries(
     st.sampled_from("abcdef"), st.lists(st.integers(0, 7), min_size=1, max_size=3).map(tuple), max_size=4

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from oracle.collectives import OPERATIONS, Array, all_reduce, finish, volume
-from oracle.formats import FORMATS
-from oracle.reduction_order import binary_tree, evaluate
-from oracle.tree import broadcast_schedule, level, parent, reduce_schedule, tree_all_reduce
+from lockstep.oracle.collectives import OPERATIONS, Array, all_reduce, finish, volume
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import binary_tree, evaluate
+from lockstep.oracle.tree import broadcast_schedule, level, parent, reduce_schedule, tree_all_reduce
 
 WORLDS = range(1, 18)
 

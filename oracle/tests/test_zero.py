@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.cost import gathers, memory, moved, sent
-from oracle.recipes import recipe
-from oracle.shards import by_layer, chunked, flat, greedy
-from oracle.tests.examples import examples
-from oracle.zero import Plan, messages, peak, replica_groups, shard_groups, training_step
+from lockstep.oracle.cost import gathers, memory, moved, sent
+from lockstep.oracle.recipes import recipe
+from lockstep.oracle.shards import by_layer, chunked, flat, greedy
+from lockstep.oracle.tests.examples import examples
+from lockstep.oracle.zero import Plan, messages, peak, replica_groups, shard_groups, training_step
 
 RECIPES = [
     *(recipe("bfloat16", name, fp32) for name in ("sgd", "momentum", "adam") for fp32 in (False, True)),

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.optimizers import SGD, Adam
-from oracle.shards import flat, from_shards, join
-from oracle.tests.examples import examples
-from oracle.tests.test_zero import RECIPES, plans
-from oracle.zero import Plan
-from oracle.zero_step import partition, train, train_unsharded
+from lockstep.oracle.optimizers import SGD, Adam
+from lockstep.oracle.shards import flat, from_shards, join
+from lockstep.oracle.tests.examples import examples
+from lockstep.oracle.tests.test_zero import RECIPES, plans
+from lockstep.oracle.zero import Plan
+from lockstep.oracle.zero_step import partition, train, train_unsharded
 
 
 def quadratic(whole_numbers, scale):

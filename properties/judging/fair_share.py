@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from oracle.formats import FORMATS
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
-from oracle.recipes import Recipe
-from oracle.shards import flat, numel
-from oracle.zero import Memory, Plan, held
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
+from lockstep.oracle.recipes import Recipe
+from lockstep.oracle.shards import flat, numel
+from lockstep.oracle.zero import Memory, Plan, held
 
 MOST_BYTES_OF_A_COUNT = 8  # of steps
 

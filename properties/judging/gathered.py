@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Scenario
-from properties.judging.slices import Ledger, flats
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Scenario
+from lockstep.properties.judging.slices import Ledger, flats
 
 # A moment: "forward" of a unit (-1: the root) is about to begin, or a tensor's "gradient" has just become final.
 When = tuple[str, int]

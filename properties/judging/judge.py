@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from oracle.formats import FORMATS
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Scenario
-from oracle.state import Inside
-from properties.difference import Difference, in_words
-from properties.seen import OTHER_WEIGHTS, Seen
-from properties.trial import Run, Trial
-from properties.verdict import SilentlyWrong
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Scenario
+from lockstep.oracle.state import Inside
+from lockstep.properties.difference import Difference, in_words
+from lockstep.properties.seen import OTHER_WEIGHTS, Seen
+from lockstep.properties.trial import Run, Trial
+from lockstep.properties.verdict import SilentlyWrong
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
 QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from properties.judging.traffic import REDUCTIONS, elements
-from properties.naming import parameter_name
-from properties.trial import Run
-from properties.verdict import Wasteful
-from worlds.contract import MESSAGES, Collective, Passage, RankReport
+from lockstep.properties.judging.traffic import REDUCTIONS, elements
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import Wasteful
+from lockstep.worlds.contract import MESSAGES, Collective, Passage, RankReport
 
 # A collective, and how many its rank has launched before it.
 Launch: TypeAlias = tuple[int, Passage]
 
-NOTING = "properties.ranks.launched:note_program"
+NOTING = "lockstep.properties.ranks.launched:note_program"
 # Where it can be told what ranks wait for, and why nowhere else.
 NOTED = {
     "sim": "what ranks wait for is noted on the simulated world alone. The script runs this program, and notes nothing."

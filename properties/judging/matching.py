@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from properties.trial import Run
-from properties.verdict import Crashes
-from worlds.contract import DEFAULT, MESSAGES, Collective, members_of
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import Crashes
+from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, members_of
 
 
 def same_collectives(run: Run, headline: str) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from properties.judging.gathered import Moment
-from properties.naming import parameter_name
-from properties.trial import Run
-from properties.verdict import LawBroken, SilentlyWrong, Wasteful
+from lockstep.properties.judging.gathered import Moment
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
 
-WEIGHING = "properties.ranks.held_bytes:weigh_program"
+WEIGHING = "lockstep.properties.ranks.held_bytes:weigh_program"
 # Where bytes can be told, and why nowhere else.
 WEIGHED = {
     "sim": "bytes are counted on the simulated world alone, as a real backend's own threads hold tensors for some time "

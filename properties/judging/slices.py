@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from oracle.buckets import filled
-from oracle.interpreter import Expectation
-from oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
-from oracle.shards import Layout, by_layer, flat, numel
-from oracle.zero import Memory, Plan, held
-from properties.judging.fair_share import recipe_of
+from lockstep.oracle.buckets import filled
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
+from lockstep.oracle.shards import Layout, by_layer, flat, numel
+from lockstep.oracle.zero import Memory, Plan, held
+from lockstep.properties.judging.fair_share import recipe_of
 
 BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
 

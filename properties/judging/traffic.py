@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from oracle.formats import FORMATS
-from oracle.program import Scenario
-from properties.trial import Run, Trial
-from worlds.contract import MESSAGES, Collective, members_of
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Scenario
+from lockstep.properties.trial import Run, Trial
+from lockstep.worlds.contract import MESSAGES, Collective, members_of
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 WIDEST = "float64"

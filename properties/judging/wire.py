@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracle.formats import FORMATS
-from oracle.program import Scenario
-from properties.claims import Claims
-from properties.judging.traffic import REDUCTIONS, elements, reductions
-from properties.trial import Run
-from properties.verdict import SilentlyWrong
-from worlds.contract import Collective
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging.traffic import REDUCTIONS, elements, reductions
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import Collective
 
 # The dtypes that hold every value of a dtype.
 HOLDS = {

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from properties.kernels.case import Tensor
+from lockstep.properties.kernels.case import Tensor
 
 GUARD = 64  # elements on either side
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from properties.kernels.case import Case, Tensor
-from properties.kernels.values import KINDS
+from lockstep.properties.kernels.case import Case, Tensor
+from lockstep.properties.kernels.values import KINDS
 
 NUMBERS = ("float32", "bfloat16", "float16")
 MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "complex64")

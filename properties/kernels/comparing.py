@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from oracle.intervals import Interval
-from properties.kernels.expected import Array, same
+from lockstep.oracle.intervals import Interval
+from lockstep.properties.kernels.expected import Array, same
 
 
 def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.bounds import Enclosure, norm
-from oracle.clipping import coefficient
-from oracle.formats import FORMATS
-from oracle.intervals import Interval, hull
-from oracle.rounding import half_ulp, round_array
-from properties.kernels.case import Case, Tensor
-from properties.kernels.values import DTYPES, elements
+from lockstep.oracle.bounds import Enclosure, norm
+from lockstep.oracle.clipping import coefficient
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.rounding import half_ulp, round_array
+from lockstep.properties.kernels.case import Case, Tensor
+from lockstep.properties.kernels.values import DTYPES, elements
 
 Array = NDArray[Any]
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from properties.kernels import device
-from properties.kernels.under_test import Kernels
-from properties.law import as_sentence
-from properties.reports.matrix import PROPERTY
-from properties.reports.paragraphs import entry
-from properties.strategies.independent import INDEPENDENT
-from properties.verdict import ERROR_IN_LOCKSTEP, HOLDS, NOT_CLAIMED, WRONG
+from lockstep.properties.kernels import device
+from lockstep.properties.kernels.under_test import Kernels
+from lockstep.properties.law import as_sentence
+from lockstep.properties.reports.matrix import PROPERTY
+from lockstep.properties.reports.paragraphs import entry
+from lockstep.properties.strategies.independent import INDEPENDENT
+from lockstep.properties.verdict import ERROR_IN_LOCKSTEP, HOLDS, NOT_CLAIMED, WRONG
 
 Ends = dict[str, AssertionError | None]  # what was wrong, if anything was, by case
 INTERPRETED = 10  # how many times fewer examples run where kernels are interpreted, at tens of milliseconds a block
@@ -30,7 +30,7 @@ def kernel_law(
     enough = any if some else all
 
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
-        def test(kernels: Kernels, record_property: Callable[[str, Any], None]) -> None:
+        def test(kernels: Kernels, record: Callable[[str, Any], None]) -> None:
             law = as_sentence(check.__name__)
             filed = {"number": "P17", "law": law, "implementation": kernels.name}
             lacking = [
@@ -39,7 +39,7 @@ def kernel_law(
                 if function not in kernels.functions or not enough(x in kernels.functions[function] for x in arguments)
             ]
             if lacking:
-                record_property(PROPERTY, {**filed, "world": "", "verdict": NOT_CLAIMED})
+                record(PROPERTY, {**filed, "world": "", "verdict": NOT_CLAIMED})
                 return
             verdict, message, ends = ERROR_IN_LOCKSTEP, "", Ends()
             try:
@@ -49,12 +49,12 @@ def kernel_law(
                 verdict, message = WRONG, "\n".join(story(kernels, law, error))
             finally:
                 ended = {"world": "one process", "verdict": verdict, "examples": len(ends)}
-                record_property(PROPERTY, {**filed, **ended})
+                record(PROPERTY, {**filed, **ended})
             if message:
                 pytest.fail(message, pytrace=False)
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by conftest and by the tests of faults
+        test.kernel_law = (check, draws, always)  # type: ignore[attr-defined]  # read by the plugin and the tests of faults
         return test
 
     return decorate
@@ -84,7 +84,9 @@ def hold(
     known = Ends() if ends is None else ends
     profile = settings()
     wanted = settings(
-        max_examples=max(1, profile.max_examples // (INTERPRETED if device.choose() == "interpreted" else 1)),
+        max_examples=max(
+            1, (kernels.examples or profile.max_examples) // (INTERPRETED if device.choose() == "interpreted" else 1)
+        ),
         backend=INDEPENDENT,
         derandomize=profile.derandomize or not shrink,
         database=None,

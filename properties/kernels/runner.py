@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from properties.kernels.arena import Placed
-from properties.kernels.case import Tensor
-from properties.kernels.error_notes import NamesItsArguments
-from properties.kernels.values import elements
-from properties.ranks import lookup
+from lockstep.properties.kernels.arena import Placed
+from lockstep.properties.kernels.case import Tensor
+from lockstep.properties.kernels.error_notes import NamesItsArguments
+from lockstep.properties.kernels.values import elements
+from lockstep.properties.ranks import lookup
 
 Request = Mapping[str, Any]
 MAP_NORESERVE = 0x4000  # Linux; Python names it from 3.13 on

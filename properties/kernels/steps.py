@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.events import Short
-from oracle.intervals import Interval, hull
-from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
-from oracle.rounding import round_array
-from properties.kernels.cases import LONGEST, NUMBERS, lengths
-from properties.kernels.comparing import must_equal
-from properties.kernels.expected import Array, same
-from properties.kernels.under_test import Kernels
-from properties.kernels.values import DTYPES, elements
+from lockstep.oracle.events import Short
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.rounding import round_array
+from lockstep.properties.kernels.cases import LONGEST, NUMBERS, lengths
+from lockstep.properties.kernels.comparing import must_equal
+from lockstep.properties.kernels.expected import Array, same
+from lockstep.properties.kernels.under_test import Kernels
+from lockstep.properties.kernels.values import DTYPES, elements
 
 OPTIMIZERS = (
     {"sgd_step": SGD(0.125), "adamw_step": Adam(decoupled=True)},

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from properties.kernels import device
-from properties.kernels.case import Case, Tensor
-from properties.kernels.expected import Array
-from worlds.contract import Job, RankError, World
+from lockstep.properties.kernels import device
+from lockstep.properties.kernels.case import Case, Tensor
+from lockstep.properties.kernels.expected import Array
+from lockstep.worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]
 LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meets a dtype
@@ -16,17 +16,21 @@ LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meet
 
 @dataclass(frozen=True)
 class Kernels:
-    """An implementation's kernels and the supervised process that they run in."""
+    """An implementation's kernels and the supervised process that they run in.
+
+    ``examples``: of each law; None: as many as the profile has.
+    """
 
     name: str
     world: World
     functions: Functions
+    examples: int | None = None
 
     def run(self, operation: str, **request: Any) -> list[Array]:
         """The results of one case, as bytes. AssertionError where it fails, or writes where it must not."""
         data = {"implementation": self.name, "operation": operation, **request}
         (report,) = self.world.run(
-            Job("properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT)
+            Job("lockstep.properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT)
         )
         if report.result is None:
             assert report.error is not None
@@ -68,9 +72,9 @@ def failed(operation: str, error: RankError) -> str:
 
 def look_up_kernels(name: str, world: World) -> Kernels:
     """The named kernels. RuntimeError where they cannot be imported."""
-    (report,) = world.run(Job("properties.kernels.runner:describe", json.dumps(name), 1, limit=LIMIT))
+    (report,) = world.run(Job("lockstep.properties.kernels.runner:describe", json.dumps(name), 1, limit=LIMIT))
     if report.result is None:
-        raise RuntimeError(f"--impl {name}: {report.error.message if report.error else 'no answer'}")
+        raise RuntimeError(f"{name}: {report.error.message if report.error else 'no answer'}")
     return Kernels(name, world, report.result["functions"])
 
 

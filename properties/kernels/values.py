@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.rounding import round_array
+from lockstep.oracle.rounding import round_array
 
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name) for name in ("float32", "float16", "float64", "int8", "uint8", "int16", "int32", "int64")

@@ -11,7 +11,7 @@
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds
     expected    what must be seen, from the replay or in integers
     judge       compares
-    again       a run that failed, once more: ``python -m properties.models.again``
+    again       a run that failed, once more: ``python -m lockstep.properties.models.again``
 
 **How a model that rounds is judged without a tolerance.** Only communication is on trial. What a rank computes by
 itself (forward, backward, its optimizer) is deterministic and made of the same operations wherever it runs, so one

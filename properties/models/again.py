@@ -1,20 +1,23 @@
-"""`python -m properties.models.again --impl NAME "ModelScenario(...)"`: one run of a real model under each law."""
+"""One run of a real model under each law.
+
+`python -m lockstep.properties.models.again --impl NAME "ModelScenario(...)"`.
+"""
 
 import argparse
 
-from properties.implementations import Unusable, look_up
-from properties.law import sentence
-from properties.models.scenario import ModelScenario
-from properties.running.where import add_world, start_for
-from properties.trial import Trial
-from properties.verdict import HOLDS, NOT_CLAIMED, LawBroken, Refused
+from lockstep.properties.implementations import Unusable, look_up
+from lockstep.properties.law import sentence
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.running.where import add_world, start_for
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import HOLDS, NOT_CLAIMED, LawBroken, Refused
 
 
 def main() -> None:
     """Prints how each law of `properties.test_models` ends on one run."""
-    from properties import test_models
+    from lockstep.properties import test_models
 
-    parser = argparse.ArgumentParser(prog="python -m properties.models.again", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.properties.models.again", description=main.__doc__)
     parser.add_argument("--impl", required=True, metavar="MODULE:NAME", help="what wraps the model, as for pytest")
     add_world(parser)
     parser.add_argument("--any-order", action="store_true", help="sim: in the order of reduction that is drawn for it")

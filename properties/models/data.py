@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from oracle.fingerprint import odd_part
-from properties.models.scenario import EXACT, SPARSE, ModelScenario
+from lockstep.oracle.fingerprint import odd_part
+from lockstep.properties.models.scenario import EXACT, SPARSE, ModelScenario
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

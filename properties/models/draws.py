@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.lattice import Inexact
-from properties.claims import EQUAL_FROM, Claims
-from properties.models import exact
-from properties.models.scenario import (
+from lockstep.oracle.lattice import Inexact
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.models import exact
+from lockstep.properties.models.scenario import (
     BUFFERED,
     CONTINUOUS,
     EXACT,

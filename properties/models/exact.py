@@ -15,10 +15,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from oracle import lattice
-from oracle.lattice import Formats, Lattice
-from properties.models import data
-from properties.models.scenario import SPARSE, ModelScenario
+from lockstep.oracle import lattice
+from lockstep.oracle.lattice import Formats, Lattice
+from lockstep.properties.models import data
+from lockstep.properties.models.scenario import SPARSE, ModelScenario
 
 RATE = 0.25  # as `modules.optimizer` has it
 _SECOND = {"second.weight": (data.OUT, data.HIDDEN), "second.bias": (data.OUT,)}

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle import enclosures, lattice
-from oracle.intervals import Interval, hull
-from oracle.state import Inside
-from properties.judging.wire import on_the_wire
-from properties.models import exact
-from properties.models.scenario import EXACT, ModelScenario
-from properties.models.seen import ModelSeen
-from properties.trial import Trial
-from worlds.contract import Job
+from lockstep.oracle import enclosures, lattice
+from lockstep.oracle.intervals import Interval, hull
+from lockstep.oracle.state import Inside
+from lockstep.properties.judging.wire import on_the_wire
+from lockstep.properties.models import exact
+from lockstep.properties.models.scenario import EXACT, ModelScenario
+from lockstep.properties.models.seen import ModelSeen
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import Job
 
 Values = list[Any]  # by parameter or buffer: an array, an interval, or None
 
@@ -48,7 +48,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         "parameters": [pack(each) for each in (seen["initial"][: len(seen["names"][0])], *seen["parameters"])],
         "gradients": [pack(each) for each in seen["gradients"]],
     }
-    (report,) = trial.outcome(Job("properties.models.replay:replay", json.dumps(request), 1))
+    (report,) = trial.outcome(Job("lockstep.properties.models.replay:replay", json.dumps(request), 1))
     if report.result is None:
         raise RuntimeError(f"the replay of {scenario!r} failed: {report.error}")
     local, buffers, inputs, outputs = (report.result[name] for name in ("local", "buffers", "inputs", "outputs"))

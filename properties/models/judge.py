@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from properties.difference import Difference, shown
-from properties.judging import judge
-from properties.models.expected import Expected
-from properties.models.scenario import ModelScenario
-from properties.trial import Run
-from properties.verdict import SilentlyWrong
+from lockstep.properties.difference import Difference, shown
+from lockstep.properties.judging import judge
+from lockstep.properties.models.expected import Expected
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import SilentlyWrong
 
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:

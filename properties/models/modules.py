@@ -11,10 +11,10 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from properties.models import data
-from properties.models.data import HIDDEN, OUT, SIDE, WIDTH, WORDS
-from properties.models.scenario import ModelScenario
-from worlds.devices import place
+from lockstep.properties.models import data
+from lockstep.properties.models.data import HIDDEN, OUT, SIDE, WIDTH, WORDS
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.worlds.devices import place
 
 DROPOUT = 0.25
 OUTPUTS = "outputs"  # under which a mapping has them

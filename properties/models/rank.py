@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
-from properties.claims import EQUAL_FROM
-from properties.failure_place import note
-from properties.models import data, modules
-from properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
-from properties.models.seen import ModelSeen
-from properties.ranks import adapter, checkpoint
-from properties.ranks.probes import to_numpy
-from properties.seen import Values
-from worlds.devices import place
+from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.failure_place import note
+from lockstep.properties.models import data, modules
+from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
+from lockstep.properties.models.seen import ModelSeen
+from lockstep.properties.ranks import adapter, checkpoint
+from lockstep.properties.ranks.probes import to_numpy
+from lockstep.properties.seen import Values
+from lockstep.worlds.devices import place
 
 OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from oracle.events import SaveAndLoad, Step
-from oracle.formats import FORMATS
-from properties.models import modules
-from properties.models.rank import backward, evaluate, random_numbers, seed_of
-from properties.models.scenario import Evaluation, Microbatch, ModelScenario
-from properties.ranks.probes import to_numpy
+from lockstep.oracle.events import SaveAndLoad, Step
+from lockstep.oracle.formats import FORMATS
+from lockstep.properties.models import modules
+from lockstep.properties.models.rank import backward, evaluate, random_numbers, seed_of
+from lockstep.properties.models.scenario import Evaluation, Microbatch, ModelScenario
+from lockstep.properties.ranks.probes import to_numpy
 
 
 def _unpack(text: str, like: torch.Tensor, dtype: str) -> torch.Tensor:

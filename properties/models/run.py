@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from properties.claims import EQUAL_FROM
-from properties.errors import judge_errors
-from properties.models.scenario import ModelScenario
-from properties.trial import Run, Trial
-from worlds.contract import Job
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.errors import judge_errors
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.trial import Run, Trial
+from lockstep.worlds.contract import Job
 
-FUNCTION = "properties.models.rank:train"  # by name: torch is imported where the ranks are
+FUNCTION = "lockstep.properties.models.rank:train"  # by name: torch is imported where the ranks are
 
 
 def run(trial: Trial, scenario: ModelScenario) -> Run:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
+from lockstep.oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
 
 SPARSE = "sparse embedding"  # of which laws draw runs that ask for it alone
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer", SPARSE)

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from properties.seen import Values
+from lockstep.properties.seen import Values
 
 
 class ModelSeen(TypedDict, total=False):

@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oracle.program import Scenario
-from properties.claims import on_one_line
-from properties.ranks.lookup import find, takes
-from properties.sharded import Sharded
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import on_one_line
+from lockstep.properties.ranks.lookup import find, takes
+from lockstep.properties.sharded import Sharded
 
 # In the order in which they are looked for. Published classes have both, and the second reduces again.
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from properties.calls import AROUND, SECOND, Call, inputs, weights
-from properties.ranks import lookup
-from properties.ranks.probes import to_numpy
-from worlds.devices import place
+from lockstep.properties.calls import AROUND, SECOND, Call, inputs, weights
+from lockstep.properties.ranks import lookup
+from lockstep.properties.ranks.probes import to_numpy
+from lockstep.worlds.devices import place
 
 
 def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from worlds import devices
+from lockstep.worlds import devices
 
 
 def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mapping[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from properties.ranks.probes import to_numpy
-from worlds.devices import place
+from lockstep.properties.ranks.probes import to_numpy
+from lockstep.worlds.devices import place
 
 Tensors = list[torch.Tensor]
 REDUCTIONS = {

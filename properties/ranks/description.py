@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from properties.claims import on_one_line
-from properties.ranks.adapter import (
+from lockstep.properties.claims import on_one_line
+from lockstep.properties.ranks.adapter import (
     cap_argument,
     finish_name,
     group_argument,
@@ -14,7 +14,7 @@ from properties.ranks.adapter import (
     offered_by,
     optional_arguments,
 )
-from properties.ranks.lookup import NotFound, find, takes
+from lockstep.properties.ranks.lookup import NotFound, find, takes
 
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
 _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
@@ -113,4 +113,4 @@ def _plain(name: str, what: str, value: Any) -> Any:
     for kind in (tuple, list, set, frozenset):
         if isinstance(value, kind):
             return kind(_plain(name, what, each) for each in value)
-    raise NotFound(f"--impl {name}: claims: {what} is a plain value of Python's, not {on_one_line(value)}")
+    raise NotFound(f"{name}: claims: {what} is a plain value of Python's, not {on_one_line(value)}")

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import torch
 
-from oracle.program import Evaluate
-from properties.ranks import adapter
-from properties.ranks.probes import Home
-from properties.ranks.wrapped import Wrapped
-from properties.seen import OTHER_WEIGHTS, Values
+from lockstep.oracle.program import Evaluate
+from lockstep.properties.ranks import adapter
+from lockstep.properties.ranks.probes import Home
+from lockstep.properties.ranks.wrapped import Wrapped
+from lockstep.properties.seen import OTHER_WEIGHTS, Values
 
 
 class Evaluating(Wrapped):

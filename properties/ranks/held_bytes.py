@@ -17,11 +17,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import properties
-import worlds
-from oracle.program import ZeroGrad
-from properties.ranks.program import Rank, read, run_program
-from properties.seen import Seen
+from lockstep import properties, worlds
+from lockstep.oracle.program import ZeroGrad
+from lockstep.properties.ranks.program import Rank, read, run_program
+from lockstep.properties.seen import Seen
 
 # Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
 _WORLDS, _SUITE = (f"{Path(file).parent}{os.sep}" for file in (worlds.__file__, properties.__file__))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from properties.ranks.program import Rank, run_program
-from properties.seen import Seen
+from lockstep.properties.ranks.program import Rank, run_program
+from lockstep.properties.seen import Seen
 
 
 class Launching(Rank):

@@ -1,4 +1,4 @@
-"""Finds an implementation by its name."""
+"""Finds an implementation by its name, or one that was given in this process under a name of its own."""
 
 import functools
 import importlib
@@ -9,19 +9,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lockstep.home import HOME
+
 
 class NotFound(ValueError):
-    """What ``--impl`` names is not there. One line says what is missing and what would be right."""
+    """What a name means is not there. One line says what is missing and what would be right."""
+
+
+_given: dict[str, Callable[..., Any]] = {}
+
+
+def give(module: str, attribute: str, implementation: Callable[..., Any]) -> str:
+    """A name that means this object from now on, in this process alone: that of a class which no other can import."""
+    number = 1
+    while (name := f"{module}{f' {number}' * (number > 1)}:{attribute}") in _given:
+        number += 1  # as in a notebook, where a cell that defines a class is run again
+    _given[name] = implementation
+    return name
+
+
+def is_given(name: str) -> bool:
+    """Whether the name means an object of this process alone."""
+    return name in _given
 
 
 @functools.lru_cache
 def find(name: str) -> Callable[..., Any]:
     """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
-    from worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
+    from lockstep.worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
 
+    if name in _given:
+        return _given[name]
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
-        raise NotFound(f"--impl {name}: write package.module:attribute or path/to/file.py:attribute")
+        raise NotFound(f"{name}: write package.module:attribute or path/to/file.py:attribute")
     with importing():
         module = _load_file(place) if place.endswith(".py") else _import(place, name)
     if not hasattr(module, attribute):
@@ -29,11 +50,11 @@ def find(name: str) -> Callable[..., Any]:
             key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
         )
         there = f"; it defines {', '.join(public)}" if public else ""
-        raise NotFound(f"--impl {name}: {place} has no attribute {attribute!r}{there}")
+        raise NotFound(f"{name}: {place} has no attribute {attribute!r}{there}")
     found = getattr(module, attribute)
     if not callable(found):
         wanted = "name a class or a function that takes the module"
-        raise NotFound(f"--impl {name}: {attribute} is {found!r}, which cannot be called; {wanted}")
+        raise NotFound(f"{name}: {attribute} is {found!r}, which cannot be called; {wanted}")
     implementation: Callable[..., Any] = found
     return implementation
 
@@ -43,10 +64,10 @@ def _import(place: str, name: str) -> Any:
         return importlib.import_module(place)
     except ModuleNotFoundError as missing:
         if missing.name is not None and (place == missing.name or place.startswith(missing.name + ".")):
-            raise NotFound(f"--impl {name}: there is no module {missing.name!r} on sys.path") from None
-        raise NotFound(f"--impl {name}: importing {place} failed: {missing}") from missing
+            raise NotFound(f"{name}: there is no module {missing.name!r} on sys.path") from None
+        raise NotFound(f"{name}: importing {place} failed: {missing}") from missing
     except (Exception, SystemExit) as error:
-        raise NotFound(f"--impl {name}: importing {place} failed: {_told(error)}") from error
+        raise NotFound(f"{name}: importing {place} failed: {_told(error)}") from error
 
 
 def _told(error: BaseException) -> str:
@@ -57,16 +78,29 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(words.split())}"
 
 
+def _in_a_package(path: Path, error: BaseException) -> str:
+    """How to name a file that imports what lies beside it as a package does."""
+    if "relative import" not in str(error):
+        return ""
+    package = path.resolve().parent
+    parts = [path.stem]
+    while (package / "__init__.py").is_file():
+        parts.insert(0, package.name)
+        package = package.parent
+    return f"; it is part of a package: write {'.'.join(parts)}:..., from the folder {package}" if parts[1:] else ""
+
+
 def _load_file(place: str) -> Any:
     path = Path(place)
     if not path.is_file():
-        raise NotFound(f"--impl {place}: there is no such file")
+        raise NotFound(f"{place}: there is no such file")
     # A name of its own: files in two folders may be called alike, or like a module of somebody else's.
     name = f"{path.stem} in {path.resolve().parent}"
     if name not in sys.modules:
         beside = str(path.resolve().parent)
         if beside not in sys.path:
-            sys.path.append(beside)  # the last: what it imports may lie there, and is to be in nobody's way
+            # Late: what it imports may lie there, and is to be in nobody's way but that of a clone of Lockstep's.
+            sys.path.insert(sys.path.index(HOME) if HOME in sys.path[-1:] else len(sys.path), beside)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
@@ -76,7 +110,7 @@ def _load_file(place: str) -> Any:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise NotFound(f"--impl {place}: running the file failed: {_told(error)}") from error
+            raise NotFound(f"{place}: running the file failed: {_told(error)}{_in_a_package(path, error)}") from error
     return sys.modules[name]
 
 

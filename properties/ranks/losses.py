@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import torch
 
-from properties.naming import parameter_name
-from properties.ranks.probes import Probe, products
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks.probes import Probe, products
 
 
 def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from oracle.program import Scenario
-from oracle.state import initial_buffers
-from properties.naming import parameter_name
-from worlds.devices import place
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.state import initial_buffers
+from lockstep.properties.naming import parameter_name
+from lockstep.worlds.devices import place
 
 # Where a micro-batch raises, "module" or "backward", and at which parameter.
 Failing: TypeAlias = tuple[str, int] | None

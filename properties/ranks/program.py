@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from oracle.fingerprint import by_forward, initial_parameters
-from oracle.program import (
+from lockstep.oracle.fingerprint import by_forward, initial_parameters
+from lockstep.oracle.program import (
     Backward,
     Clip,
     EndJoin,
@@ -37,16 +37,16 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties import members
-from properties.companion import companion, partner, turns
-from properties.conditions import Conditions
-from properties.failure_place import note
-from properties.part import Part
-from properties.ranks import adapter, checkpoint, description
-from properties.ranks.evaluating import Evaluating
-from properties.ranks.losses import loss_of_gradients, loss_of_parameters
-from properties.ranks.probes import CallersError, Probe, to_numpy
-from properties.seen import Seen
+from lockstep.properties import members
+from lockstep.properties.companion import companion, partner, turns
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.failure_place import note
+from lockstep.properties.part import Part
+from lockstep.properties.ranks import adapter, checkpoint, description
+from lockstep.properties.ranks.evaluating import Evaluating
+from lockstep.properties.ranks.losses import loss_of_gradients, loss_of_parameters
+from lockstep.properties.ranks.probes import CallersError, Probe, to_numpy
+from lockstep.properties.seen import Seen
 
 
 @lru_cache(maxsize=8)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from properties.seen import Values
+from lockstep.properties.seen import Values
 
 
 def begin(rank: int) -> None:

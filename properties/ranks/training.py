@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from oracle import hyperparameters
-from oracle.events import SetHyperparameters
-from oracle.program import Scenario
-from properties.ranks import checkpoint
-from properties.ranks.probes import Probe, to_numpy
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import SetHyperparameters
+from lockstep.oracle.program import Scenario
+from lockstep.properties.ranks import checkpoint
+from lockstep.properties.ranks.probes import Probe, to_numpy
 
 
 class Training:

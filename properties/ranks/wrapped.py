@@ -9,15 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from oracle.fingerprint import coefficients, initial_parameters
-from oracle.program import Clip, Scenario
-from properties.claims import EQUAL_FROM
-from properties.conditions import AS_USUAL, Conditions
-from properties.naming import parameter_name
-from properties.ranks import adapter, randomness
-from properties.ranks.probes import CallersError, Probe, to_numpy
-from properties.ranks.training import Training
-from properties.seen import Seen, Values
+from lockstep.oracle.fingerprint import coefficients, initial_parameters
+from lockstep.oracle.program import Clip, Scenario
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks import adapter, randomness
+from lockstep.properties.ranks.probes import CallersError, Probe, to_numpy
+from lockstep.properties.ranks.training import Training
+from lockstep.properties.seen import Seen, Values
 
 
 class Wrapped:

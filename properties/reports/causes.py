@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from properties.reports.matrix import filed_by
-from properties.reports.paragraphs import wrapped
+from lockstep.properties.reports.matrix import filed_by
+from lockstep.properties.reports.paragraphs import wrapped
 
 Cause = tuple[str, str, str]
 

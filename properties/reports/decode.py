@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from oracle.fingerprint import multiplier
-from oracle.program import Backward, Clip, Scenario
-from properties.difference import Difference
-from properties.naming import element_name, parameter_name
-from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from lockstep.oracle.fingerprint import multiplier
+from lockstep.oracle.program import Backward, Clip, Scenario
+from lockstep.properties.difference import Difference
+from lockstep.properties.naming import element_name, parameter_name
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
 
 MOST_RUNS = 64
 MOST_TERMS = 3  # contributions that are told as a sum; of more only those that are wrong

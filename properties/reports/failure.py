@@ -8,32 +8,32 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.interpreter import Expectation
-from oracle.lattice import Inexact
-from oracle.program import Scenario
-from properties.calls import Call
-from properties.conditions import Conditions
-from properties.errors import alike
-from properties.failure_place import place_of
-from properties.law import Law, sentence
-from properties.members import as_a_world
-from properties.naming import event_words, model_words
-from properties.reports import notes, otherwise, real_models
-from properties.reports.decode import decode, explain
-from properties.reports.guess import guess
-from properties.reports.opening import opening
-from properties.reports.paragraphs import entry, wrapped
-from properties.reports.picture import picture
-from properties.reports.repeats import repeats
-from properties.reports.whereabouts import from_here
-from properties.script import file_name, write_script
-from properties.searching.core import core
-from properties.searching.search import Failure, took_the_clock
-from properties.trial import Trial, job, of_the_ranks, without
-from properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from worlds.contract import Outcome, to_blame
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.calls import Call
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.errors import alike
+from lockstep.properties.failure_place import place_of
+from lockstep.properties.law import Law, sentence
+from lockstep.properties.members import as_a_world
+from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.reports import notes, otherwise, real_models
+from lockstep.properties.reports.decode import decode, explain
+from lockstep.properties.reports.guess import guess
+from lockstep.properties.reports.opening import opening
+from lockstep.properties.reports.paragraphs import entry, wrapped
+from lockstep.properties.reports.picture import picture
+from lockstep.properties.reports.repeats import repeats
+from lockstep.properties.reports.whereabouts import from_here
+from lockstep.properties.script import file_name, write_script
+from lockstep.properties.searching.core import core
+from lockstep.properties.searching.search import Failure, took_the_clock
+from lockstep.properties.trial import Trial, job, of_the_ranks, without
+from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
+from lockstep.worlds.contract import Outcome, to_blame
 
-FOLDER = Path("lockstep-report")
+FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other
 IN_NO_VALUE = "what is wrong is in no value that this script prints; it shows the program."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
@@ -57,6 +57,7 @@ def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
         "verdict": failure.verdict,
         "report": told,
         "script": "" if script is None else str(script),
+        "scenario": repr(scenario),
         "cause": cause,
         "plain": plain,
         "size": len(repr(scenario)),
@@ -72,7 +73,7 @@ def _raised_at_first(broken: LawBroken) -> str:
 
 
 def report(law: Law, trial: Trial, failure: Failure) -> str:
-    """Everything that is known of a failure, and how to see it again. Writes its script into ``FOLDER``."""
+    """Everything that is known of a failure, and how to see it again. Writes its script, if there is one."""
     return _told(law, trial, failure)[0]
 
 
@@ -203,10 +204,10 @@ def _in_no_value(broken: LawBroken) -> bool:
 
 def _script(law: Law, trial: Trial, broken: LawBroken) -> tuple[str, Path | None]:
     """Writes it. The command that runs it, and where it is; why there is none where it could not be written."""
-    name = script_name(law, trial, broken.verdict)
+    name, folder = script_name(law, trial, broken.verdict), trial.report or FOLDER
     conditions = Conditions.of(of_the_ranks(broken.choices))
     try:
-        path = write_script(trial.implementation, broken.scenario, broken.headline, FOLDER, name, conditions)
+        path = write_script(trial.implementation, broken.scenario, broken.headline, folder, name, conditions)
     except OSError as error:
         return f"the script could not be written: {error}", None
     torchrun = Path(sys.executable).with_name("torchrun")  # of this environment, which need not be on the PATH

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from oracle.fingerprint import initial_parameters
-from oracle.interpreter import Expectation, interpret
-from oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario, Step, Unscale
-from oracle.state import Inside
-from properties.difference import Difference
-from properties.judging.judge import same_bits
-from properties.verdict import LawBroken
+from lockstep.oracle.fingerprint import initial_parameters
+from lockstep.oracle.interpreter import Expectation, interpret
+from lockstep.oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario, Step, Unscale
+from lockstep.oracle.state import Inside
+from lockstep.properties.difference import Difference
+from lockstep.properties.judging.judge import same_bits
+from lockstep.properties.verdict import LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, zip_longest
 
-from oracle.fingerprint import coefficients
-from oracle.program import Scenario
-from properties.naming import element_name
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.program import Scenario
+from lockstep.properties.naming import element_name
 
 Labels = Mapping[float, Sequence[str]]
 

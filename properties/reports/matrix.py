@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from properties.verdict import IMPOSSIBLE, NOT_CLAIMED
+from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
 KINDS = 3  # of refusals that are told
@@ -34,12 +34,18 @@ def filed_by(report: Any) -> Mapping[str, Any] | None:
     return next((each for key, each in report.user_properties if key == PROPERTY), None)
 
 
-def in_short(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A test's properties, with what its law has filed but for the ``failures``, which have their reports in them."""
-    return [
-        (key, {name: value for name, value in each.items() if name != "failures"} if key == PROPERTY else each)
-        for key, each in properties
-    ]
+def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A test's properties for a JUnit file: of what its law has filed each value as one of its own, such as
+    "lockstep.verdict", and the scripts of failures; not their reports, which such a file has anyway.
+    """
+    told: list[tuple[str, Any]] = []
+    for key, filed in properties:
+        if key != PROPERTY:
+            told.append((key, filed))
+            continue
+        told += [(f"{key}.{name}", value) for name, value in filed.items() if isinstance(value, str | int)]
+        told += [(f"{key}.script", each["script"]) for each in filed.get("failures", ()) if each["script"]]
+    return told
 
 
 def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:

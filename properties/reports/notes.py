@@ -5,18 +5,18 @@ from dataclasses import fields, replace
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.lattice import Inexact
-from oracle.program import WIRES, Clip, Finish, Scenario, Step
-from properties.claims import EQUAL_FROM, Claims
-from properties.judging import judge
-from properties.judging.traffic import reductions
-from properties.law import Law, concerns
-from properties.models.scenario import ModelScenario
-from properties.ranks.adapter import FINISH_NAMES
-from properties.reports.paragraphs import entry
-from properties.strategies.within import beyond
-from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import WIRES, Clip, Finish, Scenario, Step
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.judging import judge
+from lockstep.properties.judging.traffic import reductions
+from lockstep.properties.law import Law, concerns
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.ranks.adapter import FINISH_NAMES
+from lockstep.properties.reports.paragraphs import entry
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
 
 
 def on_the_program(trial: Trial, broken: LawBroken) -> list[str]:

@@ -1,10 +1,10 @@
 """How every report on a program, a call or a real model begins."""
 
-from properties.law import Law, sentence
-from properties.reports.paragraphs import capitalized, entry
-from properties.reports.whereabouts import whereabouts
-from properties.searching.search import Failure
-from properties.trial import Trial
+from lockstep.properties.law import Law, sentence
+from lockstep.properties.reports.paragraphs import capitalized, entry
+from lockstep.properties.reports.whereabouts import whereabouts
+from lockstep.properties.searching.search import Failure
+from lockstep.properties.trial import Trial
 
 
 def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list[str]:

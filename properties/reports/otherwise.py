@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from oracle.program import Backward, Event
-from properties.naming import (
+from lockstep.oracle.program import Backward, Event
+from lockstep.properties.naming import (
     ALONE,
     COPIES,
     DROPS,
@@ -19,7 +19,7 @@ from properties.naming import (
     exchanged,
     names,
 )
-from properties.reports.paragraphs import entry
+from lockstep.properties.reports.paragraphs import entry
 
 # How a micro-batch overflows.
 OVERFLOWS = {

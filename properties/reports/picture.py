@@ -5,11 +5,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 
-from oracle.formats import FORMATS
-from oracle.program import Scenario
-from properties.members import WHOLE_WORLD
-from properties.reports.labels import Labels, labels, meanings
-from worlds.contract import MESSAGES, Collective, Outcome, members_of
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Scenario
+from lockstep.properties.members import WHOLE_WORLD
+from lockstep.properties.reports.labels import Labels, labels, meanings
+from lockstep.worlds.contract import MESSAGES, Collective, Outcome, members_of
 
 WIDEST, LINE = 10, 96  # elements of a collective that are shown, and the characters that they may take
 MOST = 8  # collectives that are shown

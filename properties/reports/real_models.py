@@ -5,18 +5,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oracle.formats import FORMATS
-from oracle.state import Inside
-from properties.difference import Difference
-from properties.law import Law
-from properties.models import data
-from properties.models.scenario import EXACT, SPARSE, Freezing, Microbatch, ModelScenario
-from properties.reports import notes
-from properties.reports.opening import opening
-from properties.reports.paragraphs import entry, wrapped
-from properties.reports.whereabouts import from_here
-from properties.searching.search import Failure
-from properties.trial import Trial
+from lockstep.home import HOME, IS_CLONE
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.state import Inside
+from lockstep.properties.difference import Difference
+from lockstep.properties.law import Law
+from lockstep.properties.models import data
+from lockstep.properties.models.scenario import EXACT, SPARSE, Freezing, Microbatch, ModelScenario
+from lockstep.properties.reports import notes
+from lockstep.properties.reports.opening import opening
+from lockstep.properties.reports.paragraphs import entry, wrapped
+from lockstep.properties.reports.whereabouts import from_here
+from lockstep.properties.searching.search import Failure
+from lockstep.properties.trial import Trial
 
 MOST_LINES = 12
 ASSUMED = (
@@ -30,7 +31,6 @@ TOLD = {
     "SaveAndLoad": "each rank saves its state, builds all anew, with other values, and loads it",
     "Evaluation": "evaluate one more batch: in evaluation mode, without autograd",
 }
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
@@ -71,8 +71,13 @@ def again(trial: Trial, scenario: Any) -> list[str]:
     sharing = getattr(trial.world, "ranks_per_gpu", 1)
     asked += ["--ranks-per-gpu", str(sharing)] if sharing > 1 else []
     asked += [*["--any-order"][: trial.any_order], "--impl", trial.implementation.name]
-    folder = [] if Path.cwd() == ROOT else [f"PYTHONPATH={shlex.quote(str(ROOT))}"]
-    command = [*folder, shlex.quote(from_here(sys.executable)), "-m properties.models.again", shlex.join(asked)]
+    folder = [] if str(Path.cwd()) == HOME or not IS_CLONE else [f"PYTHONPATH={shlex.quote(HOME)}"]
+    command = [
+        *folder,
+        shlex.quote(from_here(sys.executable)),
+        "-m lockstep.properties.models.again",
+        shlex.join(asked),
+    ]
     return [f'See it:    {" ".join(command)} "{scenario!r}"', f"Scenario:  {scenario!r}"]
 
 

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from sysconfig import get_path
 
-from worlds.contract import Outcome, to_blame
+from lockstep.home import PACKAGE
+from lockstep.worlds.contract import Outcome, to_blame
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
-_SUITE = Path(__file__).resolve().parents[2]
-_OURS = tuple(_SUITE / package for package in ("worlds", "properties", "oracle"))
-_NOT_THEIRS = (*_OURS, Path(get_path("stdlib")))
+_OURS = tuple(PACKAGE / package for package in ("worlds", "properties", "oracle"))
+_PYTHON = Path(get_path("stdlib"))
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _INSTALLED = ("site-packages", "dist-packages")
 # What is installed and runs their code; whatever else is may be what is under test.
@@ -52,9 +52,11 @@ def _called(stacks: str, line: dict[str, str]) -> str:
 
 def _theirs(file: str) -> bool:
     path, place = Path(file), _place(file)
+    if any(map(path.is_relative_to, _OURS)):
+        return False
     if place:
         return path.parts[place].removesuffix(".py") not in _RUNNERS
-    return not file.startswith("<frozen") and not any(map(path.is_relative_to, _NOT_THEIRS))
+    return not file.startswith("<frozen") and not path.is_relative_to(_PYTHON)
 
 
 def _place(file: str) -> int:

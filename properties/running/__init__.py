@@ -2,6 +2,7 @@
 
 options       of the command line
 begin         what they come to, before anything is collected
+import_path   from where modules are imported
 where         which worlds, and whether this machine has them
 bench         implementations and worlds, for one process of pytest
 selection     which tests

@@ -1,7 +1,6 @@
 """What a run is about, decided before anything is collected: implementations, worlds, the seed, the record."""
 
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from properties.implementations import CORRECT, WRAPPERS, Unusable, try_out
-from properties.kernels import device
-from properties.running import profiles
-from properties.running.bench import Bench
-from properties.running.record import Record
-from properties.running.selection import part
-from properties.running.where import decide
-from worlds import torchrun
+from lockstep.properties.implementations import CORRECT, WRAPPERS, Unusable, try_out
+from lockstep.properties.kernels import device
+from lockstep.properties.running import profiles
+from lockstep.properties.running.bench import Bench
+from lockstep.properties.running.import_path import look_here_first
+from lockstep.properties.running.record import Record
+from lockstep.properties.running.selection import part
+from lockstep.properties.running.where import decide
+from lockstep.worlds import torchrun
 
 SEED = "hypothesis_seed"  # the option of Hypothesis' own plugin, and what a worker of pytest-xdist is told
 
@@ -27,9 +27,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
 
     A user's implementations have been tried out by then.
     """
-    for folder in (str(config.rootpath), str(config.invocation_params.dir)):
-        if folder not in sys.path:  # a user's module is found from where pytest was started
-            sys.path.insert(0, folder)
+    look_here_first(config.invocation_params.dir)
     device.choose()
     option = config.getoption
     told: Mapping[str, Any] | None = getattr(config, "workerinput", None)  # of a worker of pytest-xdist
@@ -51,7 +49,8 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
     if "torchrun" in where.worlds:
         torchrun.report_the_end()
     names = option("--impl")
-    bench = Bench(names or [*CORRECT, *WRAPPERS], where)
+    report = Path(option("--report")) if option("--report") else None
+    bench = Bench(names or [*CORRECT, *WRAPPERS], where, report=report)
     if record is not None and not config.option.help:
         for name in bench.names:
             record.sources(name)

@@ -1,18 +1,31 @@
-"""What one pytest process runs laws on: its worlds, started when first used, and the implementations under test."""
+"""What one process runs laws on: its worlds, started when first used, and the implementations under test."""
 
-from properties.implementations import Implementation, look_up
-from properties.running.where import Where
-from properties.soundness import Unsound, check
-from properties.strategies import MOST_RANKS
-from worlds import torchrun
-from worlds.contract import World
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lockstep.properties.implementations import Implementation, look_up
+from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.running.where import Where
+from lockstep.properties.soundness import Unsound, check
+from lockstep.properties.strategies import MOST_RANKS
+from lockstep.properties.trial import Trial
+from lockstep.worlds import torchrun
+from lockstep.worlds.contract import World
 
 
 class Bench:
-    """Made for the names that ``--impl`` gave, and where they are to run."""
+    """Made for the names of implementations, and where they are to run.
 
-    def __init__(self, names: list[str], where: Where) -> None:
+    ``claims``: what holds for all of them in place of what they declare; None: what they declare. ``report``: the
+    folder for the scripts of failures.
+    """
+
+    def __init__(
+        self, names: list[str], where: Where, claims: Mapping[str, Any] | None = None, report: Path | None = None
+    ) -> None:
         self.names, self.where, self._worlds = names, where, dict[str, World]()
+        self._claims, self._report = claims, report
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}
         # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
@@ -39,8 +52,21 @@ class Bench:
     def implementations(self) -> list[Implementation]:
         """What is under test. Raises Unusable."""
         if self._implementations is None:
-            self._implementations = look_up(self.names, self.world("sim"))
+            self._implementations = look_up(self.names, self.world("sim"), self._claims)
         return self._implementations
+
+    def trial(self, implementation: Implementation, world: str) -> Trial:
+        """An implementation on a world, whose failures can be run again on gloo and shrunk on sim."""
+        has_gloo = not is_given(implementation.name)  # in no process but this one
+        return Trial(
+            implementation,
+            self.world(world),
+            (lambda: self.world("gloo")) if has_gloo else None,
+            lambda: self.world("sim"),
+            any_order=self.where.any_order,
+            world_fault=self.fault(world),
+            report=self._report,
+        )
 
     def close(self) -> None:
         """Ends every process that was started."""

@@ -8,20 +8,21 @@ from typing import Any
 
 from hypothesis import settings
 
-from properties.implementations import SLOW
-from properties.law import Law, sentence
-from properties.running import profiles
-from properties.running.profiles import PORTION, seed_of
-from properties.running.record import Record
-from properties.running.sources import digest
-from properties.searching.search import Search, refused_for_the_past, search
-from properties.trial import ENDED, Trial
-from properties.verdict import SilentlyWrong
+from lockstep.properties.implementations import SLOW
+from lockstep.properties.law import Law, sentence
+from lockstep.properties.running import profiles
+from lockstep.properties.running.profiles import PORTION, seed_of
+from lockstep.properties.running.record import Record
+from lockstep.properties.running.sources import digest
+from lockstep.properties.searching.search import Search, refused_for_the_past, search
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import SilentlyWrong
 
 TELL_EVERY = 30.0  # seconds
 
 
-def _say_nothing(line: str) -> None: ...
+def say_nothing(line: str) -> None:
+    """Tells nobody how far a law is."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Budget:
 
     seed: str | None = None
     record: Record | None = None
-    say: Callable[[str], None] = _say_nothing
+    say: Callable[[str], None] = say_nothing
     implementations: int = 1
     examples: int | None = None
     portion: int = PORTION

@@ -9,20 +9,28 @@ from typing import Any
 
 import pytest
 
-from oracle.program import Scenario
-from properties.errors import alike
-from properties.judging import judge
-from properties.law import Law, concerns, sentence
-from properties.reports.matrix import PROPERTY
-from properties.reports.paragraphs import capitalized
-from properties.running.budget import Budget
-from properties.running.probing import probe
-from properties.running.unbroken import without_failure
-from properties.searching.core import explains, goes_wrong
-from properties.searching.search import REPEAT_SECONDS, Failure, Search, how_broken, repeat, rerun, took_the_clock
-from properties.searching.witnesses import unwitnessed
-from properties.trial import ENDED, Trial
-from properties.verdict import (
+from lockstep.oracle.program import Scenario
+from lockstep.properties.errors import alike
+from lockstep.properties.judging import judge
+from lockstep.properties.law import Law, concerns, sentence
+from lockstep.properties.reports.matrix import PROPERTY
+from lockstep.properties.reports.paragraphs import capitalized
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.probing import probe
+from lockstep.properties.running.unbroken import without_failure
+from lockstep.properties.searching.core import explains, goes_wrong
+from lockstep.properties.searching.search import (
+    REPEAT_SECONDS,
+    Failure,
+    Search,
+    how_broken,
+    repeat,
+    rerun,
+    took_the_clock,
+)
+from lockstep.properties.searching.witnesses import unwitnessed
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import (
     BACKEND_AT_FAULT,
     ERROR_IN_LOCKSTEP,
     HOLDS,
@@ -35,8 +43,8 @@ from properties.verdict import (
     Refused,
     SilentlyWrong,
 )
-from worlds.contract import errors_of
-from worlds.unmatched import UNMATCHED
+from lockstep.worlds.contract import errors_of
+from lockstep.worlds.unmatched import UNMATCHED
 
 # Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
 CONFIRM_LIMIT = 2.0
@@ -96,7 +104,8 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
     failures, unseen = _confirmed(law, trial, budget, found)
     told: list[dict[str, Any]] = []
     if failures:
-        from properties.reports.failure import filed_failure  # needs most of the suite; a law that holds does not
+        # Needs most of the suite; a law that holds does not.
+        from lockstep.properties.reports.failure import filed_failure
 
         verdict = " and ".join(dict.fromkeys(failure.verdict for failure in failures))
         told = [filed_failure(law, trial, failure) for failure in failures]
@@ -106,12 +115,12 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
     if verdict in (SIM_ONLY, SHOWS_NOTHING):
         remarks.append(words)
     fails = bool(failures) or verdict == REFUSES
-    for remark in (*remarks, *_remarks(trial, found, fails)):
-        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     beside: dict[str, Any] = {"failures": told} if told else {}
     if verdict == HOLDS and found.refusals:
         beside |= {"refused": len(found.refusals), "refusals": _kinds(found)}
     record(PROPERTY, {**filed, "verdict": verdict, "examples": found.examples, **beside})
+    for remark in (*remarks, *_remarks(trial, found, fails)):
+        warnings.warn(f"{trial.implementation.name}: {sentence(law)}: {remark}", stacklevel=2)
     if fails:
         pytest.fail(words, pytrace=False)
     if verdict == NOT_RUNNABLE:

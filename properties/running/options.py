@@ -1,54 +1,48 @@
-"""The options that Lockstep adds to pytest's."""
+"""The options of a run of the laws: those of `lockstep check`, and those that Lockstep adds to pytest's."""
 
-import pytest
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from properties.running.where import DEFAULT, WORLDS
-from worlds.devices import DEVICES
+from lockstep.properties.running.where import DEFAULT, WORLDS
+from lockstep.worlds.devices import DEVICES
+
+IMPLEMENTATION: Mapping[str, Any] = {
+    "action": "append",
+    "default": [],
+    "metavar": "MODULE:NAME",
+    "help": "hold the laws against this class or factory, which takes the module to wrap (a module's name, or a path "
+    "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
+}
+# By their names; what else argparse and pytest are told alike.
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--world": {
+        "action": "append",
+        "default": [],
+        "choices": WORLDS,
+        "metavar": "WORLD",
+        "help": "where ranks run: sim (simulated in one process), gloo (a process each), nccl (a GPU each), torchrun "
+        f"(those of the job); may be given several times (default: {' and '.join(DEFAULT)})",
+    },
+    "--device": {
+        "choices": DEVICES,
+        "metavar": "DEVICE",
+        "help": "of tensors: cpu, or cuda for gloo, nccl and torchrun",
+    },
+    "--in-process": {"action": "store_true", "help": "sim: in the process of the tests, for a debugger"},
+    "--any-order": {"action": "store_true", "help": "sim: reductions add in an order drawn for each example"},
+    "--ranks-per-gpu": {
+        "type": int,
+        "default": 1,
+        "metavar": "N",
+        "help": "nccl, and torchrun on GPUs: ranks that share one",
+    },
+    "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
+    "--record": {"metavar": "FOLDER", "help": "keep what is done; started again with it, a stopped run goes on"},
+    "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},
+}
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Which code, on which worlds, and what is kept of the run."""
-    group = parser.getgroup("lockstep", "Lockstep: the laws of data-parallel training")
-    group.addoption(
-        "--impl",
-        action="append",
-        default=[],
-        metavar="MODULE:NAME",
-        help="hold the laws against this class or factory, which takes the module to wrap (a module's name, or a path "
-        "ending in .py); may be given several times; without it, the suite checks itself and what it ships",
-    )
-    group.addoption(
-        "--world",
-        action="append",
-        default=[],
-        choices=WORLDS,
-        help="where ranks run: sim, one process that simulates them; gloo, one process per rank; nccl, one GPU per "
-        "rank; torchrun, the ranks of the torchrun job that started pytest; may be given several times "
-        f"(default: {' and '.join(DEFAULT)}; with --in-process sim, with --device cuda gloo)",
-    )
-    group.addoption("--device", choices=DEVICES, help="where ranks put tensors (default: cuda for nccl, else cpu)")
-    group.addoption(
-        "--in-process", action="store_true", help="run the simulated world in pytest's own process, for a debugger"
-    )
-    group.addoption(
-        "--any-order",
-        action="store_true",
-        help="sim: the reductions of each example add in an order drawn for it, not in that of ranks",
-    )
-    group.addoption(
-        "--ranks-per-gpu",
-        type=int,
-        default=1,
-        metavar="N",
-        help="nccl, and torchrun with --device cuda: let N ranks share a GPU; they talk as if on different hosts "
-        "(default: 1)",
-    )
-    group.addoption(
-        "--shard", metavar="I/N", help="run the I-th of N parts of the tests; the parts together are all of them"
-    )
-    group.addoption(
-        "--record",
-        metavar="FOLDER",
-        help="keep what is done in this folder: seed, examples, verdicts; a run that was stopped goes on from there "
-        "when it is started again with the same folder",
-    )
+def add_options(add: Callable[..., Any]) -> None:
+    """Adds all but the implementations, by argparse's `add_argument` or pytest's `addoption`."""
+    for name, told in OPTIONS.items():
+        add(name, **told)

@@ -3,15 +3,15 @@
 from collections import Counter
 from dataclasses import replace
 
-from oracle.program import UNUSED
-from properties.claims import BACKWARDS, BUFFERS, Claims
-from properties.implementations import Implementation
-from properties.law import Law, concerns
-from properties.running.unbroken import without_failure
-from properties.searching.search import SHRINK_LIMIT, Search, refused_for_the_past, search, took_the_clock
-from properties.searching.witnesses import unwitnessed
-from properties.trial import ENDED, Trial
-from properties.verdict import (
+from lockstep.oracle.program import UNUSED
+from lockstep.properties.claims import BACKWARDS, BUFFERS, Claims
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.law import Law, concerns
+from lockstep.properties.running.unbroken import without_failure
+from lockstep.properties.searching.search import SHRINK_LIMIT, Search, refused_for_the_past, search, took_the_clock
+from lockstep.properties.searching.witnesses import unwitnessed
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import (
     HOLDS,
     NOT_RUNNABLE,
     REFUSES,

@@ -18,8 +18,8 @@ import random
 from hypothesis import settings
 from hypothesis.errors import InvalidArgument
 
-from properties.implementations import Unusable
-from properties.running.record import Record
+from lockstep.properties.implementations import SLOW, Unusable
+from lockstep.properties.running.record import Record
 
 # So many times as long takes an example on real processes, which confirm more than they find, or of FSDP on sim.
 TIMES_AS_LONG = 10
@@ -28,6 +28,7 @@ TIMES_AS_LONG = 10
 FULLY, SHARED = 3, {"dev": 30, "ci": 56}
 FEW = 20  # examples of a law that show little
 LONG = ("release", "nightly")
+USUAL = 100  # examples of a law in dev, and where no profile of these is chosen
 # Examples after which a long search begins afresh, with a seed of its own, and a record is kept.
 PORTION = 500
 
@@ -35,7 +36,7 @@ PORTION = 500
 def register() -> None:
     """Registers the profiles, and chooses one where no option does."""
     # Hypothesis itself derandomizes where it sees CI, so each says what it is.
-    settings.register_profile("dev", max_examples=100, derandomize=False)
+    settings.register_profile("dev", max_examples=USUAL, derandomize=False)
     settings.register_profile("ci", max_examples=500, derandomize=True, database=None)
     settings.register_profile("release", max_examples=500, derandomize=False)
     settings.register_profile("nightly", max_examples=5000, derandomize=False)
@@ -54,6 +55,11 @@ def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool
         if name.startswith(short) and implementations > FULLY:
             most = max(1, shared // implementations)
     return max(1, most // TIMES_AS_LONG) if real or (slow and not name.startswith(LONG)) else most
+
+
+def of_so_many(most: int, implementation: str, real: bool) -> int:
+    """How many of so many examples a law gets on an implementation; ``real``: on processes of their own."""
+    return max(1, most // TIMES_AS_LONG) if real or implementation in SLOW else most
 
 
 def told_if_few(world: str, implementations: int, profile: str = "") -> str:

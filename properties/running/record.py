@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from properties.implementations import Unusable
-from properties.running.sources import fingerprint
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.running.sources import fingerprint
 
 
 class Record:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from properties.implementations import Unusable
-from properties.law import Law, concerns, sentence
-from properties.running.bench import Bench
-from properties.running.probing import alternatives
+from lockstep.properties.implementations import Implementation, Unusable
+from lockstep.properties.law import Law, concerns, sentence
+from lockstep.properties.running.bench import Bench
+from lockstep.properties.running.probing import alternatives
 
 
 def pairs(bench: Bench) -> list[Any]:
@@ -25,9 +25,15 @@ def pairs(bench: Bench) -> list[Any]:
     ]
 
 
+def of_kernels(bench: Bench) -> list[str]:
+    """The names of those under test that are kernels."""
+    return [one.name for one in bench.implementations if one.claims.kernels]
+
+
 def runs(bench: Bench, item: pytest.Item) -> bool:
-    """Whether a test is run. What is not claimed, or what a world cannot have, is not, and the bench hears of it;
-    but code that declares nothing is probed."""
+    """Whether a test of pytest's is run: one of a law on programs as `is_held` says, and the bench hears of it where
+    it is not; one of kernels where there are any.
+    """
     function = getattr(item, "function", None)
     parameters: dict[str, Any] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}  # noqa: B009
     if hasattr(function, "kernel_law"):
@@ -36,12 +42,19 @@ def runs(bench: Bench, item: pytest.Item) -> bool:
     if law is None:
         return True
     implementation, world = parameters["trial"]
-    claimed, possible = concerns(law, implementation.claims), not law.only_on or world in law.only_on
-    if not claimed and world == "sim" and alternatives(law, implementation):
-        return True  # to be probed
-    if not (claimed and possible):
+    if not (held := is_held(law, implementation, world)):
+        claimed = concerns(law, implementation.claims)
         bench.left_out.add((implementation.name, law.number, sentence(law), world if claimed else ""))
-    return claimed and possible
+    return held
+
+
+def is_held(law: Law, implementation: Implementation, world: str, probed: bool = True) -> bool:
+    """Whether a law is held against an implementation on a world: not where it is not claimed, or where the world
+    cannot have it. ``probed``: code that declares nothing is tried all the same, on sim.
+    """
+    if not concerns(law, implementation.claims):
+        return probed and world == "sim" and bool(alternatives(law, implementation))
+    return not law.only_on or world in law.only_on
 
 
 def part(shard: str | None, items: list[pytest.Item]) -> list[pytest.Item]:

@@ -13,8 +13,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TypeVar
 
-_ROOT = Path(__file__).resolve().parents[2]
-_HOUSE = tuple(_ROOT / package for package in ("impls", "oracle", "properties", "worlds"))
+from lockstep.home import PACKAGE
+
+_HOUSE = tuple(PACKAGE / package for package in ("impls", "oracle", "properties", "worlds"))
+_RESOLVED = tuple(folder.resolve() for folder in _HOUSE)  # in a clone they are links
 _STANDARD = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
 _Read = TypeVar("_Read")
@@ -25,7 +27,7 @@ def fingerprint(name: str) -> str:
 
     What is installed counts by its version, but for the implementation's own package.
     """
-    files = {str(path.relative_to(_ROOT)): path for folder in _HOUSE for path in folder.rglob("*.py")}
+    files = {str(path.relative_to(PACKAGE)): path for folder in _HOUSE for path in folder.rglob("*.py")}
     files |= sources(name)
     folders = {Path(entry or ".") for entry in sys.path}
     installed = {found.name for folder in folders for found in folder.glob("*.dist-info")}
@@ -61,7 +63,7 @@ def _counts(path: Path, installed: bool) -> bool:
     resolved = path.resolve()
     if _INSTALLED & {*path.parts, *resolved.parts}:
         return installed
-    return not any(resolved.is_relative_to(folder) for folder in (*_STANDARD, *_HOUSE))
+    return not any(resolved.is_relative_to(folder) for folder in (*_STANDARD, *_RESOLVED))
 
 
 def _located(module: str) -> Iterator[tuple[str, Path]]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from properties.reports.matrix import matrix, totals
-from properties.running import profiles
-from properties.running.bench import Bench
+from lockstep.properties.reports.matrix import matrix, totals
+from lockstep.properties.running import profiles
+from lockstep.properties.running.bench import Bench
 
 
 def summary(

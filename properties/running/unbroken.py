@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from properties.searching.search import Search
-from properties.trial import ENDED, Trial
-from properties.verdict import HOLDS, NOT_RUNNABLE, REFUSES, SHOWS_NOTHING, SIM_ONLY, NotRunnableHere
+from lockstep.properties.searching.search import Search
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import HOLDS, NOT_RUNNABLE, REFUSES, SHOWS_NOTHING, SIM_ONLY, NotRunnableHere
 
 ON_SIM_ALONE = (
     "fails on the simulated world only, with any timing of the collectives. Simulated ranks share one process, so "

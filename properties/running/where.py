@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from properties.implementations import Unusable
-from worlds import devices, torchrun
-from worlds.contract import World
-from worlds.gloo import GlooWorld
-from worlds.in_process import InProcessSim
-from worlds.nccl import NcclWorld
-from worlds.sim.world import SimWorld
+from lockstep.properties.implementations import Unusable
+from lockstep.worlds import devices, torchrun
+from lockstep.worlds.contract import World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.in_process import InProcessSim
+from lockstep.worlds.nccl import NcclWorld
+from lockstep.worlds.sim.world import SimWorld
 
 WORLDS = ("sim", "gloo", "nccl", "torchrun")
 DEFAULT = ("sim", "gloo")

@@ -15,14 +15,14 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from oracle.program import Evaluate, LossScale, Scenario
-from properties.companion import companion, partner, turns
-from properties.conditions import AS_USUAL, Conditions
-from properties.expected import known
-from properties.implementations import Implementation
-from properties.part import Part
-from properties.script.events import Writer
-from properties.script.head import connection, definitions, head
+from lockstep.oracle.program import Evaluate, LossScale, Scenario
+from lockstep.properties.companion import companion, partner, turns
+from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.expected import known
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.part import Part
+from lockstep.properties.script.events import Writer
+from lockstep.properties.script.head import connection, definitions, head
 
 TAKE_TURNS = ("for _ in itertools.zip_longest({}):  # they take turns", "    pass")
 SHARE_LOSSES = (

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oracle.program import Backward, Evaluate, Event, Scenario
-from properties.conditions import Conditions
-from properties.naming import (
+from lockstep.oracle.program import Backward, Evaluate, Event, Scenario
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.naming import (
     ALONE,
     COPIES,
     DROPS,
@@ -18,13 +18,13 @@ from properties.naming import (
     difference,
     parameter_name,
 )
-from properties.script import checkpoints
-from properties.script.head import place
-from properties.script.seen import by_name, compare
-from properties.seen import OTHER_WEIGHTS
+from lockstep.properties.script import checkpoints
+from lockstep.properties.script.head import place
+from lockstep.properties.script.seen import by_name, compare
+from lockstep.properties.seen import OTHER_WEIGHTS
 
 if TYPE_CHECKING:
-    from properties.script.events import Writer
+    from lockstep.properties.script.events import Writer
 
 MOVED = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"]
 # Copies in the place of gradients.

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from oracle import hyperparameters
-from oracle.events import Load, SaveAndLoad
-from properties.script import optimizers
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import Load, SaveAndLoad
+from lockstep.properties.script import optimizers
 
 if TYPE_CHECKING:
-    from properties.script.events import Writer
+    from lockstep.properties.script.events import Writer
 
 
 def save(writer: "Writer", everything: bool = True) -> list[str]:

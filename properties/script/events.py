@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from oracle.fingerprint import by_forward, coefficients
-from oracle.interpreter import Expectation
-from oracle.program import (
+from lockstep.oracle.fingerprint import by_forward, coefficients
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import (
     Backward,
     Clip,
     EndJoin,
@@ -29,15 +29,15 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM
-from properties.conditions import Conditions
-from properties.implementations import Implementation
-from properties.naming import MEASURES, event_words, parameter_name
-from properties.ranks import adapter
-from properties.script import between, checkpoints, optimizers
-from properties.script.head import beside, initial_values, may_hold_pieces, place
-from properties.script.seen import by_name, by_rank, compare, seen
-from properties.script.sharded import GROUPS
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.naming import MEASURES, event_words, parameter_name
+from lockstep.properties.ranks import adapter
+from lockstep.properties.script import between, checkpoints, optimizers
+from lockstep.properties.script.head import beside, initial_values, may_hold_pieces, place
+from lockstep.properties.script.seen import by_name, by_rank, compare, seen
+from lockstep.properties.script.sharded import GROUPS
 
 # Whoever has a mode, the model or what wraps it.
 SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Module):")

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from oracle.events import Freeze, Raise
-from oracle.fingerprint import initial_parameters
-from oracle.program import Scenario
-from oracle.state import initial_buffers
-from properties.implementations import Implementation
-from properties.naming import parameter_name
-from properties.script.offered import FINISH, ZERO_GRAD
-from properties.script.sharded import definitions_of_pieces
+from lockstep.home import HOME, IS_CLONE
+from lockstep.oracle.events import Freeze, Raise
+from lockstep.oracle.fingerprint import initial_parameters
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.state import initial_buffers
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.script.offered import FINISH, ZERO_GRAD
+from lockstep.properties.script.sharded import definitions_of_pieces
 
 _BEGIN = '''"""{headline}
 
@@ -126,7 +127,7 @@ def head(
         world_size=scenario.world_size + scenario.outsiders,
         file=file,
         needs=needs,
-        path=[str(folder) for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[2]))],
+        path=_path(implementation.name),
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
@@ -261,6 +262,12 @@ def beside(scenario: Scenario) -> dict[str, str]:
     freezes = Freeze in happens or not all(parameter.trainable for parameter in scenario.parameters)
     all_there_are = {"frozen": ("()", freezes), "increment": ("0", scenario.buffers), "fails": ('""', Raise in happens)}
     return {name: default for name, (default, needed) in all_there_are.items() if needed}
+
+
+def _path(implementation: str) -> list[str]:
+    """The folders that its import needs beside Python's own."""
+    of_a_clone = [HOME] if IS_CLONE and implementation.startswith("lockstep.") else []
+    return list(dict.fromkeys([str(Path.cwd()), *of_a_clone]))
 
 
 def _imports(place: str, attribute: str) -> list[str]:

@@ -1,6 +1,6 @@
 """What a script defines where a function makes the wrapper: its methods are known only once it is made."""
 
-from properties.ranks.adapter import FINISH_NAMES
+from lockstep.properties.ranks.adapter import FINISH_NAMES
 
 FINISH = f"""
 

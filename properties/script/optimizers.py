@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from oracle import hyperparameters
-from oracle.formats import FORMATS
-from oracle.optimizers import SGD, Adam
-from oracle.program import SetHyperparameters, Step
-from properties.claims import MASTERS
-from properties.naming import parameter_name
-from properties.script.head import place
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.optimizers import SGD, Adam
+from lockstep.oracle.program import SetHyperparameters, Step
+from lockstep.properties.claims import MASTERS
+from lockstep.properties.naming import parameter_name
+from lockstep.properties.script.head import place
 
 if TYPE_CHECKING:
-    from properties.script.events import Writer
+    from lockstep.properties.script.events import Writer
 
 
 def make(writer: "Writer") -> list[str]:

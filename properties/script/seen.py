@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from oracle.interpreter import Expectation
-from oracle.intervals import Interval
-from oracle.program import Clip, EndJoin, Finish, Load, SaveAndLoad, Scenario, Step, Unscale, Write
-from oracle.state import ExpectedValue
-from properties.naming import parameter_name
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.program import Clip, EndJoin, Finish, Load, SaveAndLoad, Scenario, Step, Unscale, Write
+from lockstep.oracle.state import ExpectedValue
+from lockstep.properties.naming import parameter_name
 
 
 def seen(

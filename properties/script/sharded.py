@@ -3,7 +3,7 @@
 As in `properties.ranks.training`, what the implementation does not offer the caller does.
 """
 
-from properties.script.offered import ZERO_GRAD
+from lockstep.properties.script.offered import ZERO_GRAD
 
 _DEFINITIONS = (
     ZERO_GRAD

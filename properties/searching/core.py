@@ -11,15 +11,15 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.lattice import Inexact
-from oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step, Write
-from properties.judging import judge
-from properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
-from properties.strategies.scenarios import adds_up_rounded_means
-from properties.strategies.within import beyond, reads_stepped_gradients
-from properties.trial import Trial
-from properties.verdict import LawBroken, Refused
-from worlds.contract import to_blame
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step, Write
+from lockstep.properties.judging import judge
+from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
+from lockstep.properties.strategies.scenarios import adds_up_rounded_means
+from lockstep.properties.strategies.within import beyond, reads_stepped_gradients
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.worlds.contract import to_blame
 
 Orders = tuple[tuple[int, ...], ...]
 # Runs on the simulated world, and of these such as only a clock ends; no seconds: the core of a failure is the same on

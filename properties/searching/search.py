@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, Phase, Verbosity, currently_in_test_context,
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Unsatisfiable, UnsatisfiedAssumption
 
-from properties.errors import alike
-from properties.law import Law
-from properties.searching.remembered import Remembered
-from properties.strategies.independent import INDEPENDENT
-from properties.trial import ENDED, Trial
-from properties.verdict import LawBroken, NotRunnableHere, Refused
-from worlds.contract import errors_of
+from lockstep.properties.errors import alike
+from lockstep.properties.law import Law
+from lockstep.properties.searching.remembered import Remembered
+from lockstep.properties.strategies.independent import INDEPENDENT
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
+from lockstep.worlds.contract import errors_of
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
 # many runs and so many seconds; with those of `repeat` and of `properties.running.hold` they are 20.

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.program import Scenario
-from properties.claims import Claims
-from properties.law import Law
-from properties.strategies.independent import sample
-from properties.strategies.within import beyond
-from properties.trial import TOGETHER, Trial
-from properties.verdict import Refused
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.law import Law
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import TOGETHER, Trial
+from lockstep.properties.verdict import Refused
 
 MORE = 6  # examples in which what the law is about may take place
 

@@ -18,10 +18,10 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     independent  examples that do not depend on one another
 """
 
-from properties.strategies.models import MOST_PARAMETERS, bucket_caps
-from properties.strategies.phases import permutation
-from properties.strategies.programs import evaluations
-from properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
+from lockstep.properties.strategies.models import MOST_PARAMETERS, bucket_caps
+from lockstep.properties.strategies.phases import permutation
+from lockstep.properties.strategies.programs import evaluations
+from lockstep.properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
 
 __all__ = [
     "MOST_PARAMETERS",

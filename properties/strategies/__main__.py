@@ -1,4 +1,4 @@
-"""Prints how often each feature occurs in what is drawn: ``python -m properties.strategies --examples 1000``."""
+"""How often each feature occurs in what is drawn: ``python -m lockstep.properties.strategies --examples 1000``."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -6,19 +6,19 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
-from oracle.program import DIVISORS, Scenario
-from properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
-from properties.calls import Call
-from properties.claims import COLLECTIVES, Claims
-from properties.expected import known
-from properties.models.draws import DENSE, provable_scenarios
-from properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
-from properties.models.scenario import ModelScenario
-from properties.strategies import MOST_RANKS, scenarios
-from properties.strategies.calls import calls_of_any, dtypes
-from properties.strategies.features import FEATURES
-from properties.strategies.independent import sample
-from properties.strategies.traits import TRAITS
+from lockstep.oracle.program import DIVISORS, Scenario
+from lockstep.properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
+from lockstep.properties.calls import Call
+from lockstep.properties.claims import COLLECTIVES, Claims
+from lockstep.properties.expected import known
+from lockstep.properties.models.draws import DENSE, provable_scenarios
+from lockstep.properties.models.draws import MOST_RANKS as MOST_RANKS_OF_A_MODEL
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.strategies import MOST_RANKS, scenarios
+from lockstep.properties.strategies.calls import calls_of_any, dtypes
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.strategies.traits import TRAITS
 
 T = TypeVar("T")
 _NO_SCENARIOS = ("kernels", "differentiable", "integers")  # what is claimed by code that no program is drawn for
@@ -84,7 +84,7 @@ def table(examples: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Prints how often, in percent, each feature is drawn for code that shards nothing and claims nearly all else."""
-    parser = argparse.ArgumentParser(prog="python -m properties.strategies", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.properties.strategies", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=1000, help="how many are drawn of each (default: %(default)s)")
     asked = parser.parse_args()
     if asked.examples < 1:

@@ -4,10 +4,10 @@ from functools import lru_cache
 
 from hypothesis import strategies as st
 
-from oracle.program import Scenario
-from properties.claims import Claims
-from properties.strategies.features import FEATURES
-from properties.strategies.scenarios import exact_scenarios
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.scenarios import exact_scenarios
 
 
 def with_any(claims: Claims, most: int = 3, has: tuple[str, ...] = ()) -> st.SearchStrategy[Scenario]:

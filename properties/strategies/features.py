@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from oracle.events import gradients_there
-from oracle.formats import FORMATS
-from oracle.program import (
+from lockstep.oracle.events import gradients_there
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import (
     LAYOUTS,
     MODES,
     SIGNS,
@@ -27,7 +27,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import MASTERS, Claims
+from lockstep.properties.claims import MASTERS, Claims
 
 Claimed = Callable[[Claims], bool]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.formats import FORMATS, Format
-from oracle.lattice import reciprocal_error
-from oracle.program import Buffer, Parameter, Scenario
-from properties.claims import Claims
+from lockstep.oracle.formats import FORMATS, Format
+from lockstep.oracle.lattice import reciprocal_error
+from lockstep.oracle.program import Buffer, Parameter, Scenario
+from lockstep.properties.claims import Claims
 
 # Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.
 SHAPES = ((1,), (2,), (3,), (2, 2), (), (5,), (1, 3), (7,), (11,))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from oracle.events import Event
-from oracle.program import Backward, Evaluate, Scenario
-from properties.claims import EQUAL_FROM, Claims
+from lockstep.oracle.events import Event
+from lockstep.oracle.program import Backward, Evaluate, Scenario
+from lockstep.properties.claims import EQUAL_FROM, Claims
 
 
 def moments(scenario: Scenario, claims: Claims) -> list[int]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import factorial
 
-from properties.claims import Claims
+from lockstep.properties.claims import Claims
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from oracle.program import (
+from lockstep.oracle.program import (
     Backward,
     Clip,
     EndJoin,
@@ -26,9 +26,9 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import EQUAL_FROM, Claims
-from properties.strategies.phases import Phase, RankSeed, order
-from properties.strategies.training import TrainingOptions, choose
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.strategies.phases import Phase, RankSeed, order
+from lockstep.properties.strategies.training import TrainingOptions, choose
 
 USUAL = ("synchronize", "local", "step", "drop gradients", "zero gradients")
 INSIDE = ("nested", "together")  # no_sync, in other ways than "local"

@@ -7,18 +7,18 @@ from math import factorial
 
 from hypothesis import strategies as st
 
-from oracle.fingerprint import runs_needed, terms
-from oracle.interpreter import Expectation
-from oracle.program import MODES, SIGNS, Clip, Scenario
-from oracle.state import Inside
-from properties.claims import EQUAL_FROM, Claims
-from properties.expected import known
-from properties.strategies import models, programs
-from properties.strategies.features import FEATURES, Feature, wanted
-from properties.strategies.models import MOST_PARAMETERS, Options
-from properties.strategies.phases import Phase, RankSeed
-from properties.strategies.training import training
-from properties.strategies.within import after_local, on_averages, several_at_once
+from lockstep.oracle.fingerprint import runs_needed, terms
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.program import MODES, SIGNS, Clip, Scenario
+from lockstep.oracle.state import Inside
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.expected import known
+from lockstep.properties.strategies import models, programs
+from lockstep.properties.strategies.features import FEATURES, Feature, wanted
+from lockstep.properties.strategies.models import MOST_PARAMETERS, Options
+from lockstep.properties.strategies.phases import Phase, RankSeed
+from lockstep.properties.strategies.training import training
+from lockstep.properties.strategies.within import after_local, on_averages, several_at_once
 
 MOST_RANKS = 8
 MOST_PHASES = 8

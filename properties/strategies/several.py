@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Event, Scenario
-from properties.claims import BACKWARDS, Claims
-from properties.strategies.combined import with_any
-from properties.strategies.scenarios import comparable
+from lockstep.oracle.program import Backward, Event, Scenario
+from lockstep.properties.claims import BACKWARDS, Claims
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.scenarios import comparable
 
 
 def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: bool = False) -> Scenario:

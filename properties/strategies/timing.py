@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.reduction_order import ORDERS, Order, Tree, reduction_order
-from worlds.contract import Asynchrony, OrderOf
+from lockstep.oracle.reduction_order import ORDERS, Order, Tree, reduction_order
+from lockstep.worlds.contract import Asynchrony, OrderOf
 
 WAIT = Asynchrony("launch", "wait")
 # The extremes first, so that a failure shrinks to one of them; drawn moments last.

@@ -5,10 +5,10 @@ Where only one value is right for every bit, no more than short sums of powers o
 
 from dataclasses import dataclass, replace
 
-from oracle.formats import FORMATS
-from oracle.program import Group, Hyperparameters, LossScale, Parameter
-from properties.claims import MASTERS
-from properties.strategies.models import Options
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Group, Hyperparameters, LossScale, Parameter
+from lockstep.properties.claims import MASTERS
+from lockstep.properties.strategies.models import Options
 
 # The first of each are short, see `is_short`; the others round, and are enclosed.
 MOMENTUM = (

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from math import inf
 
-from oracle.buckets import filled
-from oracle.formats import FORMATS
-from oracle.program import Scenario, Step
-from properties.strategies.within import hook_orders_differ
+from lockstep.oracle.buckets import filled
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.program import Scenario, Step
+from lockstep.properties.strategies.within import hook_orders_differ
 
 
 def sent(scenario: Scenario) -> list[int]:

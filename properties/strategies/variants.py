@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
-from properties.claims import Claims
-from properties.expected import is_exact
-from properties.strategies.scenarios import exact_scenarios
-from properties.strategies.within import trained_parameters
+from lockstep.oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import is_exact
+from lockstep.properties.strategies.scenarios import exact_scenarios
+from lockstep.properties.strategies.within import trained_parameters
 
 
 def without_local(scenario: Scenario) -> Scenario:

@@ -5,9 +5,9 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
-from oracle import hyperparameters
-from oracle.events import ends_gradients, gradients_there
-from oracle.program import (
+from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import ends_gradients, gradients_there
+from lockstep.oracle.program import (
     Backward,
     Clip,
     Evaluate,
@@ -20,9 +20,9 @@ from oracle.program import (
     Step,
     Unscale,
 )
-from properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
-from properties.strategies.features import FEATURES
-from properties.strategies.models import called_alike
+from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.models import called_alike
 
 # What takes up gradients that are there.
 READS = (Backward, Unscale, Clip, Step)

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracle.program import (
+from lockstep.oracle.program import (
     MODES,
     PROBES,
     SIGNS,

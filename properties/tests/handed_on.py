@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.zero3 import Zero3
+from lockstep.impls.zero3 import Zero3
 
 
 class Scales(nn.Module):

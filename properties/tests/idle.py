@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.wrapper import broadcast_from_rank_zero
+from lockstep.impls.wrapper import broadcast_from_rank_zero
 
 IDLE, ONLY_BEGINS = f"{__name__}:Idle", f"{__name__}:OnlyBegins"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
+from lockstep.impls.static_buckets import StaticBuckets
 
 
 class KernelBuckets(StaticBuckets):
@@ -16,9 +16,9 @@ def averages(payload: str, rank: int, world_size: int) -> dict[str, Any]:
     """How often a kernel was launched for a bucket of 100 integers, and the average."""
     import torch
 
-    from impls import average
-    from impls.kernels import scale
-    from worlds import devices
+    from lockstep.impls import average
+    from lockstep.impls.kernels import scale
+    from lockstep.worlds import devices
 
     calls: list[float] = []
     real = scale.scale_

@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from impls.zero1 import Zero1
-from impls.zero3 import Zero3
+from lockstep.impls.zero1 import Zero1
+from lockstep.impls.zero3 import Zero3
 
 
 class KernelZero1(Zero1):

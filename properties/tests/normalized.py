@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import spectral_norm
 
-from impls.zero3 import Zero3
+from lockstep.impls.zero3 import Zero3
 
 
 def model() -> nn.Module:

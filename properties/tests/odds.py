@@ -1,4 +1,4 @@
-"""How surely known faults are found: python -m properties.tests.odds --seeds 10 --examples 100 --part 1/2
+"""How surely known faults are found: python -m lockstep.properties.tests.odds --seeds 10 --examples 100 --part 1/2
 
 For each law that is to find a fault, so many searches with seeds 1, 2 and so on. Tells the pairs that a seed missed,
 and how many searches found theirs.
@@ -6,12 +6,12 @@ and how many searches found theirs.
 
 import argparse
 
-from properties.catalogue import every_fault, every_law
-from properties.implementations import described
-from properties.ranks import description
-from properties.searching.search import search
-from properties.trial import Trial
-from worlds.sim.world import SimWorld
+from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.implementations import described
+from lockstep.properties.ranks import description
+from lockstep.properties.searching.search import search
+from lockstep.properties.trial import Trial
+from lockstep.worlds.sim.world import SimWorld
 
 
 def first_found(fault: str, law: str, seeds: int, examples: int) -> list[int | None]:
@@ -26,7 +26,7 @@ def first_found(fault: str, law: str, seeds: int, examples: int) -> list[int | N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m properties.tests.odds", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.properties.tests.odds", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--examples", type=int, default=100, help="as many are drawn in each search")
     parser.add_argument("--part", default="1/1", help="the first of so many parts of all pairs")

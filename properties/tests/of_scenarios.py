@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from oracle.interpreter import interpret
-from oracle.program import (
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import (
     DIVISORS,
     Backward,
     Clip,
@@ -17,11 +17,11 @@ from oracle.program import (
     SetHyperparameters,
     Step,
 )
-from oracle.state import Inside
-from properties.claims import Claims
-from properties.strategies import exact_scenarios
-from properties.strategies.independent import sample
-from properties.strategies.traits import buckets, sent
+from lockstep.oracle.state import Inside
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.strategies.traits import buckets, sent
 
 Holds = Callable[[Scenario], Any]
 

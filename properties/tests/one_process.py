@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from oracle.fingerprint import by_forward, coefficients, initial_parameters
-from oracle.program import (
+from lockstep.oracle.fingerprint import by_forward, coefficients, initial_parameters
+from lockstep.oracle.program import (
     Backward,
     Clip,
     EndJoin,
@@ -25,7 +25,7 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.ranks.probes import to_numpy
+from lockstep.properties.ranks.probes import to_numpy
 
 
 class OneProcess:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from properties.ranks import adapter, lookup
+from lockstep.properties.ranks import adapter, lookup
 
 Wrap = Callable[[nn.Module], Any]
 Check = Callable[[Wrap, int, int], bool]

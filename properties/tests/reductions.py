@@ -8,8 +8,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from oracle.collectives import Array
-from properties.ranks.collectives import REDUCTIONS
+from lockstep.oracle.collectives import Array
+from lockstep.properties.ranks.collectives import REDUCTIONS
 
 
 def floats(rank: int, elements: int, dtype: str) -> Array:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oracle.program import (
+from lockstep.oracle.program import (
     DIVISORS,
     Backward,
     Buffer,
@@ -27,14 +27,14 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.conditions import Conditions
-from properties.implementations import look_up
-from properties.part import Part
-from properties.script import script
-from worlds.contract import Job, World
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.implementations import look_up
+from lockstep.properties.part import Part
+from lockstep.properties.script import script
+from lockstep.worlds.contract import Job, World
 
 HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))
-LINES = "properties.tests.run_scripts:run_script"
+LINES = "lockstep.properties.tests.run_scripts:run_script"
 
 
 def lines(world: World, name: str, scenario: Scenario, looks: int = 0, **how: Any) -> list[str]:

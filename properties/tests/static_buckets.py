@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from impls.static_buckets import StaticBuckets
-from properties.ranks.probes import to_numpy
+from lockstep.impls.static_buckets import StaticBuckets
+from lockstep.properties.ranks.probes import to_numpy
 
 
 class Model(nn.Module):

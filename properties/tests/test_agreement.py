@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.judging.matching import same_collectives
-from properties.trial import Run
-from properties.verdict import Crashes
-from worlds.contract import Collective, RankReport, group_label, members_of
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.judging.matching import same_collectives
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import Crashes
+from lockstep.worlds.contract import Collective, RankReport, group_label, members_of
 
 RANKS = 3
 SCENARIO = Scenario(RANKS, (Parameter((1,)),), (Backward(((0,),) * RANKS), Finish()))

@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from properties.claims import Claims, read_claims
-from properties.implementations import KERNELS, WRAPPERS, Unusable, look_up, try_out
-from worlds.contract import World
-from worlds.tests.outcomes import gone
-from worlds.tests.users import marked
+from lockstep.properties.claims import Claims, read_claims
+from lockstep.properties.implementations import KERNELS, WRAPPERS, Unusable, look_up, try_out
+from lockstep.worlds.contract import World
+from lockstep.worlds.tests.outcomes import gone
+from lockstep.worlds.tests.users import marked
 
-ROOT = Path(__file__).parents[2]
-USER = "properties.tests.user_code"
+ROOT = Path(__file__).parents[3]
+USER = "lockstep.properties.tests.user_code"
 
 REFUSED: dict[str, tuple[str, str]] = {
     "unknown module": ("nowhere.to_be:Found", "there is no module 'nowhere' on sys.path"),
-    "unknown submodule": ("impls.nowhere:Found", "there is no module 'impls.nowhere' on sys.path"),
+    "unknown submodule": ("lockstep.impls.nowhere:Found", "there is no module 'lockstep.impls.nowhere' on sys.path"),
     "unknown attribute": (
-        "impls.naive:NaiveDP",
-        "impls.naive has no attribute 'NaiveDP'; it defines NaiveAccumulation, NaiveD",
+        "lockstep.impls.naive:NaiveDP",
+        "lockstep.impls.naive has no attribute 'NaiveDP'; it defines NaiveAccumulation, NaiveD",
     ),
     "not callable": (f"{USER}:not_callable", "not_callable is 3, which cannot be called"),
-    "no colon": ("impls.naive", "write package.module:attribute or path/to/file.py:attribute"),
-    "no attribute": ("impls.naive:", "write package.module:attribute or path/to/file.py:attribute"),
+    "no colon": ("lockstep.impls.naive", "write package.module:attribute or path/to/file.py:attribute"),
+    "no attribute": ("lockstep.impls.naive:", "write package.module:attribute or path/to/file.py:attribute"),
     "no module": (":Naive", "write package.module:attribute or path/to/file.py:attribute"),
     "no file": ("not/there.py:Found", "there is no such file"),
     "unknown claim": (f"{USER}:ClaimsTheImpossible", "there is no claim 'magic'; there are hook_order, "),
@@ -260,7 +260,7 @@ def test_an_interruption_before_anything_is_collected_is_told_in_one_line(tmp_pa
 
 def test_what_refuses_and_what_hangs_is_told_without_a_traceback_beside_what_holds(tmp_path: Path) -> None:
     """Files and modules of one's own are found from where pytest was started; hanging takes the clock of gloo only."""
-    (tmp_path / "mine.py").write_text("from impls.naive import NaiveAccumulation as Mine\n")
+    (tmp_path / "mine.py").write_text("from lockstep.impls.naive import NaiveAccumulation as Mine\n")
     names = ("mine.py:Mine", "mine:Mine", f"{USER}:RefusesToBeBuilt", f"{USER}:WaitsForNobody")
     code, output = run_pytest(tmp_path, *(part for name in names for part in ("--impl", name)))
     assert code == pytest.ExitCode.TESTS_FAILED

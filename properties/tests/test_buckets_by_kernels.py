@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 
-from oracle.program import Backward, Finish, Parameter, Scenario, Step
-from properties.implementations import look_up
-from properties.trial import Trial
-from worlds.contract import Job, World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.properties.implementations import look_up
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import Job, World
 
-PLAIN, KERNELS = "impls.static_buckets:StaticBuckets", "properties.tests.kernel_buckets:KernelBuckets"
+PLAIN, KERNELS = "lockstep.impls.static_buckets:StaticBuckets", "lockstep.properties.tests.kernel_buckets:KernelBuckets"
 
 
 def test_static_buckets_give_the_same_bits_with_kernels_and_without(of_kernels: World) -> None:
@@ -28,7 +28,7 @@ def test_static_buckets_give_the_same_bits_with_kernels_and_without(of_kernels: 
 
 
 def test_the_kernels_are_what_averages(of_kernels: World) -> None:
-    (report,) = of_kernels.run(Job("properties.tests.kernel_buckets:averages", json.dumps(None), 1))
+    (report,) = of_kernels.run(Job("lockstep.properties.tests.kernel_buckets:averages", json.dumps(None), 1))
     assert report.result is not None, report.error
     assert report.result["calls"] == [3]
     assert (report.result["average"] == np.arange(100)).all()

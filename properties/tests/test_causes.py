@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oracle.program import (
+from lockstep.oracle.program import (
     Backward,
     Clip,
     Evaluate,
@@ -23,7 +23,7 @@ from oracle.program import (
     Step,
     ZeroGrad,
 )
-from properties import (
+from lockstep.properties import (
     test_accumulation,
     test_binding,
     test_checkpoints,
@@ -33,18 +33,18 @@ from properties import (
     test_mean,
     test_steps,
 )
-from properties.implementations import look_up
-from properties.judging.judge import by_the_oracle, values_equal
-from properties.law import Law, law_of
-from properties.reports.causes import tell_once
-from properties.reports.failure import filed_failure
-from properties.reports.matrix import PROPERTY
-from properties.searching.core import MOST_LATE, MOST_RUNS, core, least
-from properties.searching.search import Failure, search
-from properties.tests.test_bad_input import ROOT, run_pytest
-from properties.trial import Trial
-from properties.verdict import Crashes, Hangs, SilentlyWrong
-from worlds.contract import Job, Outcome, RankError, RankReport, World
+from lockstep.properties.implementations import look_up
+from lockstep.properties.judging.judge import by_the_oracle, values_equal
+from lockstep.properties.law import Law, law_of
+from lockstep.properties.reports.causes import tell_once
+from lockstep.properties.reports.failure import filed_failure
+from lockstep.properties.reports.matrix import PROPERTY
+from lockstep.properties.searching.core import MOST_LATE, MOST_RUNS, core, least
+from lockstep.properties.searching.search import Failure, search
+from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import Crashes, Hangs, SilentlyWrong
+from lockstep.worlds.contract import Job, Outcome, RankError, RankReport, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
@@ -60,7 +60,7 @@ SWAPPED = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1,
 
 @pytest.mark.parametrize("law", [MEAN, SAVED, ZEROED, RATES])
 def test_a_defect_has_one_core_whatever_the_law(sim: World, law: Law) -> None:
-    (implementation,) = look_up(["impls.hook_order_buckets:HookOrderBuckets"], sim)
+    (implementation,) = look_up(["lockstep.impls.hook_order_buckets:HookOrderBuckets"], sim)
     under_test = Trial(implementation, sim)
     failures = search(law, under_test, 100, seed_value=0).failures
     assert "SilentlyWrong" in {type(failure.broken).__name__ for failure in failures}
@@ -71,7 +71,7 @@ def test_a_defect_has_one_core_whatever_the_law(sim: World, law: Law) -> None:
 
 def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
     """Less of the program goes wrong as well, but in another way, of another cause: gradients instead of the norm."""
-    (implementation,) = look_up(["properties.tests.user_code:TwoDefects"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.user_code:TwoDefects"], sim)
     under_test = Trial(implementation, sim)
     window = (Backward(((0,), (0,))), Finish())
     scenario = Scenario(2, (Parameter((1,)),), (*window, ZeroGrad(), *window, Clip(1.0), ZeroGrad(), *window, Step()))
@@ -88,7 +88,7 @@ def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
 
 def test_what_is_wrong_in_other_ways_than_by_itself_has_no_core(sim: World) -> None:
     """Values are wrong, but what the law has seen is something else; or errors are others than under the law."""
-    (implementation,) = look_up(["properties.tests.user_code:TwoDefects"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.user_code:TwoDefects"], sim)
     under_test = Trial(implementation, sim)
     window = (Backward(((0,), (0,))), Finish())
     scenario = Scenario(2, (Parameter((1,)),), (*window, *window))
@@ -98,7 +98,7 @@ def test_what_is_wrong_in_other_ways_than_by_itself_has_no_core(sim: World) -> N
 
 
 def test_a_hang_on_real_processes_has_the_core_that_the_simulated_world_shows(sim: World, gloo: World) -> None:
-    (implementation,) = look_up(["impls.faults.unused:SkipsMissingGradients"], sim)
+    (implementation,) = look_up(["lockstep.impls.faults.unused:SkipsMissingGradients"], sim)
     under_test = Trial(implementation, sim)
     failures = search(WAITING, under_test, 100, seed_value=0).failures
     (hanging,) = [failure for failure in failures if failure.broken.verdict == "hangs"]
@@ -110,7 +110,7 @@ def test_a_hang_on_real_processes_has_the_core_that_the_simulated_world_shows(si
 
 def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
     """Right values at a higher price: by itself the program is right."""
-    (implementation,) = look_up(["impls.faults.accumulation:SendsInsideNoSync"], sim)
+    (implementation,) = look_up(["lockstep.impls.faults.accumulation:SendsInsideNoSync"], sim)
     under_test = Trial(implementation, sim)
     (failure, *_) = search(SILENT, under_test, 100, seed_value=0).failures
     assert failure.broken.verdict == "wasteful"
@@ -118,7 +118,7 @@ def test_what_takes_the_law_to_be_seen_has_no_core(sim: World) -> None:
 
 
 def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(sim: World) -> None:
-    (implementation,) = look_up(["properties.tests.user_code:LooksForWhatIsNotThere"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.user_code:LooksForWhatIsNotThere"], sim)
     under_test = Trial(implementation, sim)
     one, other = ((Backward(((0,), (0,))), Finish()), (Backward(((0,), (0,))), Finish(), Step()))
     filed = []
@@ -132,7 +132,7 @@ def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(si
 
 def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(sim: World) -> None:
     """Of two laws with one cause, the plain one is told."""
-    (implementation,) = look_up(["impls.faults.mean:NeverDivides"], sim)
+    (implementation,) = look_up(["lockstep.impls.faults.mean:NeverDivides"], sim)
     under_test = Trial(implementation, sim)
     scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
     filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (MOVED, {"moved": (0,)})])
@@ -193,7 +193,7 @@ class Counted:
 
 def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_and_again(sim: World) -> None:
     """What is found by then is the core, on any machine."""
-    (implementation,) = look_up(["properties.tests.user_code:SumsOrHangs"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.user_code:SumsOrHangs"], sim)
     world = Counted(sim)
     under_test = Trial(implementation, world)
     orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0))
@@ -287,7 +287,7 @@ def test_failures_of_different_causes_or_in_full_stay_as_they_are() -> None:
 
 def test_a_run_tells_a_defect_once_and_in_full_where_that_is_asked(tmp_path: Path) -> None:
     windows = f"{ROOT / 'properties' / 'test_accumulation.py'}::{WINDOWS.name}"
-    asked = (windows, "--impl", "impls.faults.mean:NeverDivides", "--hypothesis-seed", "1")
+    asked = (windows, "--impl", "lockstep.impls.faults.mean:NeverDivides", "--hypothesis-seed", "1")
     short, full = (
         " ".join(run_pytest(tmp_path, *asked, *more)[1].split()) for more in ((), ("-v", "--junitxml", "results.xml"))
     )

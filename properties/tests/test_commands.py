@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
 COMMANDS = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in PACKAGES
-    for path in sorted((ROOT / package).rglob("*.py"))
+    for path in sorted((ROOT / "lockstep" / package).rglob("*.py"))
     if re.search(r'^if __name__ == "__main__":$', path.read_text(), re.MULTILINE)
     and path.name != "compile_only.py"  # which tests start, and which compiles for a GPU when it is imported
 ]

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impls.naive import NaiveAccumulation
-from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
-from properties.companion import companion, partner, turns
-from properties.judging import judge
-from properties.tests.trials import trial_of
-from properties.verdict import Crashes
-from worlds.contract import World
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.companion import companion, partner, turns
+from lockstep.properties.judging import judge
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.verdict import Crashes
+from lockstep.worlds.contract import World
 
 LOCAL, WHOLE = Backward(((0,), (0,)), False), Backward(((0,), (0,)))
 ONE, BOTH = Parameter((1,)), Backward(((0, 1), (0, 1)))
@@ -46,7 +46,7 @@ def test_the_window_ahead_is_of_what_is_trained_then() -> None:
 
 
 def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:
-    naive = trial_of("impls.naive:NaiveAccumulation", sim)
+    naive = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
     alone = [len(naive.run(each).since_construction[0]) for each in (SCENARIO, companion(SCENARIO))]
     assert alone == [1, 2]
     for where in ("before", "after"):
@@ -55,7 +55,7 @@ def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:
 
 def test_both_send_what_each_sends_alone_where_they_share_their_losses(sim: World) -> None:
     """Once, and the one that is asked about gets its own mean."""
-    naive = trial_of("impls.naive:NaiveAccumulation", sim)
+    naive = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
     for where in ("before", "after"):
         run = naive.run(SCENARIO, joint=where)
         assert len(run.since_construction[0]) == 2
@@ -72,13 +72,13 @@ def test_an_error_of_the_other_model_is_told_where_it_came(sim: World) -> None:
     """And is no refusal of what had begun by then."""
     for where in ("before", "after"):
         with pytest.raises(Crashes, match="in event 4, "):
-            trial_of("properties.tests.test_companion:FailsInItsThirdForward", sim).run(SCENARIO, beside=where)
+            trial_of("lockstep.properties.tests.test_companion:FailsInItsThirdForward", sim).run(SCENARIO, beside=where)
 
 
 def test_an_error_of_a_shared_loss_is_told_where_it_came(sim: World) -> None:
     program = (*SCENARIO.program, ZeroGrad(), WHOLE, Finish())
     for where in ("before", "after"):
-        fails = trial_of("properties.tests.test_companion:FailsInItsThirdForward", sim)
+        fails = trial_of("lockstep.properties.tests.test_companion:FailsInItsThirdForward", sim)
         with pytest.raises(Crashes, match="in event 5, "):
             fails.run(replace(SCENARIO, program=program), joint=where)
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.conditions import AS_USUAL, Conditions
-from properties.implementations import look_up
-from properties.part import Part
-from properties.trial import Trial
-from properties.verdict import Wasteful
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.implementations import look_up
+from lockstep.properties.part import Part
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import Wasteful
+from lockstep.worlds.contract import World
 
 SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 
@@ -32,12 +32,12 @@ def test_ranks_are_told_what_is_unusual_and_nothing_else(conditions: Conditions,
 
 
 def test_a_condition_that_there_is_not_is_an_error_and_not_passed_over(sim: World) -> None:
-    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
     with pytest.raises(TypeError, match="arround"):
         Trial(implementation, sim).run(SCENARIO, arround=(0,))
 
 
 def test_a_failure_knows_how_its_run_was_made(sim: World) -> None:
-    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
     run = Trial(implementation, sim).run(SCENARIO, roles=(1, 0), timeline=True)
     assert run.broken(Wasteful, "A headline.").choices == {"roles": (1, 0), "timeline": True}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.errors import alike, judge_errors
-from properties.failure_place import construction_of, note, place_of
-from properties.verdict import Refused
-from worlds.contract import RankError, RankReport
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.errors import alike, judge_errors
+from lockstep.properties.failure_place import construction_of, note, place_of
+from lockstep.properties.verdict import Refused
+from lockstep.worlds.contract import RankError, RankReport
 
 SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
 

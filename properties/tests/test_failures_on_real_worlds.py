@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_asynchrony, test_mean, test_models
-from properties.implementations import look_up
-from properties.law import Law, law_of
-from properties.reports.failure import report
-from properties.running.budget import Budget
-from properties.running.hold import CARRIED_OUT, TIMES, confirm, hold, owes_to_the_past, paused
-from properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
-from properties.tests.unsteady import LATE, SLOW
-from properties.trial import Trial
-from properties.verdict import Crashes, SilentlyWrong
-from worlds.contract import Job, Outcome, World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties import test_asynchrony, test_mean, test_models
+from lockstep.properties.implementations import look_up
+from lockstep.properties.law import Law, law_of
+from lockstep.properties.reports.failure import report
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.hold import CARRIED_OUT, TIMES, confirm, hold, owes_to_the_past, paused
+from lockstep.properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
+from lockstep.properties.tests.unsteady import LATE, SLOW
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import Crashes, SilentlyWrong
+from lockstep.worlds.contract import Job, Outcome, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 ANY_ORDER = law_of(test_asynchrony.test_exact_sums_do_not_depend_on_the_order_of_reduction)
 REAL_MODEL = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ONE = Parameter((1,))
 SMALLEST = Scenario(2, (ONE, ONE), (Backward(((0, 1), (1, 0))), Finish()))
-CACHED = "properties.tests.unsteady:WithACachedGroup"
+CACHED = "lockstep.properties.tests.unsteady:WithACachedGroup"
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         ("searching.search", "SIMULATED"),
         ("running.hold", "REPEAT"),
     ):
-        monkeypatch.setattr(f"properties.{module}.{seconds}_SECONDS", float("inf"))
+        monkeypatch.setattr(f"lockstep.properties.{module}.{seconds}_SECONDS", float("inf"))
 
 
 def trial(name: str, where: World, world: World, **options: Any) -> Trial:
@@ -63,7 +63,7 @@ class Counted:
 
 def test_what_the_simulated_world_shows_too_is_shrunk_there(sim: World, gloo: World) -> None:
     real = Counted(gloo)
-    under_test = trial("impls.async_hook:AsyncHookDataParallel", sim, real, sim=lambda: sim)
+    under_test = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, real, sim=lambda: sim)
     for seed in range(2):
         (failure,) = search(MEAN, under_test, 100, seed_value=seed, only=SilentlyWrong).failures
         ran = real.runs
@@ -78,7 +78,7 @@ def test_what_the_simulated_world_shows_too_is_shrunk_there(sim: World, gloo: Wo
 
 def test_what_only_real_processes_show_is_shrunk_there_in_at_most_20_runs(sim: World, gloo: World) -> None:
     real = Counted(gloo)
-    under_test = trial("properties.tests.unsteady:WrongInProcessesOfTheirOwn", sim, real, sim=lambda: sim)
+    under_test = trial("lockstep.properties.tests.unsteady:WrongInProcessesOfTheirOwn", sim, real, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 100, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, under_test, failure)
     assert confirmed is not None
@@ -91,7 +91,7 @@ def test_what_only_real_processes_show_is_shrunk_there_in_at_most_20_runs(sim: W
 
 def test_an_order_that_hangs_on_hashes_differs_between_real_ranks(sim: World, gloo: World) -> None:
     """As it does in any job, whose ranks are interpreters of their own. The simulated world has one for all."""
-    name = "properties.tests.unsteady:InTheOrderOfASetOfNames"
+    name = "lockstep.properties.tests.unsteady:InTheOrderOfASetOfNames"
     assert search(MEAN, trial(name, sim, sim), 30, seed_value=0).failures == []
     (failure,) = search(MEAN, trial(name, sim, gloo, sim=lambda: sim), 100, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, trial(name, sim, gloo, sim=lambda: sim), failure)
@@ -112,14 +112,14 @@ def test_a_failure_by_chance_is_reported_as_seen_in_some_of_the_runs(
     sim: World, gloo: World, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Never as a test that is itself flaky. Several times, since chance has many ways to go."""
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
     sometimes = 0
     for number in range(6):
         if number >= 2 and sometimes:
             break
         world = gloo if where == "gloo" else sim
         under_test = trial(
-            "properties.tests.unsteady:WrongByChance", sim, world, sim=lambda: sim, confirm_on=lambda: gloo
+            "lockstep.properties.tests.unsteady:WrongByChance", sim, world, sim=lambda: sim, confirm_on=lambda: gloo
         )
         verdict, message = filed(MEAN, under_test)
         assert "Flaky" not in message
@@ -134,8 +134,8 @@ def test_a_failure_by_chance_is_reported_as_seen_in_some_of_the_runs(
 
 
 def test_what_fails_on_the_simulated_world_only_after_shrinking_stands_as_it_was_found(sim: World, gloo: World) -> None:
-    under_test = trial("impls.naive:NaiveDataParallel", sim, gloo)
-    wrong = trial("impls.async_hook:AsyncHookDataParallel", sim, sim)
+    under_test = trial("lockstep.impls.naive:NaiveDataParallel", sim, gloo)
+    wrong = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, sim)
     (failure,) = search(MEAN, wrong, 100, seed_value=0, only=SilentlyWrong).failures
     found = Failure("what was found", failure.broken)
     again = repeat(MEAN, wrong, Failure(failure.drawn, failure.broken, simulated=True, found=found))
@@ -152,7 +152,7 @@ def test_what_fails_on_the_simulated_world_only_after_shrinking_stands_as_it_was
 
 def test_what_hung_only_where_patience_was_short_is_not_told(sim: World) -> None:
     """A failure that shrinking has reached with a shorter limit than the world's: seen again with all of it, or not."""
-    wrong = trial("impls.async_hook:AsyncHookDataParallel", sim, sim)
+    wrong = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, sim)
     (failure,) = search(MEAN, wrong, 100, seed_value=0, only=SilentlyWrong).failures
     sound = Scenario(1, (ONE,), (Backward(((0,),)), Finish()))
     assert repeat(MEAN, wrong, Failure(sound, failure.broken, found=failure)) == replace(
@@ -165,16 +165,16 @@ def test_what_hung_only_where_patience_was_short_is_not_told(sim: World) -> None
 
 def test_what_the_clock_has_ended_once_was_a_pause_and_what_it_ends_always_was_not(sim: World) -> None:
     sound = Scenario(1, (ONE,), (Backward(((0,),)), Finish()))
-    hangs = replace(trial("properties.tests.unsteady:NeverEnds", sim, sim), limit=0.5)
+    hangs = replace(trial("lockstep.properties.tests.unsteady:NeverEnds", sim, sim), limit=0.5)
     (failure, *_) = search(MEAN, hangs, 2, seed_value=0, shrink=False).failures
     assert not paused(MEAN, hangs, [failure])
-    assert paused(MEAN, trial("impls.naive:NaiveDataParallel", sim, sim), [replace(failure, drawn=sound)])
+    assert paused(MEAN, trial("lockstep.impls.naive:NaiveDataParallel", sim, sim), [replace(failure, drawn=sound)])
     assert not paused(MEAN, hangs, [])
 
 
 def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("properties.searching.search.REPEAT_SECONDS", 0.0)
-    wrong = trial("impls.async_hook:AsyncHookDataParallel", sim, sim)
+    monkeypatch.setattr("lockstep.properties.searching.search.REPEAT_SECONDS", 0.0)
+    wrong = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, sim)
     begun = time.monotonic()
     (failure,) = search(MEAN, wrong, 100, seed_value=0, only=SilentlyWrong).failures
     repeated = repeat(MEAN, wrong, failure)
@@ -186,8 +186,8 @@ def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.M
 def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
     sim: World, gloo: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
-    under_test = trial("impls.async_hook:AsyncHookDataParallel", sim, gloo, sim=lambda: sim)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
+    under_test = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, gloo, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 100, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, under_test, failure)
     assert confirmed is not None
@@ -207,7 +207,7 @@ def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
 def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
     sim: World, gloo: World, name: str, words: str
 ) -> None:
-    under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
+    under_test = trial(f"lockstep.properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     (failure,) = search(MEAN, under_test, 30, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, under_test, failure)
     assert confirmed is not None
@@ -218,7 +218,9 @@ def test_what_fails_in_another_way_on_real_processes_is_told_with_its_verdict(
 def test_collectives_that_gloo_carries_out_although_they_do_not_match_are_a_failure(
     sim: World, gloo: World, law: Law
 ) -> None:
-    under_test = trial("properties.tests.unsteady:DisagreesOnWhatNobodyReads", sim, sim, confirm_on=lambda: gloo)
+    under_test = trial(
+        "lockstep.properties.tests.unsteady:DisagreesOnWhatNobodyReads", sim, sim, confirm_on=lambda: gloo
+    )
     (failure,) = search(law, under_test, 30, seed_value=0).failures
     assert isinstance(failure.broken, Crashes)
     confirmed = confirm(law, under_test, failure)
@@ -234,8 +236,8 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(
     sim: World, gloo: World, name: str, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one of gloo either, where that takes long; nor of a law about what only sim lets one choose."""
-    monkeypatch.setattr("properties.running.hold.CONFIRM_LIMIT", LATE - 0.5)
-    under_test = trial(f"properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
+    monkeypatch.setattr("lockstep.properties.running.hold.CONFIRM_LIMIT", LATE - 0.5)
+    under_test = trial(f"lockstep.properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
         hold(law, under_test, records.__setitem__)
@@ -252,7 +254,9 @@ def test_what_earlier_examples_have_left_in_a_process_is_a_warning_and_no_failur
         if where == "gloo"
         else (sim, "fails on the simulated world only")
     )
-    under_test = trial("properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo)
+    under_test = trial(
+        "lockstep.properties.tests.unsteady:RightSixTimesInAProcess", sim, world, confirm_on=lambda: gloo
+    )
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match=match):
         # On sim some program has to wrap more than six by itself, which one in four does.
@@ -283,14 +287,14 @@ def test_what_fails_in_fresh_processes_alone_is_no_chance(sim: World) -> None:
     """After other examples it is refused, which is no failure; chance fails or passes in either."""
     failure = Failure(SMALLEST, Crashes("", SMALLEST, ()))
     assert owes_to_the_past(MEAN, trial(CACHED, sim, sim), [failure])
-    by_chance = trial("properties.tests.unsteady:WrongByChance", sim, sim)
+    by_chance = trial("lockstep.properties.tests.unsteady:WrongByChance", sim, sim)
     assert not all(owes_to_the_past(MEAN, by_chance, [failure]) for _ in range(5))
 
 
 def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen again with all of its world's patience, as nothing has hung."""
-    monkeypatch.setattr("properties.searching.search.SHRINK_LIMIT", SLOW / 2)
-    under_test = trial("properties.tests.unsteady:CrashesAndSlow", sim, gloo, sim=lambda: sim)
+    monkeypatch.setattr("lockstep.properties.searching.search.SHRINK_LIMIT", SLOW / 2)
+    under_test = trial("lockstep.properties.tests.unsteady:CrashesAndSlow", sim, gloo, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 5, seed_value=0).failures
     again = repeat(MEAN, under_test, failure)
     assert again is not None

@@ -2,9 +2,9 @@
 
 import pytest
 
-from properties.catalogue import every_law
-from properties.gallery import PAGE, entry, heading
-from worlds.contract import World
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.gallery import PAGE, entry, heading
+from lockstep.worlds.contract import World
 
 SHOWN = PAGE.read_text()
 QUICK = (

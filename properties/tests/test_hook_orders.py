@@ -6,30 +6,30 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oracle.program import PROBES, Backward, Finish, Parameter, Scenario
-from properties.claims import Claims
-from properties.strategies import scenarios
-from properties.strategies.independent import INDEPENDENT
-from properties.trial import job
-from worlds.contract import World
+from lockstep.oracle.program import PROBES, Backward, Finish, Parameter, Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies import scenarios
+from lockstep.properties.strategies.independent import INDEPENDENT
+from lockstep.properties.trial import job
+from lockstep.worlds.contract import World
 
 UNDER: dict[str, tuple[str, Claims]] = {
     "the module alone": (
-        "properties.tests.user_code:bare",
+        "lockstep.properties.tests.user_code:bare",
         Claims(accumulation=False, several_dtypes=True, unused="untouched"),
     ),
-    "naive": ("impls.naive:NaiveAccumulation", Claims(several_dtypes=True)),
+    "naive": ("lockstep.impls.naive:NaiveAccumulation", Claims(several_dtypes=True)),
     "static buckets": (
-        "impls.static_buckets:StaticBuckets",
+        "lockstep.impls.static_buckets:StaticBuckets",
         Claims(several_dtypes=True, unused="untouched", bucket_cap=True),
     ),
-    "torch DDP": ("impls.frameworks.torch_ddp:TorchDDP", Claims(several_dtypes=True, bucket_cap=True)),
+    "torch DDP": ("lockstep.impls.frameworks.torch_ddp:TorchDDP", Claims(several_dtypes=True, bucket_cap=True)),
     "torch DDP, finding unused": (
-        "impls.frameworks.torch_ddp:TorchDDPFindUnused",
+        "lockstep.impls.frameworks.torch_ddp:TorchDDPFindUnused",
         Claims(several_dtypes=True, unused="untouched", bucket_cap=True, drops_windows=False),
     ),
     "torch DDP, bucket views": (
-        "impls.frameworks.torch_ddp:TorchDDPBucketView",
+        "lockstep.impls.frameworks.torch_ddp:TorchDDPBucketView",
         Claims(several_dtypes=True, bucket_cap=True),
     ),
 }
@@ -69,7 +69,7 @@ def test_hooks_fire_in_any_order_of_many_parameters_on_both_probes(
 ) -> None:
     orders = tuple(tuple(data.draw(st.permutations(range(number)))) for _ in range(2))
     scenario = Scenario(2, (Parameter((1,)),) * number, (Backward(orders), Finish()), probe)
-    assert hooks(sim, "properties.tests.user_code:bare", scenario) == [[list(order)] for order in orders]
+    assert hooks(sim, "lockstep.properties.tests.user_code:bare", scenario) == [[list(order)] for order in orders]
 
 
 @pytest.mark.parametrize("implementation", [implementation for implementation, _ in UNDER.values()])
@@ -83,4 +83,4 @@ def test_hooks_fire_in_the_order_asked_for_on_real_processes_too(gloo: World, im
 
 def test_several_samples_on_a_rank_reach_parameters_in_the_order_of_first_use(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)),) * 3, (Backward(((2,), (0, 2), (1, 0), (2, 1))), Finish()))
-    assert hooks(sim, "properties.tests.user_code:bare", scenario) == [[[2, 0]], [[1, 0, 2]]]
+    assert hooks(sim, "lockstep.properties.tests.user_code:bare", scenario) == [[[2, 0]], [[1, 0, 2]]]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
-from properties.implementations import CORRECT
-from properties.tests.wrapped import WRAPPERS
-from properties.trial import job
-from worlds.contract import MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, World
-from worlds.tests.outcomes import plain, results
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.implementations import CORRECT
+from lockstep.properties.tests.wrapped import WRAPPERS
+from lockstep.properties.trial import job
+from lockstep.worlds.contract import MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, World
+from lockstep.worlds.tests.outcomes import plain, results
 
 CHOICES = [
     Asynchrony(reads, writes, (0, 1, 3, 2, 0, 5, 1, 1))
@@ -45,20 +45,20 @@ def test_what_ships_is_never_flagged_and_has_one_result(sim: World, implementati
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_torchs_wrappers_are_never_flagged_and_have_one_result(sim: World, wrapper: str) -> None:
-    unmoved(sim, Job("properties.tests.wrapped:train", wrapper, 2), CHOICES)
+    unmoved(sim, Job("lockstep.properties.tests.wrapped:train", wrapper, 2), CHOICES)
 
 
 @given(draws=st.lists(st.integers(0, 6), min_size=1, max_size=12))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_static_buckets_have_one_result_whatever_is_drawn(sim: World, draws: list[int]) -> None:
     choice = Asynchrony("drawn", "drawn", tuple(draws))
-    unmoved(sim, job("impls.static_buckets:StaticBuckets", scenario(2)), [choice])
+    unmoved(sim, job("lockstep.impls.static_buckets:StaticBuckets", scenario(2)), [choice])
 
 
 def test_a_wrapper_that_waits_for_nobody_is_named_with_its_line(sim: World) -> None:
     alike = Backward(((0, 1, 2), (0, 1, 2)))
     steps = Scenario(2, scenario(2).parameters, (alike, Finish(), Step(), ZeroGrad(), alike, Finish(), Step()))
-    here = job("properties.tests.wrapped:WaitsForNoReduction", steps)
+    here = job("lockstep.properties.tests.wrapped:WaitsForNoReduction", steps)
     for choice in CHOICES:
         for rank, report in enumerate(sim.run(replace(here, asynchrony=choice))):
             assert "dropped" in {hazard.kind for hazard in report.hazards}

@@ -2,14 +2,14 @@
 
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-from properties.catalogue import every_law
-from properties.searching.search import search
-from properties.strategies.independent import IndependentProvider
-from properties.tests.trials import trial_of
-from worlds.contract import World
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.searching.search import search
+from lockstep.properties.strategies.independent import IndependentProvider
+from lockstep.properties.tests.trials import trial_of
+from lockstep.worlds.contract import World
 
 MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
-NAME = "impls.static_buckets:StaticBuckets"
+NAME = "lockstep.impls.static_buckets:StaticBuckets"
 
 
 def test_nearly_all_examples_differ(sim: World) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
-from properties.implementations import look_up
-from properties.judging import judge
-from properties.trial import Trial
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.implementations import look_up
+from lockstep.properties.judging import judge
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
 
 LEAVING = ((0,), (0, 2))  # rank 0 has no micro-batch at all, rank 2 has one, rank 1 two with one inside no_sync
 
@@ -26,7 +26,7 @@ def windows(*divide_by: str) -> Scenario:
 
 
 @pytest.mark.parametrize("divide_by", list(itertools.product(DIVISORS, repeat=2)), ids=" then ".join)
-@pytest.mark.parametrize("name", ["impls.frameworks.torch_ddp:TorchDDP", "impls.joined:Joined"])
+@pytest.mark.parametrize("name", ["lockstep.impls.frameworks.torch_ddp:TorchDDP", "lockstep.impls.joined:Joined"])
 def test_either_mean_is_right_on_gloo_and_after_the_other(gloo: World, name: str, divide_by: tuple[str, ...]) -> None:
     (implementation,) = look_up([name], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=divide_by))
@@ -34,7 +34,7 @@ def test_either_mean_is_right_on_gloo_and_after_the_other(gloo: World, name: str
 
 
 def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:
-    (implementation,) = look_up(["impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
+    (implementation,) = look_up(["lockstep.impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=DIVISORS))
     with pytest.raises(SilentlyWrong):
         judge.by_the_oracle(Trial(implementation, gloo), windows("remaining ranks"), "Wrong.")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from properties import test_kernels as laws
-from properties.kernels.law import hold
-from properties.kernels.under_test import look_up_kernels
-from worlds.contract import World
+from lockstep.properties import test_kernels as laws
+from lockstep.properties.kernels.law import hold
+from lockstep.properties.kernels.under_test import look_up_kernels
+from lockstep.worlds.contract import World
 
 FAULTS = [
     ("kernels_moving:FirstStride", laws.test_pack_puts_every_element_at_its_place),
@@ -62,4 +62,4 @@ FAULTS = [
 def test_a_known_fault_is_killed_by_its_law(fault, law, sim: World) -> None:
     check, draws, always = law.kernel_law
     with pytest.raises(AssertionError):
-        hold(check, look_up_kernels(f"impls.faults.{fault}", sim), draws, always, shrink=False)
+        hold(check, look_up_kernels(f"lockstep.impls.faults.{fault}", sim), draws, always, shrink=False)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.optimizer_bits import adam_step_bits, sgd_step_bits
-from oracle.optimizers import SGD, AdamState, SGDState
-from properties.kernels import steps
-from properties.kernels.expected import Array
-from properties.kernels.under_test import look_up_kernels
-from properties.kernels.values import elements
-from worlds.contract import World
+from lockstep.oracle.optimizer_bits import adam_step_bits, sgd_step_bits
+from lockstep.oracle.optimizers import SGD, AdamState, SGDState
+from lockstep.properties.kernels import steps
+from lockstep.properties.kernels.expected import Array
+from lockstep.properties.kernels.under_test import look_up_kernels
+from lockstep.properties.kernels.values import elements
+from lockstep.worlds.contract import World
 
 
 def predicted(shard: steps.Shard, function: str) -> tuple[Array, Any]:
@@ -30,7 +30,7 @@ def predicted(shard: steps.Shard, function: str) -> tuple[Array, Any]:
 @pytest.mark.parametrize("grad", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("function", ["sgd_step", "adamw_step"])
 def test_masters_and_state_are_the_oracles_bits(sim: World, function: str, grad: str, settings: int) -> None:
-    kernels = look_up_kernels("impls.kernels.suite:Kernels", sim)
+    kernels = look_up_kernels("lockstep.impls.kernels.suite:Kernels", sim)
     shard = steps.Shard(4097, "bfloat16", grad, steps=4, settings=settings, coefficient=0.3, scale=1 / 3)
     for cuts in ((), (1, 2048)):
         _, master, *states = steps.run(kernels, replace(shard, cuts=cuts), function)

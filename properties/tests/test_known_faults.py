@@ -5,16 +5,23 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_accumulation, test_collectives, test_invariance, test_mean, test_replicas, test_sharding
-from properties.implementations import CORRECT, WRONG
-from properties.law import Law
-from properties.searching.search import search
-from properties.strategies import exact_scenarios
-from properties.tests.trials import trial_of
-from properties.trial import ENDED
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties import (
+    test_accumulation,
+    test_collectives,
+    test_invariance,
+    test_mean,
+    test_replicas,
+    test_sharding,
+)
+from lockstep.properties.implementations import CORRECT, WRONG
+from lockstep.properties.law import Law
+from lockstep.properties.searching.search import search
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import ENDED
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
 
 SEEDS = range(20 if settings.get_current_profile_name().startswith("nightly") else 3)
 ONE = Parameter((1,))
@@ -55,13 +62,13 @@ def test_the_wrong_ones_hold_where_hooks_fire_in_one_order_on_all_ranks(sim: Wor
 @pytest.mark.parametrize("law", [MEAN, STEPS], ids=lambda law: law.name)
 def test_what_gathers_late_steps_right_in_every_layout(sim: World, law: Law) -> None:
     """Only evaluations read what is stale."""
-    found = search(law, trial_of("impls.faults.evaluating:GathersToTrain", sim), 40, seed_value=0)
+    found = search(law, trial_of("lockstep.impls.faults.evaluating:GathersToTrain", sim), 40, seed_value=0)
     assert found.failures == []
 
 
 @pytest.mark.parametrize("law", [MEAN, REPLICAS], ids=lambda law: law.name)
 def test_an_implementation_that_never_synchronizes_is_found(sim: World, law: Law) -> None:
-    under_test = trial_of("properties.tests.user_code:NeverSynchronizes", sim)
+    under_test = trial_of("lockstep.properties.tests.user_code:NeverSynchronizes", sim)
     for seed in SEEDS[:2]:
         (failure,) = search(law, under_test, 100, seed_value=seed).failures
         assert isinstance(failure.broken, SilentlyWrong)

@@ -4,23 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from oracle.program import Backward, Evaluate, Finish, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step
-from properties.catalogue import every_law
-from properties.claims import EQUAL_FROM
-from properties.implementations import look_up
-from properties.models.scenario import ModelScenario
-from properties.reports.failure import story
-from properties.searching.search import search
-from properties.test_checkpoints import between_worlds
-from properties.tests.scripts import lines
-from properties.trial import ENDED, Trial
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Evaluate, Finish, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.implementations import look_up
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.reports.failure import story
+from lockstep.properties.searching.search import search
+from lockstep.properties.test_checkpoints import between_worlds
+from lockstep.properties.tests.scripts import lines
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
 
 LAWS = every_law()
-LATE, NEVER = "impls.twins.starts:StartsAtTheFirstForward", "impls.faults.start:NoBroadcast"
-SEEDS = "impls.faults.random_numbers:SeedsAllRanksAlike"
-REPLICATE = "impls.frameworks.replicate:Replicate"
+LATE, NEVER = "lockstep.impls.twins.starts:StartsAtTheFirstForward", "lockstep.impls.faults.start:NoBroadcast"
+SEEDS = "lockstep.impls.faults.random_numbers:SeedsAllRanksAlike"
+REPLICATE = "lockstep.impls.frameworks.replicate:Replicate"
 START = "test_every_rank_starts_with_the_parameters_of_rank_0"
 SOME = (START, "test_saving_changes_nothing", "test_no_sync_accumulates_and_then_counts_once")
 REAL = "test_replicas_of_a_real_model_stay_bitwise_equal"
@@ -83,7 +83,9 @@ def test_its_script_makes_masters_once_ranks_are_equal(sim: World) -> None:
     assert [line for line in printed if not line.endswith(": right")] == []
     assert sum("the value of a" in line for line in printed) > 2
     in_no_sync = replace(MASTERS, program=MASTERS.program[1:])
-    assert any("WRONG" in line for line in lines(sim, "impls.faults.start:StartsWhenItSynchronizes", in_no_sync))
+    assert any(
+        "WRONG" in line for line in lines(sim, "lockstep.impls.faults.start:StartsWhenItSynchronizes", in_no_sync)
+    )
 
 
 def test_it_may_be_saved_on_one_number_of_ranks_and_loaded_on_another(sim: World) -> None:

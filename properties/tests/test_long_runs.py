@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from oracle.program import Scenario
-from properties import test_mean
-from properties.implementations import Unusable, look_up
-from properties.law import Law, law_of
-from properties.running import budget as budgets
-from properties.running.budget import Budget
-from properties.running.profiles import LONG, examples, run_seed
-from properties.running.record import Record
-from properties.running.selection import part
-from properties.running.sources import sources
-from properties.trial import ENDED, Trial
-from worlds.contract import World
-from worlds.sim.world import SimWorld
+from lockstep.oracle.program import Scenario
+from lockstep.properties import test_mean
+from lockstep.properties.implementations import Unusable, look_up
+from lockstep.properties.law import Law, law_of
+from lockstep.properties.running import budget as budgets
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.profiles import LONG, examples, run_seed
+from lockstep.properties.running.record import Record
+from lockstep.properties.running.selection import part
+from lockstep.properties.running.sources import sources
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.worlds.contract import World
+from lockstep.worlds.sim.world import SimWorld
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
-NAIVE = "impls.naive:NaiveAccumulation"
+NAIVE = "lockstep.impls.naive:NaiveAccumulation"
 PORTION = 20
 
 
@@ -176,12 +176,12 @@ def test_sources_are_those_of_the_user_s_own_tree_as_far_as_it_is_imported(
     expected = ("", ".wrapper", ".parts", ".lonely", ".deep", ".deep.er")
     assert set(found) == {f"my_package{module}" for module in expected}
     assert "my_package" not in sys.modules
-    assert sources("nowhere.to_be:Found") == sources("impls.naive:NaiveAccumulation") == {}
+    assert sources("nowhere.to_be:Found") == sources("lockstep.impls.naive:NaiveAccumulation") == {}
     assert set(sources("hypothesis.control:target")) > {"hypothesis", "hypothesis.control"}
 
 
 def test_what_fails_is_not_kept_and_fails_again(sim: World, naive: Trial, tmp_path: Path) -> None:
-    (wrong,) = look_up(["impls.hook:HookDataParallel"], sim)
+    (wrong,) = look_up(["lockstep.impls.hook:HookDataParallel"], sim)
     for _ in range(2):
         assert budget(record(tmp_path)).spend(MEAN, Trial(wrong, sim)).failures
     kept = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]

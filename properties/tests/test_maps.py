@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from properties import reported
-from properties.catalogue import every_law
+from lockstep.properties import reported
+from lockstep.properties.catalogue import every_law
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Those whose docstring lists their modules, each at the beginning of a line, alone or with others. In the packages of
 # faults, twins and frameworks, names say enough.
 MAPPED = (

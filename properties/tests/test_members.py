@@ -4,30 +4,30 @@ from dataclasses import replace
 
 import pytest
 
-from oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
-from properties.catalogue import every_law
-from properties.implementations import described, look_up
-from properties.judging import judge
-from properties.judging.matching import same_collectives
-from properties.members import as_a_world
-from properties.ranks import description
-from properties.reports.failure import story
-from properties.reports.picture import picture
-from properties.searching.search import search
-from properties.tests.trials import trial_of
-from properties.trial import Trial, job
-from properties.verdict import Crashes, Hangs, Refused, SilentlyWrong
-from worlds.contract import Collective, Hazard, Passage, RankError, RankReport, World, group_label
+from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.implementations import described, look_up
+from lockstep.properties.judging import judge
+from lockstep.properties.judging.matching import same_collectives
+from lockstep.properties.members import as_a_world
+from lockstep.properties.ranks import description
+from lockstep.properties.reports.failure import story
+from lockstep.properties.reports.picture import picture
+from lockstep.properties.searching.search import search
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import Trial, job
+from lockstep.properties.verdict import Crashes, Hangs, Refused, SilentlyWrong
+from lockstep.worlds.contract import Collective, Hazard, Passage, RankError, RankReport, World, group_label
 
 TWO = (Parameter((2,)), Parameter((3,)))
 BATCH = (Backward(((0, 1), (1, 0))), Finish())
 ON_A_GROUP = Scenario(2, TWO, (*BATCH, Step(), SaveAndLoad(), *BATCH), outsiders=2)
 RIGHT = (
-    *(f"impls.twins.subgroups:{twin}" for twin in ("InAGroup", "ShardsInAGroup", "AddsUpInAGroup")),
-    *(f"impls.frameworks.torch_ddp:TorchDDP{form}" for form in ("", "FindUnused", "Hook")),
+    *(f"lockstep.impls.twins.subgroups:{twin}" for twin in ("InAGroup", "ShardsInAGroup", "AddsUpInAGroup")),
+    *(f"lockstep.impls.frameworks.torch_ddp:TorchDDP{form}" for form in ("", "FindUnused", "Hook")),
 )
-OWN = "impls.twins.subgroups:GroupOfItsOwn"
-WEIGHING = "properties.ranks.held_bytes:weigh_program"
+OWN = "lockstep.impls.twins.subgroups:GroupOfItsOwn"
+WEIGHING = "lockstep.properties.ranks.held_bytes:weigh_program"
 
 
 @pytest.mark.parametrize("name", [*RIGHT, OWN])
@@ -44,7 +44,7 @@ def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, r
     assert {call.root for calls in run.collectives for call in calls if call.operation == "broadcast"} == {0}
 
 
-@pytest.mark.parametrize("name", ["impls.frameworks.torch_ddp:TorchDDP"])
+@pytest.mark.parametrize("name", ["lockstep.impls.frameworks.torch_ddp:TorchDDP"])
 def test_ranks_of_a_group_may_run_out_of_micro_batches(sim: World, name: str) -> None:
     """The last of them tells the others, by whichever of its numbers."""
     window = (Join(DIVISORS[0]), *BATCH, Backward(((0, 1), ()), gone=(1,)), Finish(), Step(), EndJoin())
@@ -52,7 +52,7 @@ def test_ranks_of_a_group_may_run_out_of_micro_batches(sim: World, name: str) ->
 
 
 def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
-    under_test = trial_of("impls.twins.subgroups:ShardsInAGroup", sim)
+    under_test = trial_of("lockstep.impls.twins.subgroups:ShardsInAGroup", sim)
     program = (*BATCH, Step(), *BATCH)
     of_a_world, of_a_group = (
         under_test.run(Scenario(2, TWO, program, outsiders=number), function=WEIGHING).observations for number in (0, 1)
@@ -62,14 +62,14 @@ def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
 
 def test_a_rank_of_the_world_for_one_of_the_group_is_no_refusal(sim: World) -> None:
     """c10d's ValueError, on every rank and while it constructs, is about the call and not about groups."""
-    under_test = trial_of("impls.faults.subgroups:RootOfTheWorld", sim)
+    under_test = trial_of("lockstep.impls.faults.subgroups:RootOfTheWorld", sim)
     judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
     with pytest.raises(Crashes, match="Global rank 0 is not part of group"):
         under_test.run(ON_A_GROUP)
 
 
 def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> None:
-    under_test = trial_of("properties.tests.undeclared:WholeWorldOnly", sim)
+    under_test = trial_of("lockstep.properties.tests.undeclared:WholeWorldOnly", sim)
     judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
     with pytest.raises(Refused, match="only the whole world"):
         under_test.run(ON_A_GROUP)
@@ -77,7 +77,7 @@ def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> Non
 
 def test_who_forgets_the_group_hangs_in_words_of_the_group(sim: World) -> None:
     with pytest.raises(Hangs) as broken:
-        trial_of("impls.faults.subgroups:ForgetsTheGroupOnce", sim).run(replace(ON_A_GROUP, outsiders=1))
+        trial_of("lockstep.impls.faults.subgroups:ForgetsTheGroupOnce", sim).run(replace(ON_A_GROUP, outsiders=1))
     told = broken.value.headline
     assert "the world's rank 0 has ended without any collective; rank 0 waits for all_reduce" in told
     assert "collective 1 of the whole world; rank 1 waits" in told
@@ -91,7 +91,7 @@ def test_who_forgets_the_group_hangs_in_words_of_the_group(sim: World) -> None:
 
 def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
     law = every_law()["test_gradients_equal_the_mean_over_ranks"]
-    under_test = trial_of("impls.faults.subgroups:DividesByTheWorld", sim)
+    under_test = trial_of("lockstep.impls.faults.subgroups:DividesByTheWorld", sim)
     (failure,) = search(law, under_test, 300, seed_value=0).failures
     assert failure.broken.scenario == Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), outsiders=1)
     told = "\n".join(story(law, under_test, failure))
@@ -104,7 +104,9 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
 def test_a_root_that_is_counted_twice_is_silent(sim: World) -> None:
     with pytest.raises(SilentlyWrong):
         judge.by_the_oracle(
-            trial_of("impls.faults.subgroups:RootCountedTwice", sim), replace(ON_A_GROUP, outsiders=1), "Wrong."
+            trial_of("lockstep.impls.faults.subgroups:RootCountedTwice", sim),
+            replace(ON_A_GROUP, outsiders=1),
+            "Wrong.",
         )
 
 
@@ -157,12 +159,12 @@ def test_reports_are_told_by_ranks_of_the_group() -> None:
 )
 def test_a_group_is_given_where_it_may_be_left_out(name: str, argument: str | None) -> None:
     """What is a number where nobody gives it is another kind of group."""
-    found = described(f"properties.tests.{name}", description.describe(f"properties.tests.{name}"))
+    found = described(f"lockstep.properties.tests.{name}", description.describe(f"lockstep.properties.tests.{name}"))
     assert (found.group, found.claims.subgroups) == (argument, argument is not None)
 
 
 def test_a_world_has_as_many_ranks_as_the_group_and_the_others(sim: World) -> None:
-    (implementation,) = look_up(["impls.twins.subgroups:InAGroup"], sim)
+    (implementation,) = look_up(["lockstep.impls.twins.subgroups:InAGroup"], sim)
     assert job(implementation.name, ON_A_GROUP).world_size == 4
     fewer = replace(implementation, claims=replace(implementation.claims, most_ranks=3))
     with pytest.raises(RuntimeError, match="more than 3 ranks"):

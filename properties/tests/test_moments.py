@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
-from properties import test_sharding
-from properties.law import law_of
-from properties.tests.trials import trial_of
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties import test_sharding
+from lockstep.properties.law import law_of
+from lockstep.properties.tests.trials import trial_of
+from lockstep.worlds.contract import World
 
 LAW = law_of(test_sharding.test_only_what_is_in_use_is_whole)
 A, B, C, D = (Parameter((count,)) for count in (3, 4, 5, 7))
@@ -42,11 +42,11 @@ OF_BUCKETS = {
 
 @pytest.mark.parametrize("what", OF_UNITS)
 def test_stage_three_holds_what_is_in_use(sim: World, what: str) -> None:
-    LAW.check(trial := trial_of("impls.zero3:Zero3", sim), OF_UNITS[what])
+    LAW.check(trial := trial_of("lockstep.impls.zero3:Zero3", sim), OF_UNITS[what])
     assert trial.witnessed["something was whole for a time"]
 
 
 @pytest.mark.parametrize("what", OF_BUCKETS)
 def test_stage_two_holds_the_gradients_of_a_bucket_until_it_is_reduced(sim: World, what: str) -> None:
-    LAW.check(trial := trial_of("impls.zero2:Zero2", sim), OF_BUCKETS[what])
+    LAW.check(trial := trial_of("lockstep.impls.zero2:Zero2", sim), OF_BUCKETS[what])
     assert trial.witnessed["something was whole for a time"]

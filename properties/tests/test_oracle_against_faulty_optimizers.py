@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.optimizers import SGD, Adam
-from properties.tests.torch_steps import (
+from lockstep.oracle.optimizers import SGD, Adam
+from lockstep.properties.tests.torch_steps import (
     Array,
     Settings,
     enclosures,

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from oracle import collectives, gloo
-from oracle.collectives import Array
-from oracle.formats import FORMATS
-from oracle.reduction_order import canonical_order, evaluate_order, reduction_order, reveal
+from lockstep.oracle import collectives, gloo
+from lockstep.oracle.collectives import Array
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import canonical_order, evaluate_order, reduction_order, reveal
 
 LENGTHS = [*range(1, 18), 31, 32, 33, 63, 64, 65, 100, 257, 1000, 1023, 4097, 10_000]
 WORLDS = range(2, 9)  # with every length and format: 812 tensors, 4060 chunks

@@ -5,13 +5,13 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oracle import lattice
-from oracle.clipping import clip
-from oracle.formats import FORMATS
-from oracle.state import told_value
-from oracle.tests.examples import examples
-from properties.judging.judge import holds
-from properties.ranks.probes import to_numpy
+from lockstep.oracle import lattice
+from lockstep.oracle.clipping import clip
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.state import told_value
+from lockstep.oracle.tests.examples import examples
+from lockstep.properties.judging.judge import holds
+from lockstep.properties.ranks.probes import to_numpy
 
 INF = float("inf")
 

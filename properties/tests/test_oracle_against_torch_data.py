@@ -16,10 +16,10 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
-from oracle.overlap import bucket_ends
-from oracle.sampler import epoch_order, rank_indices, samples_per_rank
-from oracle.shards import chunked, greedy
-from oracle.tests.examples import examples
+from lockstep.oracle.overlap import bucket_ends
+from lockstep.oracle.sampler import epoch_order, rank_indices, samples_per_rank
+from lockstep.oracle.shards import chunked, greedy
+from lockstep.oracle.tests.examples import examples
 
 worlds = st.integers(1, 9)
 

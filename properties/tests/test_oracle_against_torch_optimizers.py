@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.bounds import elementwise, mean_sum_then_divide
-from oracle.intervals import Interval
-from oracle.optimizer_bits import adam_step_bits, sgd_step_bits
-from oracle.optimizers import SGD, Adam, SGDState, adam_step, fractions, sgd_step
-from properties.tests.torch_steps import (
+from lockstep.oracle.bounds import elementwise, mean_sum_then_divide
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.optimizer_bits import adam_step_bits, sgd_step_bits
+from lockstep.oracle.optimizers import SGD, Adam, SGDState, adam_step, fractions, sgd_step
+from lockstep.properties.tests.torch_steps import (
     VARIANTS,
     Array,
     Settings,
@@ -29,7 +29,7 @@ from properties.tests.torch_steps import (
     torch_optimizer,
     torch_state,
 )
-from worlds.tests.versions import TORCH
+from lockstep.worlds.tests.versions import TORCH
 
 SIZES = (1, 7, 8, 33, 259)
 STEPS = 20

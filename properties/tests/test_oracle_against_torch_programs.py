@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from oracle.events import NORMS
-from oracle.interpreter import Expectation, interpret
-from oracle.intervals import Interval
-from oracle.lattice import Inexact
-from oracle.program import (
+from lockstep.oracle.events import NORMS
+from lockstep.oracle.interpreter import Expectation, interpret
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import (
     AVERAGINGS,
     DIVISORS,
     NAMES,
@@ -39,13 +39,13 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from oracle.tests.examples import examples
-from properties.claims import Claims
-from properties.judging.judge import holds, pairs
-from properties.strategies import exact_scenarios
-from properties.tests.drawn_programs import programs
-from properties.tests.one_process import OneProcess
-from worlds.contract import Job, World
+from lockstep.oracle.tests.examples import examples
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging.judge import holds, pairs
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.tests.drawn_programs import programs
+from lockstep.properties.tests.one_process import OneProcess
+from lockstep.worlds.contract import Job, World
 
 INF = float("inf")
 SIXTEEN = ("bfloat16", "float16")
@@ -162,7 +162,7 @@ def test_repr_and_json_of_every_event_come_back(scenario: Scenario) -> None:
 
 def run_on(world: World, scenario: Scenario, implementation: str) -> Any:
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json()})
-    outcome = world.run(Job("properties.ranks.program:run_program", payload, scenario.world_size))
+    outcome = world.run(Job("lockstep.properties.ranks.program:run_program", payload, scenario.world_size))
     assert [report.error for report in outcome] == [None] * scenario.world_size
     return [report.result for report in outcome]
 
@@ -185,7 +185,7 @@ def thaws(scenario: Scenario) -> bool:
 def test_the_ranks_do_what_the_interpreter_says(sim: World, scenario: Scenario) -> None:
     assume(not thaws(scenario))
     expected = expect(scenario, "sum then divide")
-    for rank, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+    for rank, seen in enumerate(run_on(sim, scenario, "lockstep.impls.static_buckets:StaticBuckets")):
         assert disagreements(seen, expected, rank) == []
 
 
@@ -243,7 +243,7 @@ def test_an_error_of_the_callers_leaves_no_trace_on_the_ranks(sim: World, where:
     scenario = Scenario(2, (Parameter((1,)), Parameter((2,))), program, buffers=(Buffer((1,)),))
     expected = interpret(scenario)
     assert expected.exact
-    for number, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+    for number, seen in enumerate(run_on(sim, scenario, "lockstep.impls.static_buckets:StaticBuckets")):
         assert disagreements(seen, expected, number) == []
 
 
@@ -256,7 +256,7 @@ def test_freezing_saving_and_loading_on_the_ranks(sim: World, frozen: tuple[int,
     scenario = Scenario(2, (Parameter((1,)), Parameter((2,))), program, hyperparameters=momentum)
     expected = interpret(scenario)
     assert expected.exact
-    for number, seen in enumerate(run_on(sim, scenario, "impls.static_buckets:StaticBuckets")):
+    for number, seen in enumerate(run_on(sim, scenario, "lockstep.impls.static_buckets:StaticBuckets")):
         assert disagreements(seen, expected, number) == []
 
 

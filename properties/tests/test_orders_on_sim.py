@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle.collectives import finish
-from oracle.formats import FORMATS
-from oracle.reduction_order import ORDERS, Order, Tree, evaluate_order, from_json, reduction_order
-from properties.ranks.collectives import REDUCTIONS
-from properties.tests.reductions import floats
-from worlds.contract import Job, World
-from worlds.sim.world import SimWorld
+from lockstep.oracle.collectives import finish
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import ORDERS, Order, Tree, evaluate_order, from_json, reduction_order
+from lockstep.properties.ranks.collectives import REDUCTIONS
+from lockstep.properties.tests.reductions import floats
+from lockstep.worlds.contract import Job, World
+from lockstep.worlds.sim.world import SimWorld
 
 COLLECTIVES = ("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter_tensor", "all_reduce of a subgroup")
 
 
 def bits(world: World, size: int, *what: tuple[str, str, str, int], **options: object) -> list[list[bytes]]:
     """What each rank has after the collectives of `properties.tests.reductions.reduced`."""
-    job = Job("properties.tests.reductions:reduced", json.dumps(what), size, **options)  # type: ignore[arg-type]
+    job = Job("lockstep.properties.tests.reductions:reduced", json.dumps(what), size, **options)  # type: ignore[arg-type]
     outcome = world.run(job)
     assert [report.error for report in outcome] == [None] * size
     return [report.result["bits"] for report in outcome if report.result is not None]
@@ -101,7 +101,7 @@ def test_any_order_that_is_drawn_is_followed_also_through_json(sim: SimWorld, or
 )
 def test_what_is_no_order_is_refused(sim: World, order: Order, said: str) -> None:
     job = Job(
-        "properties.tests.reductions:reduced",
+        "lockstep.properties.tests.reductions:reduced",
         json.dumps([("all_reduce", "sum", "float32", 4)]),
         2,
         order=partial(always, order),

@@ -1,12 +1,22 @@
 """A part of a program that begins elsewhere: what is skipped, what is loaded, and what a file promises."""
 
-from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Freeze, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
-from properties.claims import Claims
-from properties.implementations import look_up
-from properties.part import Part, as_text
-from properties.test_checkpoints import during, moves, quiet_places
-from properties.trial import Trial
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import (
+    Backward,
+    Finish,
+    Freeze,
+    Hyperparameters,
+    Parameter,
+    SaveAndLoad,
+    Scenario,
+    Step,
+    ZeroGrad,
+)
+from lockstep.properties.claims import Claims
+from lockstep.properties.implementations import look_up
+from lockstep.properties.part import Part, as_text
+from lockstep.properties.test_checkpoints import during, moves, quiet_places
+from lockstep.properties.trial import Trial
 
 _STEP = (Backward(((0, 1),) * 4), Finish(), Step(), ZeroGrad())
 _FROZEN = (Backward(((1,),) * 4), Finish(), Step())
@@ -19,13 +29,13 @@ SCENARIO = Scenario(
 
 
 def test_a_state_can_be_handed_between_all_numbers_of_ranks_that_share_the_samples_alike(sim):
-    (implementation,) = look_up(["impls.zero1:Zero1"], sim)
+    (implementation,) = look_up(["lockstep.impls.zero1:Zero1"], sim)
     ways = [(one.world_size, place, other.world_size) for one, place, other in moves(SCENARIO, implementation.claims)]
     assert ways == [(one, 5, other) for one in (1, 2, 4) for other in (1, 2, 4) if one != other]
 
 
 def test_the_second_part_of_a_run_needs_the_file_of_the_first_and_nothing_else(sim):
-    (implementation,) = look_up(["impls.zero1:Zero1"], sim)
+    (implementation,) = look_up(["lockstep.impls.zero1:Zero1"], sim)
     trial, expected = Trial(implementation, sim), interpret(SCENARIO)
     first = trial.run(SCENARIO, part=Part(end=5, saves=(5,)))
     assert set(first.observations[0]["parameters"]) == {2}

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from oracle.fingerprint import coefficients
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.reports.picture import LINE, WIDEST, picture
-from properties.trial import job
-from worlds.contract import Asynchrony, Collective, RankReport, World, group_label
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.reports.picture import LINE, WIDEST, picture
+from lockstep.properties.trial import job
+from lockstep.worlds.contract import Asynchrony, Collective, RankReport, World, group_label
 
 
 def two_ranks(
@@ -139,10 +139,10 @@ def test_the_picture_of_a_failure_shows_what_the_simulated_world_has_seen(sim: W
     """Nobody gets the sum of a bucket for which nobody waits; a tensor that is zeroed in flight may be read as zero."""
     program = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (0, 1))), Finish()), bucket_cap=4)
     late = {"asynchrony": Asynchrony("completion", "wait")}
-    lines = picture_of(sim, "impls.faults.asynchrony:WaitsForTheLast", program, {})
+    lines = picture_of(sim, "lockstep.impls.faults.asynchrony:WaitsForTheLast", program, {})
     assert [line for line in lines if "no rank waits" in line] == ["   no rank waits for it"]
     assert sum("every rank gets" in line for line in lines) == 1
-    lines = picture_of(sim, "impls.faults.asynchrony:ClearsInFlight", program, late)
+    lines = picture_of(sim, "lockstep.impls.faults.asynchrony:ClearsInFlight", program, late)
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["0", "15", "15"]
-    lines = picture_of(sim, "impls.faults.asynchrony:ClearsInFlight", program, {})
+    lines = picture_of(sim, "lockstep.impls.faults.asynchrony:ClearsInFlight", program, {})
     assert [line.split("|")[1].split()[-1] for line in lines if "rank" in line and "|" in line][:3] == ["3", "15", "18"]

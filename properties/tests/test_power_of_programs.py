@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle import gradients, interpreter
-from oracle.fingerprint import contributions
-from oracle.interpreter import Expectation
-from oracle.lattice import Inexact
-from oracle.program import Scenario
-from oracle.state import Inside
-from properties.strategies import exact_scenarios
-from properties.strategies.independent import sample
-from properties.tests.of_scenarios import ALL
+from lockstep.oracle import gradients, interpreter
+from lockstep.oracle.fingerprint import contributions
+from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.state import Inside
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.tests.of_scenarios import ALL
 
 
 def enclosed(scenario: Scenario) -> bool:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.ranks.probes import Probe, laid_out, to_numpy
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.ranks.probes import Probe, laid_out, to_numpy
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from properties.catalogue import every_law
-from properties.implementations import CORRECT, look_up
-from properties.law import concerns
-from properties.reports.matrix import PROPERTY, matrix, totals, verdicts
-from properties.running.hold import hold
-from properties.running.probing import alternatives
-from properties.trial import Trial
-from worlds.contract import World
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.implementations import CORRECT, look_up
+from lockstep.properties.law import concerns
+from lockstep.properties.reports.matrix import PROPERTY, matrix, totals, verdicts
+from lockstep.properties.running.hold import hold
+from lockstep.properties.running.probing import alternatives
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import World
 
-USER = "properties.tests.user_code:ReducesEachGradient"
+USER = "lockstep.properties.tests.user_code:ReducesEachGradient"
 
 
 def filing(filed: dict[str, Any], name: str) -> Callable[[str, Any], None]:
@@ -28,7 +28,7 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
     sim: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's class leaves a parameter that one rank did not use to the others' all-reduces."""
-    monkeypatch.setattr("properties.running.probing.EXAMPLES", 6)
+    monkeypatch.setattr("lockstep.properties.running.probing.EXAMPLES", 6)
     (undeclared,) = look_up([USER], sim)
     probed = {name: law for name, law in every_law().items() if alternatives(law, undeclared)}
     filed: dict[str, Any] = {}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from properties.running import profiles
+from lockstep.properties.running import profiles
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("implementations", "told"), [(1, False), (3, False), (4, True), (7, True)])
@@ -19,7 +19,7 @@ def test_a_few_shared_examples_are_told(implementations: int, told: bool) -> Non
 
 
 def test_the_header_tells_how_many_and_the_summary_that_they_are_few() -> None:
-    places = ("impls.naive", f"{ROOT}/impls/naive.py")
+    places = ("lockstep.impls.naive", f"{ROOT}/impls/naive.py")
     names = [f"{place}:{name}" for place in places for name in ("NaiveDataParallel", "NaiveAccumulation")]
     run = [sys.executable, "-m", "pytest", "properties/test_mean.py", "-k", "equal_the_mean", "--world", "sim"]
     asked = [*run, "--hypothesis-profile", "dev", "-p", "no:cacheprovider", *(f"--impl={name}" for name in names)]

@@ -11,28 +11,28 @@ import pytest
 import torch
 from torch import nn
 
-from oracle import lattice
-from properties import test_models
-from properties.judging.judge import same_bits
-from properties.law import law_of
-from properties.models import data, exact, modules
-from properties.models.draws import DENSE
-from properties.models.expected import expect, unseen
-from properties.models.rank import backward, batch_of, forward
-from properties.models.run import run
-from properties.models.scenario import EXACT, MODELS, SPARSE, ModelScenario
-from properties.ranks.probes import to_numpy
-from properties.reports.failure import filed_failure, report
-from properties.reports.real_models import again
-from properties.reports.whereabouts import from_here
-from properties.searching.search import Failure
-from properties.searching.witnesses import unwitnessed
-from properties.strategies.independent import sample
-from properties.tests.trials import trial_of
-from properties.verdict import Crashes, SilentlyWrong
-from worlds.contract import Job, Outcome, World
+from lockstep.oracle import lattice
+from lockstep.properties import test_models
+from lockstep.properties.judging.judge import same_bits
+from lockstep.properties.law import law_of
+from lockstep.properties.models import data, exact, modules
+from lockstep.properties.models.draws import DENSE
+from lockstep.properties.models.expected import expect, unseen
+from lockstep.properties.models.rank import backward, batch_of, forward
+from lockstep.properties.models.run import run
+from lockstep.properties.models.scenario import EXACT, MODELS, SPARSE, ModelScenario
+from lockstep.properties.ranks.probes import to_numpy
+from lockstep.properties.reports.failure import filed_failure, report
+from lockstep.properties.reports.real_models import again
+from lockstep.properties.reports.whereabouts import from_here
+from lockstep.properties.searching.search import Failure
+from lockstep.properties.searching.witnesses import unwitnessed
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.verdict import Crashes, SilentlyWrong
+from lockstep.worlds.contract import Job, Outcome, World
 
-NAIVE = "impls.naive:NaiveAccumulation"
+NAIVE = "lockstep.impls.naive:NaiveAccumulation"
 MEAN = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
 ROUNDING = [
     ModelScenario(model, world_size, (1, 0), heads=(1, 2, 3, 3, 1)[:world_size] if model == "two heads" else ())
@@ -46,7 +46,7 @@ ROUNDING = [
 def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_intervals(
     sim: World, scenario: ModelScenario
 ) -> None:
-    twin = trial_of("impls.twins.models:GathersAndAdds", sim)
+    twin = trial_of("lockstep.impls.twins.models:GathersAndAdds", sim)
     for averaging in ("sum then divide", "multiply by reciprocal then sum"):
         expected = expect(twin, scenario, run(twin, scenario).observations[0])
         assert len(expected.terms) == 2
@@ -55,7 +55,7 @@ def test_no_missing_doubled_or_misscaled_contribution_could_hide_in_the_interval
 
 def test_what_ranks_see_is_not_gathered_for_each_micro_batch(sim: World) -> None:
     """Each takes what training takes of it, in forward and in backward; a look would hide what is stale."""
-    zero3, model = trial_of("impls.zero3:Zero3", sim), modules.build(ModelScenario(), 0)
+    zero3, model = trial_of("lockstep.impls.zero3:Zero3", sim), modules.build(ModelScenario(), 0)
     units = sum(bool([*module.parameters(recurse=False)]) for module in model.modules())
     one, four = (run(zero3, ModelScenario(local=(local,))).outcome for local in (0, 3))
     for before, after in zip(one, four, strict=True):
@@ -193,7 +193,7 @@ def test_what_is_changed_in_place_has_the_same_loss_and_gradients(model: str) ->
 
 def test_fsdp2_loses_its_hook_where_a_view_is_changed_in_place(gloo: World) -> None:
     """A finding, on real processes (properties/FINDINGS.md): where it holds again, the claim may come back."""
-    under_test = trial_of("impls.frameworks.fsdp2:FSDP2", gloo)
+    under_test = trial_of("lockstep.impls.frameworks.fsdp2:FSDP2", gloo)
     assert not under_test.claims.in_place
     MEAN.check(under_test, ModelScenario("transformer"))
     with pytest.raises(Crashes, match="storage"):
@@ -211,7 +211,7 @@ def test_a_module_inside_gives_a_class_too() -> None:
 
 def test_ddp_with_a_static_graph_synchronizes_nothing_where_outputs_are_in_a_class(gloo: World) -> None:
     """A finding, on real processes (properties/FINDINGS.md): where it holds again, the claim may come back."""
-    under_test = trial_of("impls.frameworks.torch_ddp:TorchDDPStaticGraph", gloo)
+    under_test = trial_of("lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph", gloo)
     assert not under_test.claims.output_classes
     MEAN.check(under_test, ModelScenario())
     with pytest.raises(SilentlyWrong, match="gradients are not the mean over ranks"):
@@ -221,14 +221,14 @@ def test_ddp_with_a_static_graph_synchronizes_nothing_where_outputs_are_in_a_cla
 def test_means_of_single_micro_batches_may_be_added_up_where_that_is_claimed(sim: World) -> None:
     """In this run they round otherwise than a mean of sums."""
     scenario = ModelScenario("batch norm", local=(1,))
-    MEAN.check(twin := trial_of("impls.twins.reductions:ReducesEveryMicroBatch", sim), scenario)
+    MEAN.check(twin := trial_of("lockstep.impls.twins.reductions:ReducesEveryMicroBatch", sim), scenario)
     twin = replace(twin, implementation=replace(twin.implementation, claims=replace(twin.claims, silent_no_sync=True)))
     with pytest.raises(SilentlyWrong):
         MEAN.check(twin, scenario)
 
 
 def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_models_round_otherwise(sim: World) -> None:
-    twin = trial_of("impls.twins.models:DividesTheLoss", sim)
+    twin = trial_of("lockstep.impls.twins.models:DividesTheLoss", sim)
     MEAN.check(twin, ModelScenario(world_size=3, local=(1, 0)))
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(twin, scenario := ModelScenario("transformer", 3))
@@ -238,14 +238,17 @@ def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_mode
 
 
 def test_a_difference_of_more_than_half_of_the_digits_assumes_nothing(sim: World) -> None:
-    fault = trial_of("impls.faults.models:DividesOnceAUse", sim)
+    fault = trial_of("lockstep.impls.faults.models:DividesOnceAUse", sim)
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(fault, scenario := ModelScenario("transformer", twice=True))
     assert "Assumed" not in report(MEAN, fault, Failure(scenario, broken.value))
 
 
 def test_what_fails_of_one_run_has_one_cause_and_what_begins_wrong_is_the_plainest(sim: World) -> None:
-    fault, scenario = trial_of("impls.faults.start:BroadcastsItsStateDict", sim), ModelScenario("moving average")
+    fault, scenario = (
+        trial_of("lockstep.impls.faults.start:BroadcastsItsStateDict", sim),
+        ModelScenario("moving average"),
+    )
     told = []
     for law in (MEAN, law_of(test_models.test_buffers_begin_alike_and_follow_the_policy_claimed)):
         with pytest.raises(SilentlyWrong) as broken:
@@ -259,19 +262,22 @@ def test_a_bucket_sent_after_the_first_of_two_hooks_is_found(sim: World) -> None
     """On real processes it is a race: the reduction may read the gradient when the second use is in it."""
     scenario = ModelScenario("transformer", checkpoint="re-entrant", twice=True, bucket_cap=16)
     with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
-        MEAN.check(trial_of("impls.faults.models:FirstHookIsTheLast", sim), scenario)
+        MEAN.check(trial_of("lockstep.impls.faults.models:FirstHookIsTheLast", sim), scenario)
 
 
 def test_a_module_used_twice_and_divided_twice_is_wrong_on_real_processes_too(sim: World, gloo: World) -> None:
     for world in (sim, gloo):
         with pytest.raises(SilentlyWrong, match=r"block\..*\.grad"):
-            MEAN.check(trial_of("impls.faults.models:DividesOnceAUse", world), ModelScenario("transformer", twice=True))
+            MEAN.check(
+                trial_of("lockstep.impls.faults.models:DividesOnceAUse", world),
+                ModelScenario("transformer", twice=True),
+            )
 
 
 def test_a_failure_is_told_with_names_and_a_command(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    under_test = trial_of("impls.faults.models:WaitsForUnused", sim)
+    under_test = trial_of("lockstep.impls.faults.models:WaitsForUnused", sim)
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(under_test, ModelScenario("two heads", heads=(1, 1)))
     failure = Failure(broken.value.scenario, broken.value)
@@ -280,8 +286,8 @@ def test_a_failure_is_told_with_names_and_a_command(
     assert "On rank 0, in step 0, early.weight.grad[0,0] is" in " ".join(lines)
     assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
     assert lines[-2] == (
-        f"See it:    {from_here(sys.executable)} -m properties.models.again --world sim "
-        "--impl impls.faults.models:WaitsForUnused \"ModelScenario(model='two heads', heads=(1, 1))\""
+        f"See it:    {from_here(sys.executable)} -m lockstep.properties.models.again --world sim "
+        "--impl lockstep.impls.faults.models:WaitsForUnused \"ModelScenario(model='two heads', heads=(1, 1))\""
     )
     monkeypatch.chdir(tmp_path)
     command = report(MEAN, under_test, failure).splitlines()[-2].removeprefix("See it:")
@@ -336,7 +342,7 @@ def test_the_law_shows_that_its_intervals_see_faults(sim: World) -> None:
     assert unwitnessed(MEAN, trial_of(NAIVE, sim)) == []
 
 
-@pytest.mark.parametrize("name", [NAIVE, "impls.twins.models:GathersAndAdds"])
+@pytest.mark.parametrize("name", [NAIVE, "lockstep.impls.twins.models:GathersAndAdds"])
 def test_uses_of_a_module_may_be_added_in_any_order(sim: World, name: str) -> None:
     """Recomputed re-entrantly, each use is added to what has accumulated; else those of a micro-batch are added first.
 

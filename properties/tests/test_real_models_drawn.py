@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from properties.claims import EQUAL_FROM, Claims
-from properties.models.draws import evaluated_scenarios, model_scenarios, saved_scenarios
-from properties.models.scenario import BUFFERED, SPARSE, ModelScenario
+from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.models.draws import evaluated_scenarios, model_scenarios, saved_scenarios
+from lockstep.properties.models.scenario import BUFFERED, SPARSE, ModelScenario
 
 EVERYTHING = Claims(
     bucket_cap=True,

@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.catalogue import every_law
-from properties.searching.remembered import Remembered
-from properties.searching.search import Search, search
-from properties.tests.trials import trial_of
-from properties.trial import Trial
-from properties.verdict import LawBroken
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.searching.remembered import Remembered
+from lockstep.properties.searching.search import Search, search
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken
+from lockstep.worlds.contract import World
 
 MEAN = every_law()["test_gradients_equal_the_mean_over_ranks"]
 
 
 def trial(sim: World) -> Trial:
-    return trial_of("impls.hook_order_buckets:HookOrderBuckets", sim)
+    return trial_of("lockstep.impls.hook_order_buckets:HookOrderBuckets", sim)
 
 
 def smallest(found: Search) -> list[str]:

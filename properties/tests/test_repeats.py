@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from properties.reports.repeats import LEAST, LONGEST, repeats
+from lockstep.properties.reports.repeats import LEAST, LONGEST, repeats
 
 
 @given(

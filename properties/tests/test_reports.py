@@ -9,34 +9,34 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties import test_checkpoints as checkpoints
-from properties import test_mean as mean
-from properties import test_models
-from properties import test_precision as precision
-from properties.catalogue import every_fault, every_law
-from properties.claims import Claims
-from properties.implementations import described
-from properties.law import concerns, law_of, sentence
-from properties.models.scenario import ModelScenario
-from properties.ranks import description
-from properties.reports.failure import IN_NO_VALUE, filed_failure, report, script_name
-from properties.reports.notes import on_claims
-from properties.searching.search import Failure, search
-from properties.tests.trials import trial_of
-from properties.trial import Trial
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties import test_checkpoints as checkpoints
+from lockstep.properties import test_mean as mean
+from lockstep.properties import test_models
+from lockstep.properties import test_precision as precision
+from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.claims import Claims
+from lockstep.properties.implementations import described
+from lockstep.properties.law import concerns, law_of, sentence
+from lockstep.properties.models.scenario import ModelScenario
+from lockstep.properties.ranks import description
+from lockstep.properties.reports.failure import IN_NO_VALUE, filed_failure, report, script_name
+from lockstep.properties.reports.notes import on_claims
+from lockstep.properties.searching.search import Failure, search
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
 
 # A sum in place of the mean breaks most laws; and a stage that a law on saving or stepping needs.
-NAMES = ("properties.tests.user_code:SumsTheBuckets", "properties.tests.user_code:SumsTheShards")
+NAMES = ("lockstep.properties.tests.user_code:SumsTheBuckets", "lockstep.properties.tests.user_code:SumsTheShards")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_law_that_a_sum_breaks_is_reported(
     sim: World, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
     trial, broken = trial_of(name, sim), 0
     for law in every_law().values():
         if concerns(law, trial.claims):
@@ -55,7 +55,7 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a run is done over, part by part, to say where a value came from."""
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
     trial, law = trial_of(NAMES[0], sim), "test_saving_changes_nothing"
     (saving,) = (each for name, each in every_law().items() if name.endswith(law))
     (failure, *_) = search(saving, trial, 100, seed_value=0).failures
@@ -65,8 +65,8 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
 def test_a_report_and_its_script_say_which_step_is_skipped(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
-    name = "impls.faults.scaling:SkipsOnRankZero"
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
+    name = "lockstep.impls.faults.scaling:SkipsOnRankZero"
     trial = trial_of(name, sim)
     law = law_of(precision.test_ranks_agree_on_overflows_and_on_the_loss_scale)
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
@@ -80,18 +80,18 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
     ("name", "said", "written"),
     [
         (
-            "impls.faults.around:PreparesInItsForward",
+            "lockstep.impls.faults.around:PreparesInItsForward",
             "\n   0  backward: every rank reaches a"
             "\n                of a forward of the model itself, around what wraps it\n   1  ",
             "\nmodel(coefficients[rank], orders[rank]).backward()\n",
         ),
         (
-            "impls.faults.relocated:KnowsParametersByAddress",
+            "lockstep.impls.faults.relocated:KnowsParametersByAddress",
             ".\n      the model's parameters, gradients and buffers move to new memory\n   0  backward: ",
             "\nmodel._apply(torch.clone)  # to new memory, as .to(device) does\n\n# backward: ",
         ),
         (
-            "impls.faults.beside:KnowsGradientsByName",
+            "lockstep.impls.faults.beside:KnowsGradientsByName",
             "a window ahead and with\n    gradients of the other sign, takes turns with it, right after it.\n",
             "\nfor _ in itertools.zip_longest(this(), other()):  # they take turns\n    pass\n",
         ),
@@ -100,7 +100,7 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
 def test_a_report_and_its_script_say_what_is_run_otherwise(
     sim: World, name: str, said: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
     trial = trial_of(name, sim)
     law = every_law()[every_fault()[name].killed_by[0]]
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
@@ -113,9 +113,12 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
 def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wrong_by_itself(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
     told = {}
-    for name in ("impls.faults.precision:ReducesInBfloat16", "impls.hook_order_buckets:HookOrderBuckets"):
+    for name in (
+        "lockstep.impls.faults.precision:ReducesInBfloat16",
+        "lockstep.impls.hook_order_buckets:HookOrderBuckets",
+    ):
         wire = law_of(precision.test_gradients_travel_in_their_own_dtype_or_a_wider_one)
         law = wire if "precision" in name else law_of(checkpoints.test_saving_changes_nothing)
         (failure, *_) = search(law, trial := trial_of(name, sim), 100, seed_value=0).failures
@@ -130,7 +133,7 @@ def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wro
 
 def test_undeclared_code_is_told_that_a_model_gives_its_outputs_in_a_mapping(sim: World) -> None:
     law = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
-    trial = trial_of("impls.naive:NaiveAccumulation", sim)
+    trial = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
     assumed = replace(trial.implementation, declares=False, claims=Claims(keyword_inputs=True))
     trial = replace(trial, implementation=assumed)
     assert 'so Lockstep assumes "keyword_inputs".' in " ".join(on_claims(law, trial, ModelScenario(named=True)))
@@ -171,8 +174,8 @@ class MeansElsewhere(nn.Module):
 def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
-    trial = trial_of("properties.tests.test_reports:MeansElsewhere", sim)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
+    trial = trial_of("lockstep.properties.tests.test_reports:MeansElsewhere", sim)
     for law, method, otherwise in (
         ("test_clipping_scales_every_gradient_by_one_factor", "clip_grad_norm_()", False),
         ("test_saving_changes_nothing", "make_optimizer()", True),
@@ -187,8 +190,8 @@ def test_a_missing_gradient_without_elements_is_reported(
     sim: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no element whose contributions could be told."""
-    monkeypatch.setattr("properties.reports.failure.FOLDER", tmp_path)
-    name = "impls.faults.unused:EmptyBucketsStayHome"
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", tmp_path)
+    name = "lockstep.impls.faults.unused:EmptyBucketsStayHome"
     trial, law = trial_of(name, sim), law_of(mean.test_gradients_equal_the_mean_over_ranks)
     empty = Scenario(2, (Parameter((1,)), Parameter((0,))), (Backward(((0, 1), (0,))), Finish()), bucket_cap=1)
     with pytest.raises(SilentlyWrong) as broken:
@@ -227,13 +230,13 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
 ) -> None:
     """Also where the report breaks the line within its path; and that there is none, where it cannot be written."""
     folder = tmp_path / " ".join(["a folder with a long name"] * 5)
-    monkeypatch.setattr("properties.reports.failure.FOLDER", folder)
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", folder)
     trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
     failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
     path = filed_failure(law, trial, failure)["script"]
     assert [path] == list(map(str, folder.glob("*.py")))
-    monkeypatch.setattr("properties.reports.failure.FOLDER", Path(path) / "in a file")
+    monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", Path(path) / "in a file")
     filed = filed_failure(law, trial, failure)
     assert filed["script"] == ""
     assert "the script could not be written: " in " ".join(filed["report"].split())

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.conditions import Conditions
-from properties.judging import judge
-from properties.naming import GENERATORS
-from properties.ranks import randomness
-from properties.reports.otherwise import RUN_OTHERWISE
-from properties.test_accumulation import same_samples, split_and_whole
-from properties.test_scale import shared
-from properties.tests.trials import trial_of
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.judging import judge
+from lockstep.properties.naming import GENERATORS
+from lockstep.properties.ranks import randomness
+from lockstep.properties.reports.otherwise import RUN_OTHERWISE
+from lockstep.properties.test_accumulation import same_samples, split_and_whole
+from lockstep.properties.test_scale import shared
+from lockstep.properties.tests.trials import trial_of
+from lockstep.worlds.contract import World
 
 SCENARIO = Scenario(2, (Parameter((1,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()))
 
 
 def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -> None:
-    alone = trial_of("properties.tests.user_code:NeverSynchronizes", sim)
+    alone = trial_of("lockstep.properties.tests.user_code:NeverSynchronizes", sim)
     own, swapped = (alone.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
     assert [seen["hooks"] for seen in swapped] == [seen["hooks"] for seen in own[::-1]]
     for rank in range(2):
@@ -31,7 +31,7 @@ def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -
 
 
 def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
-    bare = trial_of("properties.tests.user_code:bare", sim)
+    bare = trial_of("lockstep.properties.tests.user_code:bare", sim)
     own, swapped = (bare.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
     assert [seen["initial"][0].tolist() for seen in own] == [seen["initial"][0].tolist() for seen in swapped]
 
@@ -40,7 +40,7 @@ def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
 def test_parameters_are_sent_in_the_order_of_their_registration(
     sim: World, order: tuple[int, ...], counts: list[int]
 ) -> None:
-    run = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
+    run = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
     sent = [[call.count for call in calls if call.operation == "all_reduce"] for calls in run.collectives]
     assert sent == [counts, counts]
 
@@ -60,20 +60,20 @@ def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[i
 
 
 def test_one_rank_acts_alone(sim: World) -> None:
-    seen = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, alone=(0,), loner=1).observations
+    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, alone=(0,), loner=1).observations
     assert [list(each["evaluated"]) for each in seen] == [[], [0]]
     assert [read.tolist() for read in seen[1]["evaluated"][0]] == [values.tolist() for values in seen[1]["initial"]]
 
 
 def test_each_copy_of_the_model_is_evaluated_from_then_on(sim: World) -> None:
-    for seen in trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, duplicated=(0, 1)).observations:
+    for seen in trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, duplicated=(0, 1)).observations:
         copies, wanted = seen["duplicates"], [values.tolist() for values in seen["initial"]]
         assert {place: len(each) for place, each in copies.items()} == {0: 1, 1: 2}
         assert [[read.tolist() for read in each] for each in (*copies[0], *copies[1])] == [wanted] * 3
 
 
 def test_the_next_random_numbers_are_each_ranks_own_and_looking_at_them_draws_none(sim: World) -> None:
-    seen = trial_of("impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations
+    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations
     assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2
     told = [{tuple(map(float, numbers)) for numbers in each["upcoming"].values()} for each in seen]
     assert [len(each) for each in told] == [1, 1]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from oracle.interpreter import interpret
-from oracle.program import (
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import (
     Backward,
     Clip,
     Finish,
@@ -22,19 +22,19 @@ from oracle.program import (
     Unscale,
     ZeroGrad,
 )
-from properties.catalogue import every_fault, every_law
-from properties.claims import Claims
-from properties.conditions import Conditions
-from properties.implementations import look_up
-from properties.naming import DIFFERENCES
-from properties.part import Part
-from properties.script import script
-from properties.searching.search import search
-from properties.strategies import exact_scenarios
-from properties.tests.scripts import HOOK_ORDER, LINES, lines
-from properties.tests.trials import trial_of
-from properties.trial import Trial
-from worlds.contract import Job, World
+from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.claims import Claims
+from lockstep.properties.conditions import Conditions
+from lockstep.properties.implementations import look_up
+from lockstep.properties.naming import DIFFERENCES
+from lockstep.properties.part import Part
+from lockstep.properties.script import script
+from lockstep.properties.searching.search import search
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.tests.scripts import HOOK_ORDER, LINES, lines
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import Job, World
 
 HALF = Parameter((1,), "bfloat16")
 
@@ -42,12 +42,28 @@ HALF = Parameter((1,), "bfloat16")
 @pytest.mark.parametrize(
     "name",
     [
-        *("impls.static_buckets:StaticBuckets", "impls.frameworks.torch_ddp:TorchDDP", "impls.naive:NaiveAccumulation"),
-        *("properties.tests.user_code:makes_main_gradients", "properties.tests.user_code:makes_shards"),
-        *("impls.twins.starts:StartsAtTheFirstForward", "impls.frameworks.replicate:Replicate"),
-        *("impls.twins.copied:RunsACopy", "impls.trainer:StaticBucketsTrainer", "properties.tests.user_code:Clips"),
-        *("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3", "impls.frameworks.fsdp2:FSDP2"),
-        *("impls.frameworks.fsdp1:FSDP1", "impls.frameworks.zero_redundancy:ZeroRedundancy"),
+        *(
+            "lockstep.impls.static_buckets:StaticBuckets",
+            "lockstep.impls.frameworks.torch_ddp:TorchDDP",
+            "lockstep.impls.naive:NaiveAccumulation",
+        ),
+        *(
+            "lockstep.properties.tests.user_code:makes_main_gradients",
+            "lockstep.properties.tests.user_code:makes_shards",
+        ),
+        *("lockstep.impls.twins.starts:StartsAtTheFirstForward", "lockstep.impls.frameworks.replicate:Replicate"),
+        *(
+            "lockstep.impls.twins.copied:RunsACopy",
+            "lockstep.impls.trainer:StaticBucketsTrainer",
+            "lockstep.properties.tests.user_code:Clips",
+        ),
+        *(
+            "lockstep.impls.zero1:Zero1",
+            "lockstep.impls.zero2:Zero2",
+            "lockstep.impls.zero3:Zero3",
+            "lockstep.impls.frameworks.fsdp2:FSDP2",
+        ),
+        *("lockstep.impls.frameworks.fsdp1:FSDP1", "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancy"),
     ],
 )
 def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: World, name: str) -> None:
@@ -68,8 +84,8 @@ def test_scripts_of_correct_implementations_print_that_everything_is_right(sim: 
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"impls.twins.subgroups:{twin}" for twin in ("InAGroup", "ShardsInAGroup", "GroupOfItsOwn")),
-        "impls.frameworks.torch_ddp:TorchDDP",
+        *(f"lockstep.impls.twins.subgroups:{twin}" for twin in ("InAGroup", "ShardsInAGroup", "GroupOfItsOwn")),
+        "lockstep.impls.frameworks.torch_ddp:TorchDDP",
     ],
 )
 def test_scripts_make_the_group_and_let_the_others_go(sim: World, name: str) -> None:
@@ -91,7 +107,7 @@ def test_scripts_make_the_group_and_let_the_others_go(sim: World, name: str) -> 
     "fault", ["LastElementsOfNobody", "ForgetsEarlierBackwards", "OptionsOfItsOwn", "StaleMasters"]
 )
 def test_scripts_of_sharded_faults_print_what_is_wrong(sim: World, fault: str) -> None:
-    name = f"impls.faults.sharding:{fault}"
+    name = f"lockstep.impls.faults.sharding:{fault}"
     law = every_law()[every_fault()[name].killed_by[0]]
     (implementation,) = look_up([name], sim)
     (failure, *_) = search(law, Trial(implementation, sim), 100, seed_value=0).failures
@@ -102,7 +118,7 @@ def test_a_script_clips_as_the_implementation_does(sim: World) -> None:
     """Of what makes its optimizer itself, and shards nothing."""
     program = (Backward(((0,), (0,)), overflow=(0,)), Finish(), Unscale(), Clip(1.0), Step(), ZeroGrad())
     scenario = Scenario(2, (Parameter((1,)),), program, loss_scale=LossScale(2.0))
-    (implementation,) = look_up(["impls.faults.clipping:RaisesOnAnOverflow"], sim)
+    (implementation,) = look_up(["lockstep.impls.faults.clipping:RaisesOnAnOverflow"], sim)
     outcome = sim.run(Job(LINES, script(implementation, scenario, "A headline.", "script.py"), 2))
     assert all(report.error and "non-finite" in report.error.message for report in outcome)
 
@@ -113,7 +129,7 @@ def test_a_script_clips_as_the_implementation_does(sim: World) -> None:
 def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: str, unseen: str) -> None:
     program = (Backward(((1, 0), (0, 1)), overflow=(0,)), Finish(), Step())
     scenario = Scenario(2, (Parameter((2, 2)), Parameter(())), program, loss_scale=LossScale(2.0))
-    (implementation,) = look_up([f"impls.faults.scaling:{fault}"], sim)
+    (implementation,) = look_up([f"lockstep.impls.faults.scaling:{fault}"], sim)
     for how, wrong in ((overflows, True), (unseen, False)):
         text = script(implementation, scenario, "A headline.", "script.py", Conditions(overflows=how))
         outcome = sim.run(Job(LINES, text, 2))
@@ -126,7 +142,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     """Of what a look mends."""
     window = (Backward(((0,), (0,))), Finish(), Step())
     scenario = Scenario(2, (Parameter((1,)),), window * 2, probe="quadratic")
-    fault = "impls.faults.unseen:GathersForThoseWhoAsk"
+    fault = "lockstep.impls.faults.unseen:GathersForThoseWhoAsk"
     assert {line.rpartition(": ")[2] for line in lines(sim, fault, scenario)} == {"right"}
     late = lines(sim, fault, scenario, looks=5)
     assert [line for line in late if "WRONG" in line], late
@@ -169,9 +185,9 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     """And what is right without that shows nothing wrong without it."""
     window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
     scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
-    assert {line.rpartition(": ")[2] for line in lines(sim, f"impls.faults.{fault}", scenario)} == {"right"}
-    assert any("WRONG" in line for line in lines(sim, f"impls.faults.{fault}", scenario, **how))
-    correct = "impls.naive:NaiveAccumulation"
+    assert {line.rpartition(": ")[2] for line in lines(sim, f"lockstep.impls.faults.{fault}", scenario)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, f"lockstep.impls.faults.{fault}", scenario, **how))
+    correct = "lockstep.impls.naive:NaiveAccumulation"
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 
@@ -181,9 +197,9 @@ def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, 
     """In the run and in its script, where buckets that are filled in the order of hooks show it."""
     scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()), probe=probe)
     how: dict[str, Any] = {"differentiated": (0,), "with_outputs": outputs}
-    observations = trial_of("impls.naive:NaiveAccumulation", sim).run(scenario, **how).observations
+    observations = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(scenario, **how).observations
     assert [seen["hooks"] for seen in observations] == [[[0, 1]], [[1, 0]]]
-    fault, correct = "impls.hook_order_buckets:HookOrderBuckets", "impls.naive:NaiveAccumulation"
+    fault, correct = "lockstep.impls.hook_order_buckets:HookOrderBuckets", "lockstep.impls.naive:NaiveAccumulation"
     assert any("WRONG" in line for line in lines(sim, fault, scenario, **how))
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
@@ -191,8 +207,8 @@ def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, 
 def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), Step()))
     fault, correct, how = (
-        "impls.faults.alone:TurnsRoundEveryOtherForward",
-        "impls.naive:NaiveAccumulation",
+        "lockstep.impls.faults.alone:TurnsRoundEveryOtherForward",
+        "lockstep.impls.naive:NaiveAccumulation",
         {"loner": 1},
     )
     for name, places in ((fault, ()), (correct, (0, 2))):
@@ -206,7 +222,7 @@ def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
 def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_there(sim: World) -> None:
     window = (Backward(((0,), (0,))), Finish(), Step())
     scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), *window))
-    (implementation,) = look_up(["impls.naive:NaiveAccumulation"], sim)
+    (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
     written = script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_before=True))
     made = [line.split(" =")[0] for line in written.splitlines() if line.startswith(("optimizer =", "wrapped ="))]
     assert made == ["optimizer", "wrapped"] * 2
@@ -230,8 +246,8 @@ def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, A
     """In a program as the law has them, with a loss scale of 1 and without steps."""
     program = (Backward(((0, 1), (0, 1))), Finish())
     scenario = Scenario(2, (Parameter((2,)), Parameter(())), program, units=((1,),), loss_scale=LossScale(1.0))
-    fault, correct = f"impls.faults.hooked:{fault}", "impls.naive:NaiveAccumulation"
-    for name, otherwise in ((fault, {}), (correct, how), ("impls.zero3:Zero3", how)):
+    fault, correct = f"lockstep.impls.faults.hooked:{fault}", "lockstep.impls.naive:NaiveAccumulation"
+    for name, otherwise in ((fault, {}), (correct, how), ("lockstep.impls.zero3:Zero3", how)):
         assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **otherwise)} == {"right"}
     told = [line for line in lines(sim, fault, scenario, **how) if wrong in line]
     assert told
@@ -242,7 +258,7 @@ def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, A
 def test_a_script_has_hooks_that_keep_gradients(sim: World, name: str) -> None:
     window = (Backward(((0, 1), (0, 1)), synchronize=False), Backward(((0, 1), (0, 1))), Finish(), Step(), ZeroGrad())
     scenario = Scenario(2, (Parameter((2,)), Parameter(())), window)
-    fault, correct = f"impls.faults.final_in_hooks:{name}", "impls.twins.reductions:FinalInItsHooks"
+    fault, correct = f"lockstep.impls.faults.final_in_hooks:{name}", "lockstep.impls.twins.reductions:FinalInItsHooks"
     for each, how in ((fault, {}), (correct, {"keeps_gradients": True})):
         assert {line.rpartition(": ")[2] for line in lines(sim, each, scenario, **how)} == {"right"}
     told = [line for line in lines(sim, fault, scenario, keeps_gradients=True) if "a hook finds" in line]
@@ -253,7 +269,7 @@ def test_a_script_has_hooks_that_keep_gradients(sim: World, name: str) -> None:
 @pytest.mark.parametrize("way", DIFFERENCES)
 def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
-    (implementation,) = look_up(["impls.twins.starts:ComparesModels"], sim)
+    (implementation,) = look_up(["lockstep.impls.twins.starts:ComparesModels"], sim)
     for differs in ("", way):
         conditions = Conditions(differs=differs, differs_in=1, loner=1)
         text = script(implementation, scenario, "A headline.", "script.py", conditions)
@@ -264,14 +280,14 @@ def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
 
 def test_a_script_says_so_where_a_model_that_differs_is_wrapped(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
-    printed = lines(sim, "impls.faults.differing:ComparesShapes", scenario, differs="order")
+    printed = lines(sim, "lockstep.impls.faults.differing:ComparesShapes", scenario, differs="order")
     assert sum("no error where models are wrapped: WRONG" in line for line in printed) == 2
 
 
 def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None:
     window = (Backward(((0,), (0,))), Finish(), Clip(1.0), Step())
     scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), ZeroGrad(), *window), loss_scale=LossScale(2.0))
-    fault, correct = "impls.faults.standing:SavesWithoutItsPrefix", "impls.naive:NaiveAccumulation"
+    fault, correct = "lockstep.impls.faults.standing:SavesWithoutItsPrefix", "lockstep.impls.naive:NaiveAccumulation"
     for name, how in ((fault, {}), (correct, {"asks_the_wrapper": True})):
         assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
     assert any("WRONG" in line for line in lines(sim, fault, scenario, asks_the_wrapper=True))
@@ -279,7 +295,7 @@ def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None
 
 def test_an_optimizer_comes_before_the_first_forward_where_the_run_has_made_it_there(sim: World) -> None:
     scenario = Scenario(2, (Parameter((2,)),), (Backward(((0,), (0,))), Finish(), Step()))
-    (implementation,) = look_up(["impls.twins.starts:StartsAtTheFirstForward"], sim)
+    (implementation,) = look_up(["lockstep.impls.twins.starts:StartsAtTheFirstForward"], sim)
     usual, first = (
         script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_first=first))
         for first in (False, True)
@@ -295,7 +311,7 @@ def test_an_optimizer_comes_before_the_first_forward_where_the_run_has_made_it_t
 @pytest.mark.parametrize("then", [(), (Clip(1.0),)], ids=["exact", "enclosed"])
 def test_a_script_keeps_the_shape_of_a_parameter_without_elements(sim: World, then: tuple[Clip, ...]) -> None:
     both = Scenario(2, (Parameter((0, 3)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), *then))
-    printed = lines(sim, "impls.frameworks.torch_ddp:TorchDDP", both)
+    printed = lines(sim, "lockstep.impls.frameworks.torch_ddp:TorchDDP", both)
     assert len([line for line in printed if line.endswith(": right")]) == len(printed) > 0
 
 
@@ -307,7 +323,7 @@ def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: Wo
     @settings(max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.one_of([exact_scenarios(claims, has=has) for has in (several, ("several optimizers", *several))]))
     def check(scenario: Scenario) -> None:
-        printed = lines(sim, "properties.tests.user_code:bare", scenario)
+        printed = lines(sim, "lockstep.properties.tests.user_code:bare", scenario)
         assert [line for line in printed if not line.endswith(": right")] == []
 
     check()
@@ -315,7 +331,7 @@ def test_scripts_with_replaced_parameters_print_that_everything_is_right(sim: Wo
 
 def test_scripts_of_evaluations_print_that_everything_is_right(sim: World) -> None:
     """With buffers, which a forward of the script's model changes."""
-    name = "impls.static_buckets:StaticBuckets"
+    name = "lockstep.impls.static_buckets:StaticBuckets"
     (implementation,) = look_up([name], sim)
 
     @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
@@ -328,7 +344,9 @@ def test_scripts_of_evaluations_print_that_everything_is_right(sim: World) -> No
 
 
 def test_a_script_shows_what_is_wrong(sim: World) -> None:
-    wrong = [line for line in lines(sim, "impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER) if "WRONG" in line]
+    wrong = [
+        line for line in lines(sim, "lockstep.impls.hook_order_buckets:HookOrderBuckets", HOOK_ORDER) if "WRONG" in line
+    ]
     assert wrong == [
         f"rank {rank}: the gradient of {name} is [{seen}]: WRONG, must be [{mean}]"
         for rank, of in enumerate(((("a", 8.0, 4.0), ("b", 5.0, 9.0)), (("a", 5.0, 4.0), ("b", 8.0, 9.0))))
@@ -339,13 +357,13 @@ def test_a_script_shows_what_is_wrong(sim: World) -> None:
 def test_a_script_of_what_the_oracle_does_not_know_shows_values_and_judges_none(sim: World) -> None:
     rounds = replace(HOOK_ORDER, hyperparameters=Hyperparameters(learning_rate=0.1), parameters=(HALF, HALF))
     rounds = replace(rounds, program=(*rounds.program, Step()))
-    printed = lines(sim, "impls.static_buckets:StaticBuckets", rounds)
+    printed = lines(sim, "lockstep.impls.static_buckets:StaticBuckets", rounds)
     assert len(printed) == 4
     assert not any("right" in line or "WRONG" in line for line in printed)
 
 
 def test_scripts_of_joins_print_that_everything_is_right(sim: World) -> None:
-    (implementation,) = look_up(["impls.joined:Joined"], sim)
+    (implementation,) = look_up(["lockstep.impls.joined:Joined"], sim)
 
     @settings(max_examples=6, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(exact_scenarios(implementation.claims, has=("joins",)))
@@ -364,7 +382,7 @@ def test_a_script_gives_ranks_the_samples_of_others(sim: World) -> None:
         *(Backward(orders), Finish(), Step()),
     )
     scenario = Scenario(3, (Parameter((2,)), Parameter((1,))), program, loss_scale=LossScale(2.0))
-    name = "impls.static_buckets:StaticBuckets"
+    name = "lockstep.impls.static_buckets:StaticBuckets"
     printed = lines(sim, name, scenario, roles=(2, 0, 1))
     assert {line.rpartition(": ")[2] for line in printed} == {"right"}
     (implementation,) = look_up([name], sim)
@@ -374,7 +392,7 @@ def test_a_script_gives_ranks_the_samples_of_others(sim: World) -> None:
 
 
 def test_a_script_saves_where_the_run_has_saved(sim: World) -> None:
-    fault, correct = "impls.faults.checkpoints:SavingTakesAStep", "impls.zero1:Zero1"
+    fault, correct = "lockstep.impls.faults.checkpoints:SavingTakesAStep", "lockstep.impls.zero1:Zero1"
     window = (Backward(((0,), (0,))), Finish(), Step(), ZeroGrad())
     scenario = Scenario(2, (Parameter((2,)),), window * 2, optimizer="Adam")
     for name, saves, right in ((fault, (), True), (fault, (2,), False), (correct, (0, 5), True)):

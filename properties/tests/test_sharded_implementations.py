@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 
-from oracle.interpreter import interpret
-from oracle.lattice import Inexact
-from oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, Write, ZeroGrad
-from properties.claims import Claims
-from properties.expected import known
-from properties.implementations import look_up
-from properties.judging.fair_share import fair_shares
-from properties.judging.memory import WEIGHING, bytes_held
-from properties.strategies.scenarios import adds_up_rounded_means
-from properties.test_sharding import OWNS_NOTHING, only_steps_round, unsharded
-from properties.tests.drawn_programs import programs
-from properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
-from properties.trial import Trial
-from properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from worlds.contract import Job, World
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, Write, ZeroGrad
+from lockstep.properties.claims import Claims
+from lockstep.properties.expected import known
+from lockstep.properties.implementations import look_up
+from lockstep.properties.judging.fair_share import fair_shares
+from lockstep.properties.judging.memory import WEIGHING, bytes_held
+from lockstep.properties.strategies.scenarios import adds_up_rounded_means
+from lockstep.properties.test_sharding import OWNS_NOTHING, only_steps_round, unsharded
+from lockstep.properties.tests.drawn_programs import programs
+from lockstep.properties.tests.test_oracle_against_torch_programs import SIXTEEN, disagreements, run_on
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
+from lockstep.worlds.contract import Job, World
 
-ZERO = ("impls.zero1:Zero1", "impls.zero2:Zero2", "impls.zero3:Zero3")
+ZERO = ("lockstep.impls.zero1:Zero1", "lockstep.impls.zero2:Zero2", "lockstep.impls.zero3:Zero3")
 
 
 def run_one_by_one(scenario: Scenario) -> bool:
@@ -97,7 +97,7 @@ def test_whole_tensors_may_be_padded_as_their_shards_are(stage: int, most: int) 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_unit_may_hand_on_a_view_of_its_input_and_its_own_be_changed(sim: World, in_place: bool) -> None:
     """Backward comes to what is handed on long after it has left the unit, which is not reduced once more."""
-    for report in sim.run(Job("properties.tests.handed_on:gradients", json.dumps(in_place), 2)):
+    for report in sim.run(Job("lockstep.properties.tests.handed_on:gradients", json.dumps(in_place), 2)):
         assert report.error is None
         sharded, means = report.result or ([], None)
         assert sharded == means
@@ -105,7 +105,7 @@ def test_a_unit_may_hand_on_a_view_of_its_input_and_its_own_be_changed(sim: Worl
 
 def test_hooks_that_make_weights_of_parameters_find_these(sim: World) -> None:
     """As those of `spectral_norm` do, which are there before the model is sharded."""
-    for report in sim.run(Job("properties.tests.normalized:outputs", "", 2)):
+    for report in sim.run(Job("lockstep.properties.tests.normalized:outputs", "", 2)):
         assert report.error is None
         assert report.result
         assert report.result["sharded"] == report.result["plain"]
@@ -113,7 +113,7 @@ def test_hooks_that_make_weights_of_parameters_find_these(sim: World) -> None:
 
 @pytest.mark.parametrize("graph", ["with a graph", "without"])
 def test_a_sharded_model_is_differentiated_once(sim: World, graph: str) -> None:
-    for report in sim.run(Job("properties.tests.normalized:differentiated_twice", graph, 2)):
+    for report in sim.run(Job("lockstep.properties.tests.normalized:differentiated_twice", graph, 2)):
         assert report.error is None
         assert report.result is not None
         assert ("can be differentiated once" in report.result.get("refused", "")) == (graph == "with a graph")
@@ -121,7 +121,7 @@ def test_a_sharded_model_is_differentiated_once(sim: World, graph: str) -> None:
 
 def test_a_sharded_model_refuses_to_be_copied(sim: World) -> None:
     """So does any part of it: its tensors have no memory that a copy could read."""
-    for report in sim.run(Job("properties.tests.normalized:copied", "", 2)):
+    for report in sim.run(Job("lockstep.properties.tests.normalized:copied", "", 2)):
         assert report.error is None
         words = "a model that is sharded cannot be copied; load what full_parameters tells"
         assert report.result == dict.fromkeys(("the model", "a layer", "parameters"), words)

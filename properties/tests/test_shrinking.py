@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
-from oracle.program import (
+from lockstep.oracle.program import (
     Backward,
     Buffer,
     Clip,
@@ -31,13 +31,13 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import Claims
-from properties.strategies import exact_scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.features import FEATURES
-from properties.strategies.several import after_two_forwards, with_several_backwards
-from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from properties.tests.of_scenarios import (
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
+from lockstep.properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
+from lockstep.properties.tests.of_scenarios import (
     ALL,
     PLAIN,
     in_order,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
-from properties.catalogue import every_law
-from properties.judging.launches import silent_inside_no_sync
-from properties.strategies.variants import without_local
-from properties.test_accumulation import followed
-from properties.tests.trials import trial_of
-from properties.verdict import Wasteful
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.judging.launches import silent_inside_no_sync
+from lockstep.properties.strategies.variants import without_local
+from lockstep.properties.test_accumulation import followed
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.verdict import Wasteful
+from lockstep.worlds.contract import World
 
 LAW = every_law()["test_no_sync_accumulates_and_then_counts_once"]
 WHOLE, LOCAL = (Backward(((0,), (0,))), Finish()), Backward(((0,), (0,)), synchronize=False)
@@ -24,7 +24,7 @@ DROPPED_AND_SAVED = scenario(*WHOLE, LOCAL, ZeroGrad(), SaveAndLoad(), *WHOLE)
 
 def test_ddp_sends_the_order_of_its_buckets_in_the_forward_after_its_first_backward(sim: World) -> None:
     """Also inside `no_sync`; without that micro-batch the model is gone before."""
-    ddp = trial_of("impls.frameworks.torch_ddp:TorchDDP", sim)
+    ddp = trial_of("lockstep.impls.frameworks.torch_ddp:TorchDDP", sim)
     with pytest.raises(Wasteful, match="Sent"):
         silent_inside_no_sync(ddp.run(DROPPED_AND_SAVED), ddp.run(without_local(DROPPED_AND_SAVED)), "Sent.")
     LAW.check(ddp, DROPPED_AND_SAVED)
@@ -36,4 +36,4 @@ def test_what_reduces_there_is_told_where_a_forward_follows(sim: World) -> None:
     told = scenario(LOCAL, ZeroGrad(), *WHOLE, SaveAndLoad(), LOCAL, *WHOLE)
     assert followed(told)
     with pytest.raises(Wasteful, match="Something is sent inside no_sync"):
-        LAW.check(trial_of("impls.faults.accumulation:SendsInsideNoSync", sim), told)
+        LAW.check(trial_of("lockstep.impls.faults.accumulation:SendsInsideNoSync", sim), told)

@@ -1,6 +1,6 @@
 """The same scenarios have the same reports in every process, in any order, however often they run.
 
-A longer form: ``python -m properties.tests.test_sim_is_deterministic 1000``.
+A longer form: ``python -m lockstep.properties.tests.test_sim_is_deterministic 1000``.
 """
 
 import argparse
@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, given, settings
 
-from properties.claims import Claims
-from properties.strategies import scenarios
-from properties.trial import job
-from worlds.contract import Asynchrony, Job
-from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import plain
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies import scenarios
+from lockstep.properties.trial import job
+from lockstep.worlds.contract import Asynchrony, Job
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.outcomes import plain
 
 IMPLEMENTATIONS = (
-    "impls.static_buckets:StaticBuckets",
-    "impls.frameworks.torch_ddp:TorchDDP",
-    "impls.async_hook:AsyncHookDataParallel",
-    "impls.hook_order_buckets:HookOrderBuckets",
-    "impls.zero3:Zero3",
-    "impls.frameworks.fsdp2:FSDP2",
-    "impls.twins.reductions:RingOfMessages",
-    "impls.faults.asynchrony:SendsFromOneBuffer",
+    "lockstep.impls.static_buckets:StaticBuckets",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDP",
+    "lockstep.impls.async_hook:AsyncHookDataParallel",
+    "lockstep.impls.hook_order_buckets:HookOrderBuckets",
+    "lockstep.impls.zero3:Zero3",
+    "lockstep.impls.frameworks.fsdp2:FSDP2",
+    "lockstep.impls.twins.reductions:RingOfMessages",
+    "lockstep.impls.faults.asynchrony:SendsFromOneBuffer",
 )
 
 
@@ -66,7 +66,7 @@ def reports(world: SimWorld, jobs: list[Job], order: list[int]) -> list[Report]:
 
 def three_times(count: int) -> tuple[int, int]:
     """Runs so many in three processes and orders. Returns how many differ, and how many failed in some way."""
-    drawn = [*jobs(count), Job("worlds.tests.programs:waiting_across_groups", "null", 2)]  # the last one fails
+    drawn = [*jobs(count), Job("lockstep.worlds.tests.programs:waiting_across_groups", "null", 2)]  # the last one fails
     forwards = list(range(count + 1))
     told = []
     for order in (forwards, forwards[::-1], random.Random(0).sample(forwards, count + 1)):
@@ -88,7 +88,7 @@ def test_the_same_scenarios_have_the_same_reports_in_three_processes_and_orders(
 def main() -> None:
     """Prints how many scenarios are not reported alike in three processes and orders."""
     parser = argparse.ArgumentParser(
-        prog="python -m properties.tests.test_sim_is_deterministic", description=main.__doc__
+        prog="python -m lockstep.properties.tests.test_sim_is_deterministic", description=main.__doc__
     )
     parser.add_argument("scenarios", nargs="?", type=int, default=1000, help="how many (default: %(default)s)")
     wanted = parser.parse_args().scenarios

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.collectives import OPERATIONS
-from oracle.formats import FORMATS
-from oracle.reduction_order import chain, evaluate
-from properties import test_mean
-from properties.claims import Claims
-from properties.implementations import Implementation
-from properties.law import law_of
-from properties.running.hold import hold
-from properties.soundness import Unsound, check
-from properties.trial import Trial
-from worlds.contract import Job, Outcome, RankError, World
+from lockstep.oracle.collectives import OPERATIONS
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.reduction_order import chain, evaluate
+from lockstep.properties import test_mean
+from lockstep.properties.claims import Claims
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.law import law_of
+from lockstep.properties.running.hold import hold
+from lockstep.properties.soundness import Unsound, check
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import Job, Outcome, RankError, World
 
 SIZES = (1, 2, 3, 7)
 Spoil = Callable[[dict[str, Any], list[list[Any]]], None]
@@ -233,7 +233,7 @@ def test_an_error_of_the_worlds_is_its_own_fault(sim: World) -> None:
 
 def test_nothing_is_judged_on_a_world_that_is_wrong(sim: World) -> None:
     filed: list[Any] = []
-    naive = Implementation("impls.naive:NaiveDataParallel", Claims())
+    naive = Implementation("lockstep.impls.naive:NaiveDataParallel", Claims())
     trial = Trial(naive, sim, world_fault="all_reduce(sum, float32) on 3 ranks: rank 2 gets 4 where it must get 3")
     with pytest.raises(pytest.fail.Exception, match="Nothing is judged on the sim world: all_reduce"):
         hold(law_of(test_mean.test_gradients_equal_the_mean_over_ranks), trial, lambda _, value: filed.append(value))

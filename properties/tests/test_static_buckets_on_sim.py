@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from worlds.contract import Collective, Job, Outcome, World
+from lockstep.worlds.contract import Collective, Job, Outcome, World
 
 
 def run(world: World, function: str, payload: Any, world_size: int = 2) -> Outcome:
     """The outcome of a rank function of `properties.tests.static_buckets`; no rank failed."""
-    outcome = world.run(Job(f"properties.tests.static_buckets:{function}", json.dumps(payload), world_size))
+    outcome = world.run(Job(f"lockstep.properties.tests.static_buckets:{function}", json.dumps(payload), world_size))
     assert [report.error for report in outcome] == [None] * world_size
     return outcome
 

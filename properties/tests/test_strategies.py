@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
-from oracle.interpreter import interpret
-from oracle.program import (
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import (
     DIVISORS,
     Backward,
     Clip,
@@ -24,11 +24,11 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import Claims
-from properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
-from properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from properties.strategies.within import trained_parameters
-from properties.tests.of_scenarios import (
+from lockstep.properties.claims import Claims
+from lockstep.properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
+from lockstep.properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
+from lockstep.properties.strategies.within import trained_parameters
+from lockstep.properties.tests.of_scenarios import (
     ALL,
     PLAIN,
     Holds,

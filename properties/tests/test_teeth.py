@@ -8,17 +8,17 @@ from collections import Counter
 
 import pytest
 
-from properties.catalogue import every_fault, every_law, every_twin
-from properties.implementations import Implementation, described
-from properties.law import concerns
-from properties.ranks import description
-from properties.searching.search import search
-from properties.searching.witnesses import unwitnessed
-from properties.tests.idle import IDLE
-from properties.tests.trials import NIGHTLY
-from properties.trial import ENDED, Trial
-from properties.verdict import LawBroken
-from worlds.contract import World
+from lockstep.properties.catalogue import every_fault, every_law, every_twin
+from lockstep.properties.implementations import Implementation, described
+from lockstep.properties.law import concerns
+from lockstep.properties.ranks import description
+from lockstep.properties.searching.search import search
+from lockstep.properties.searching.witnesses import unwitnessed
+from lockstep.properties.tests.idle import IDLE
+from lockstep.properties.tests.trials import NIGHTLY
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import LawBroken
+from lockstep.worlds.contract import World
 
 LAWS = every_law()
 FAULTS = {name: described(name, description.describe(name)) for name in every_fault()}
@@ -30,7 +30,8 @@ SPARES = [
     (twin, law)
     for twin in TWINS
     for law in LAWS
-    if concerns(LAWS[law], TWINS[twin].claims) and (LAWS[law].number != "P18" or twin.startswith("impls.twins.cost:"))
+    if concerns(LAWS[law], TWINS[twin].claims)
+    and (LAWS[law].number != "P18" or twin.startswith("lockstep.impls.twins.cost:"))
 ]
 # All of them take a quarter of an hour: a short run tries every twentieth, and one of each law that has none among
 # those; a nightly one all, and harder.
@@ -71,7 +72,9 @@ def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None
         assert law in LAWS, f"{fault} is killed by {law}, and there is no such law"
         assert concerns(LAWS[law], FAULTS[fault].claims), f"{fault} does not claim what {law} needs"
     known = r"^[A-N]\d\d [VDS] https://|recipe|^systems: "
-    of_a_peers_test = fault.startswith("impls.faults.peers:") and every_fault()[fault].source  # the check it passes
+    of_a_peers_test = (
+        fault.startswith("lockstep.impls.faults.peers:") and every_fault()[fault].source
+    )  # the check it passes
     assert of_a_peers_test or re.search(known, every_fault()[fault].source)
 
 

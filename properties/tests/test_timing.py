@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracle.reduction_order import ORDERS, check_order
-from properties import test_asynchrony, test_mean, test_sharding
-from properties.implementations import look_up
-from properties.law import law_of
-from properties.reports.failure import report
-from properties.reports.matrix import PROPERTY, matrix, verdicts
-from properties.running.hold import confirm
-from properties.searching.search import Failure, search
-from properties.strategies.timing import (
+from lockstep.oracle.reduction_order import ORDERS, check_order
+from lockstep.properties import test_asynchrony, test_mean, test_sharding
+from lockstep.properties.implementations import look_up
+from lockstep.properties.law import law_of
+from lockstep.properties.reports.failure import report
+from lockstep.properties.reports.matrix import PROPERTY, matrix, verdicts
+from lockstep.properties.running.hold import confirm
+from lockstep.properties.searching.search import Failure, search
+from lockstep.properties.strategies.timing import (
     DRAWN_ORDERS,
     WAIT,
     order_by_numbers,
@@ -26,9 +26,9 @@ from properties.strategies.timing import (
     order_of,
     tree_by_numbers,
 )
-from properties.trial import Trial
-from properties.verdict import SilentlyWrong, Wasteful
-from worlds.contract import World
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import SilentlyWrong, Wasteful
+from lockstep.worlds.contract import World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 TIMING = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
@@ -54,7 +54,7 @@ def test_any_order_is_drawn_for_each_example_and_the_same_each_time() -> None:
 
 
 def test_what_fails_in_some_orders_alone_is_found_where_any_are_drawn_and_says_so(sim: World, gloo: World) -> None:
-    (implementation,) = look_up(["properties.tests.unsteady:WrongInSomeOrdersOfReduction"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.unsteady:WrongInSomeOrdersOfReduction"], sim)
     trial = Trial(implementation, sim, lambda: gloo)
     assert search(MEAN, trial, 50, seed_value=0).failures == []
     trial = replace(trial, any_order=True, witnessed=Counter())
@@ -81,7 +81,7 @@ def test_the_matrix_says_where_a_law_cannot_be_had() -> None:
 def test_a_report_on_bytes_says_why_only_sim_counts_them_and_that_the_script_does_not(sim: World) -> None:
     """That is no matter of chance."""
     law = law_of(test_sharding.test_what_is_sharded_is_held_once)
-    (implementation,) = look_up(["impls.faults.sharding:ShardsNothing"], sim)
+    (implementation,) = look_up(["lockstep.impls.faults.sharding:ShardsNothing"], sim)
     trial = Trial(implementation, sim)
     with pytest.raises(Wasteful) as broken:
         law.check(trial, test_sharding.OWNS_NOTHING)
@@ -94,7 +94,7 @@ def test_a_report_on_bytes_says_why_only_sim_counts_them_and_that_the_script_doe
 
 @pytest.mark.parametrize("fault", ["DropsHandles", "ClearsInFlight"])
 def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fault: str) -> None:
-    (implementation,) = look_up([f"impls.faults.asynchrony:{fault}"], sim)
+    (implementation,) = look_up([f"lockstep.impls.faults.asynchrony:{fault}"], sim)
     trial = Trial(implementation, sim)
     drawn = (test_asynchrony.SMALLEST, WAIT)
     with pytest.raises(SilentlyWrong) as broken:

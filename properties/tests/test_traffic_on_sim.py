@@ -2,9 +2,9 @@
 
 import pytest
 
-from oracle.ring import Message, all_gather_schedule, chunk_sizes, reduce_scatter_schedule
-from worlds.contract import World
-from worlds.tests.outcomes import call, run_calls
+from lockstep.oracle.ring import Message, all_gather_schedule, chunk_sizes, reduce_scatter_schedule
+from lockstep.worlds.contract import World
+from lockstep.worlds.tests.outcomes import call, run_calls
 
 
 def messages(do: str, elements: int, size: int) -> list[Message]:

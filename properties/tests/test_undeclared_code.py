@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.catalogue import every_law
-from properties.law import concerns
-from properties.ranks import adapter
-from properties.reports.failure import story
-from properties.running.probing import probe
-from properties.searching.search import search
-from properties.searching.witnesses import unwitnessed
-from properties.test_binding import STOOD
-from properties.tests.trials import trial_of
-from properties.trial import ENDED, Trial
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.law import concerns
+from lockstep.properties.ranks import adapter
+from lockstep.properties.reports.failure import story
+from lockstep.properties.running.probing import probe
+from lockstep.properties.searching.search import search
+from lockstep.properties.searching.witnesses import unwitnessed
+from lockstep.properties.test_binding import STOOD
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.trial import ENDED, Trial
+from lockstep.worlds.contract import World
 
 LAWS = every_law()
 (MEAN,) = (name for name in LAWS if name.endswith("gradients_equal_the_mean_over_ranks"))
@@ -32,7 +32,7 @@ ODD = (
 
 
 def trial(name: str, world: World) -> Trial:
-    return trial_of(f"properties.tests.undeclared:{name}", world)
+    return trial_of(f"lockstep.properties.tests.undeclared:{name}", world)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -51,7 +51,7 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
 def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dropped_without_it(sim: World) -> None:
     """It is told, and fails nothing; whoever has no such method must do without."""
     names = ("user_code:HasAZeroMethodOfItsOwn", "user_code:KeepsMainGradients")
-    own, none = (trial_of(f"properties.tests.{name}", sim) for name in names)
+    own, none = (trial_of(f"lockstep.properties.tests.{name}", sim) for name in names)
     assert (own.claims.drops_windows, none.claims.drops_windows) == (False, True)
     assert search(LAWS[MEAN], own, 100, seed_value=0).failures == []
     assert probe(LAWS[DROPPED], own)[0] == "silently wrong"
@@ -60,7 +60,7 @@ def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dr
 
 def test_a_clip_that_takes_no_norm_type_is_called_where_it_need_not(sim: World) -> None:
     """Else torch's would be called in its place, and hold."""
-    own = trial_of("properties.tests.user_code:ClipsEachByItself", sim)
+    own = trial_of("lockstep.properties.tests.user_code:ClipsEachByItself", sim)
     found = search(LAWS["test_clipping_scales_every_gradient_by_one_factor"], own, 100, seed_value=0)
     assert found.failures
 
@@ -78,7 +78,7 @@ def test_a_clip_of_another_shape_is_refused(clip: Callable[..., None], norm_type
 
 
 def test_a_clip_that_tells_no_norm_is_wrong_by_the_law_on_norms_alone(sim: World) -> None:
-    silent = trial_of("impls.faults.clipping:ReturnsNoNorm", sim)
+    silent = trial_of("lockstep.impls.faults.clipping:ReturnsNoNorm", sim)
     (failure,) = search(LAWS["test_the_reported_norm_is_that_of_the_whole_averaged_gradient"], silent, 50).failures
     assert "the norm of all gradients is None where it must be" in failure.broken.headline
     for law in (MEAN, "test_clipping_scales_every_gradient_by_one_factor"):
@@ -102,7 +102,7 @@ def test_a_cap_that_must_be_given_is_given(sim: World) -> None:
     ],
 )
 def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str) -> None:
-    under_test = trial_of("properties.tests.user_code:LentParameters", sim)
+    under_test = trial_of("lockstep.properties.tests.user_code:LentParameters", sim)
     assert search(LAWS[law], under_test, 15, seed_value=0).failures == []
     assert under_test.witnessed[ENDED]
 
@@ -110,7 +110,7 @@ def test_a_module_may_have_its_parameters_in_forward_alone(sim: World, law: str)
 @pytest.mark.parametrize("wire", [None, "float32"])
 def test_what_reduces_only_when_it_is_looked_at_sends_nothing_too_narrow(sim: World, wire: str | None) -> None:
     """Nothing is known of what it would send by itself, so the laws on that show nothing, and fail nothing."""
-    under_test = trial_of("properties.tests.user_code:AveragesWhenLookedAt", sim)
+    under_test = trial_of("lockstep.properties.tests.user_code:AveragesWhenLookedAt", sim)
     implementation = under_test.implementation
     under_test.implementation = replace(implementation, claims=replace(implementation.claims, reduce_dtype=wire))
     law = LAWS[CLAIMED_WIRE if wire else WIRE]
@@ -150,7 +150,7 @@ def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(si
 
 
 def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
-    under_test = trial_of("properties.tests.user_code:KeepsMainGradients", sim)
+    under_test = trial_of("lockstep.properties.tests.user_code:KeepsMainGradients", sim)
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
     assert (
@@ -165,7 +165,7 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
 @pytest.mark.parametrize("law", [MEAN, WIRE])
 def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str) -> None:
     """Values that do not fit are rounded; with the claim they all fit, and no law asks for what is wider."""
-    under_test = trial_of("properties.tests.user_code:CompressesUnasked", sim)
+    under_test = trial_of("lockstep.properties.tests.user_code:CompressesUnasked", sim)
     failure = search(LAWS[law], under_test, 60, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[law], under_test, failure)).split())
     assert "gradients travel in bfloat16, which rounds those that need more digits. Code that is meant to" in told
@@ -185,7 +185,7 @@ def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str)
 def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> None:
     """Where the program itself needs nothing that is claimed."""
     law = LAWS["test_gradients_may_be_zeroed_between_forward_and_backward"]
-    under_test = trial_of("impls.faults.prepared:ForgetsWithItsGradients", sim)
+    under_test = trial_of("lockstep.impls.faults.prepared:ForgetsWithItsGradients", sim)
     under_test = replace(under_test, implementation=replace(under_test.implementation, declares=False))
     told = " ".join(" ".join(story(law, under_test, search(law, under_test, 100, seed_value=0).failures[0])).split())
     assert "declares no claims, so Lockstep assumes" in told
@@ -195,11 +195,11 @@ def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> N
 @pytest.mark.parametrize(
     ("name", "takes"),
     [
-        ("properties.tests.undeclared:Averaging", False),
-        ("properties.tests.undeclared:made_by_a_function", False),
-        ("properties.tests.user_code:TakesNothing", False),
-        ("impls.naive:NaiveDataParallel", True),
-        ("impls.frameworks.replicate:Replicate", True),  # no module, but what is called like one
+        ("lockstep.properties.tests.undeclared:Averaging", False),
+        ("lockstep.properties.tests.undeclared:made_by_a_function", False),
+        ("lockstep.properties.tests.user_code:TakesNothing", False),
+        ("lockstep.impls.naive:NaiveDataParallel", True),
+        ("lockstep.impls.frameworks.replicate:Replicate", True),  # no module, but what is called like one
     ],
 )
 def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, takes: bool) -> None:
@@ -210,12 +210,12 @@ def test_keywords_are_claimed_of_what_is_called_with_any(sim: World, name: str, 
 @pytest.mark.parametrize(
     ("name", "stands"),
     [
-        ("properties.tests.undeclared:Averaging", True),
-        ("properties.tests.undeclared:made_by_a_function", False),
-        ("properties.tests.undeclared:SavesForTheModelAlone", False),
-        ("impls.faults.standing:SavesWithoutItsPrefix", True),
-        ("impls.frameworks.replicate:Replicate", False),  # no module
-        ("impls.zero1:Zero1", False),
+        ("lockstep.properties.tests.undeclared:Averaging", True),
+        ("lockstep.properties.tests.undeclared:made_by_a_function", False),
+        ("lockstep.properties.tests.undeclared:SavesForTheModelAlone", False),
+        ("lockstep.impls.faults.standing:SavesWithoutItsPrefix", True),
+        ("lockstep.impls.frameworks.replicate:Replicate", False),  # no module
+        ("lockstep.impls.zero1:Zero1", False),
     ],
 )
 def test_a_module_that_saves_and_loads_in_one_way_stands_for_its_model(sim: World, name: str, stands: bool) -> None:

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from properties import test_kernels as laws
-from properties.kernels import cases
-from properties.kernels import law as law_of_kernels
-from properties.kernels.case import Case, Tensor  # noqa: F401  # evaluated
-from properties.kernels.law import kernel_law
-from properties.kernels.steps import Shard, check_pieces
-from properties.kernels.under_test import Kernels, look_up_kernels
-from properties.law import as_sentence
-from properties.tests import user_kernels
-from worlds.contract import World
+from lockstep.properties import test_kernels as laws
+from lockstep.properties.kernels import cases
+from lockstep.properties.kernels import law as law_of_kernels
+from lockstep.properties.kernels.case import Case, Tensor  # noqa: F401  # evaluated
+from lockstep.properties.kernels.law import kernel_law
+from lockstep.properties.kernels.steps import Shard, check_pieces
+from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
+from lockstep.properties.law import as_sentence
+from lockstep.properties.tests import user_kernels
+from lockstep.worlds.contract import World
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
@@ -53,7 +53,7 @@ def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
 
 def holding(name: str, world: World) -> list[str]:
     """The laws that these kernels are held to, and keep, on few examples."""
-    kernels = look_up_kernels(f"properties.tests.user_kernels:{name}", world)
+    kernels = look_up_kernels(f"lockstep.properties.tests.user_kernels:{name}", world)
     held = []
     for law in vars(laws).values():
         if hasattr(law, "kernel_law"):
@@ -91,11 +91,11 @@ def test_one_argument_of_several_is_held(sim: World) -> None:
 def test_which_nan_a_step_gives_may_depend_on_where_a_shard_is_cut(sim: World) -> None:
     """Torch's vectorized loops give others than what is left over at the end of a vector."""
     shard = Shard(8, param="float32", grad="float16", cuts=(1,), kind="nan")
-    check_pieces(look_up_kernels("properties.tests.user_kernels:FewArguments", sim), shard, "sgd_step")
+    check_pieces(look_up_kernels("lockstep.properties.tests.user_kernels:FewArguments", sim), shard, "sgd_step")
 
 
 def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
-    kernels = look_up_kernels("properties.tests.user_kernels:Raises", sim)
+    kernels = look_up_kernels("lockstep.properties.tests.user_kernels:Raises", sim)
     for law, words in (
         (
             laws.test_a_fused_step_of_sgd_is_inside_its_enclosure,
@@ -140,7 +140,8 @@ def test_what_lockstep_gets_wrong_itself_is_not_held_against_a_kernel(sim: World
     filed: dict[str, Any] = {}
     with pytest.raises(pytest.fail.Exception if broken is AssertionError else RuntimeError):
         kernel_law(st.none(), {})(test_nothing)(
-            look_up_kernels("properties.tests.user_kernels:FewArguments", sim), lambda _, value: filed.update(value)
+            look_up_kernels("lockstep.properties.tests.user_kernels:FewArguments", sim),
+            lambda _, value: filed.update(value),
         )
     assert filed["verdict"] == ("wrong" if broken is AssertionError else "not judged: error in Lockstep")
     assert filed["examples"] == (1 if broken is AssertionError else 0)
@@ -154,7 +155,7 @@ def test_what_is_wrong_now_and_then_is_wrong(sim: World) -> None:
         if next(calls) == 3:
             raise AssertionError("lost")
 
-    kernels, filed = look_up_kernels("properties.tests.user_kernels:FewArguments", sim), dict[str, Any]()
+    kernels, filed = look_up_kernels("lockstep.properties.tests.user_kernels:FewArguments", sim), dict[str, Any]()
     with pytest.raises(pytest.fail.Exception, match="FewArguments breaks P17: wrong"):
         kernel_law(st.integers(), {})(test_nothing)(kernels, lambda _, value: filed.update(value))
     assert filed["verdict"] == "wrong"

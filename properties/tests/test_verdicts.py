@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 
-from oracle.formats import FORMATS
-from oracle.interpreter import interpret
-from oracle.program import (
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import (
     Backward,
     Buffer,
     Clip,
@@ -31,21 +31,29 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from oracle.state import Inside
-from properties import test_mean
-from properties.claims import Claims
-from properties.errors import judge_errors
-from properties.failure_place import note, place_of
-from properties.implementations import Implementation
-from properties.judging.judge import compare, holds, pairs, replicas_equal, runs_agree, runs_equal, values_equal
-from properties.law import law_of
-from properties.naming import event_words, model_words
-from properties.running.hold import hold, printed
-from properties.searching.search import UNRUNNABLE
-from properties.seen import Seen
-from properties.trial import Run, Trial, job
-from properties.verdict import Crashes, Refused, SilentlyWrong
-from worlds.contract import Outcome, RankError, RankReport, World, raised
+from lockstep.oracle.state import Inside
+from lockstep.properties import test_mean
+from lockstep.properties.claims import Claims
+from lockstep.properties.errors import judge_errors
+from lockstep.properties.failure_place import note, place_of
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.judging.judge import (
+    compare,
+    holds,
+    pairs,
+    replicas_equal,
+    runs_agree,
+    runs_equal,
+    values_equal,
+)
+from lockstep.properties.law import law_of
+from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.running.hold import hold, printed
+from lockstep.properties.searching.search import UNRUNNABLE
+from lockstep.properties.seen import Seen
+from lockstep.properties.trial import Run, Trial, job
+from lockstep.properties.verdict import Crashes, Refused, SilentlyWrong
+from lockstep.worlds.contract import Outcome, RankError, RankReport, World, raised
 
 WINDOW = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad())
 PAIR = (Parameter((1,)), Parameter((1,)))
@@ -193,7 +201,7 @@ def test_an_error_of_lockstep_s_own_is_raised_and_is_a_verdict_of_nobody(sim: Wo
     with pytest.raises(ValueError, match="rank"):
         hold(
             law,
-            Trial(Implementation("impls.naive:NaiveDataParallel", Claims()), sim),
+            Trial(Implementation("lockstep.impls.naive:NaiveDataParallel", Claims()), sim),
             lambda _, value: filed.append(value),
         )
     assert [each["verdict"] for each in filed] == ["not judged: error in Lockstep"]
@@ -221,7 +229,7 @@ DAMAGES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def rich_run(sim: World) -> Run:
-    return Run(RICH, sim.run(job("impls.static_buckets:StaticBuckets", RICH)), trained=None)
+    return Run(RICH, sim.run(job("lockstep.impls.static_buckets:StaticBuckets", RICH)), trained=None)
 
 
 def test_a_program_with_every_kind_of_value_is_right_undamaged(sim: World) -> None:

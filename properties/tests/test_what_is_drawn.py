@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracle.interpreter import interpret, is_exact
-from oracle.lattice import Inexact
-from oracle.program import (
+from lockstep.oracle.interpreter import interpret, is_exact
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import (
     AVERAGINGS,
     Backward,
     EndJoin,
@@ -30,25 +30,25 @@ from oracle.program import (
     Write,
     ZeroGrad,
 )
-from properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
-from properties.implementations import look_up
-from properties.models.draws import DENSE
-from properties.strategies import __main__ as table
-from properties.strategies import exact_scenarios, scenarios
-from properties.strategies.combined import with_any
-from properties.strategies.features import FEATURES
-from properties.strategies.independent import sample
-from properties.strategies.scenarios import adds_up_rounded_means
-from properties.strategies.several import after_two_forwards, with_several_backwards
-from properties.strategies.traits import TRAITS, buckets
-from properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
-from properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
-from properties.test_accumulation import measuring, split_and_whole
-from properties.test_binding import going_around, moving
-from properties.test_steps import with_swaps
-from properties.tests.of_scenarios import ALL, PLAIN, Holds, drawn, has
-from properties.trial import Trial
-from worlds.contract import World
+from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
+from lockstep.properties.implementations import look_up
+from lockstep.properties.models.draws import DENSE
+from lockstep.properties.strategies import __main__ as table
+from lockstep.properties.strategies import exact_scenarios, scenarios
+from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.features import FEATURES
+from lockstep.properties.strategies.independent import sample
+from lockstep.properties.strategies.scenarios import adds_up_rounded_means
+from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
+from lockstep.properties.strategies.traits import TRAITS, buckets
+from lockstep.properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
+from lockstep.properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
+from lockstep.properties.test_accumulation import measuring, split_and_whole
+from lockstep.properties.test_binding import going_around, moving
+from lockstep.properties.test_steps import with_swaps
+from lockstep.properties.tests.of_scenarios import ALL, PLAIN, Holds, drawn, has
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import World
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS)
@@ -357,18 +357,18 @@ def test_a_whole_batch_that_cancels_is_not_compared_with_ranks_whose_samples_do_
     assert is_exact(cancels)
     assert not is_alike_on_one_rank(cancels, ALL)
     assert is_alike_on_one_rank(replace(cancels, signs="negative"), ALL)
-    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+    (implementation,) = look_up(["lockstep.impls.static_buckets:StaticBuckets"], sim)
     whole = Trial(implementation, sim).run(on_one_rank(cancels)).observations[0]["gradients"][5][0]
     assert (np.signbit(whole) & (whole == 0)).any()
 
 
 def test_a_law_that_asks_for_what_is_not_claimed_is_at_fault_itself(sim: World) -> None:
-    (implementation,) = look_up(["impls.main_grad_buckets:MainGradBuckets"], sim)
+    (implementation,) = look_up(["lockstep.impls.main_grad_buckets:MainGradBuckets"], sim)
     asked = Trial(implementation, sim)
     both = ((0, 1), (0, 1))
     program = (Freeze((1,), frozen=False), Backward(both), Finish())
     frozen = Scenario(2, (Parameter((1,)), Parameter((1,), trainable=False)), program)
-    words = "asks impls.main_grad_buckets:MainGradBuckets for what it does not claim, training what was frozen when"
+    words = "asks lockstep.impls.main_grad_buckets:MainGradBuckets for what it does not claim, training what was frozen"
     with pytest.raises(RuntimeError, match=words):
         asked.run(frozen)
     saved = replace(frozen, parameters=(Parameter((1,)),) * 2, program=(Freeze((1,)), SaveAndLoad(), *frozen.program))

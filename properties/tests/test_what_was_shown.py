@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from properties.catalogue import every_law
-from properties.implementations import look_up
-from properties.law import concerns
-from properties.running.budget import Budget
-from properties.running.hold import hold
-from properties.running.unbroken import NOTHING_DRAWN
-from properties.trial import TOGETHER, Trial
-from worlds.contract import Job, Outcome, World
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.implementations import look_up
+from lockstep.properties.law import concerns
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.hold import hold
+from lockstep.properties.running.unbroken import NOTHING_DRAWN
+from lockstep.properties.trial import TOGETHER, Trial
+from lockstep.worlds.contract import Job, Outcome, World
 
 LAWS = every_law()
 MEAN = LAWS["test_gradients_equal_the_mean_over_ranks"]
 WHOLE_BATCH = LAWS["test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch"]
-ONE_RANK = "properties.tests.unsteady:ForOneRank"
+ONE_RANK = "lockstep.properties.tests.unsteady:ForOneRank"
 
 
 def filed(law: Any, trial: Trial, examples: int = 30) -> Any:
@@ -45,7 +45,7 @@ def test_where_most_is_refused_a_warning_says_why(sim: World) -> None:
 @pytest.mark.filterwarnings("ignore:.*examples were refused")
 def test_a_law_of_which_every_example_is_refused_in_part_shows_nothing(sim: World) -> None:
     """Several ranks run to their end, and the one that they are compared with refuses."""
-    (implementation,) = look_up(["properties.tests.unsteady:ForSeveralRanks"], sim)
+    (implementation,) = look_up(["lockstep.properties.tests.unsteady:ForSeveralRanks"], sim)
     with pytest.warns(UserWarning, match="a part of every example was refused"):
         assert filed(WHOLE_BATCH, Trial(implementation, sim))["verdict"] == "shows nothing"
 
@@ -74,7 +74,7 @@ class OneRank:
 
 
 def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: World) -> None:
-    (implementation,) = look_up(["impls.static_buckets:StaticBuckets"], sim)
+    (implementation,) = look_up(["lockstep.impls.static_buckets:StaticBuckets"], sim)
     trial = Trial(implementation, OneRank(sim))
     needy = [law for law in LAWS.values() if concerns(law, implementation.claims) and not concerns(law, trial.claims)]
     assert len([law for law in needy if law.number == "P18"]) >= 5
@@ -86,7 +86,7 @@ def test_a_law_that_needs_two_ranks_is_skipped_where_the_world_has_one(sim: Worl
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["impls.static_buckets:StaticBuckets", "impls.zero1:Zero1"])
+@pytest.mark.parametrize("name", ["lockstep.impls.static_buckets:StaticBuckets", "lockstep.impls.zero1:Zero1"])
 def test_every_other_law_has_programs_and_ends_where_the_world_has_one_rank(sim: World, name: str) -> None:
     """A law that takes two says so, and does not look for programs in vain."""
     (implementation,) = look_up([name], sim)
@@ -99,7 +99,7 @@ def test_every_other_law_has_programs_and_ends_where_the_world_has_one_rank(sim:
 
 
 def test_a_law_that_has_no_program_within_the_claims_shows_nothing(sim: World) -> None:
-    (implementation,) = look_up(["impls.naive:NaiveDataParallel"], sim)
+    (implementation,) = look_up(["lockstep.impls.naive:NaiveDataParallel"], sim)
     empty = replace(MEAN, draws=lambda claims: st.integers().filter(lambda _: False))
     with pytest.warns(UserWarning, match=NOTHING_DRAWN):
         end = filed(empty, Trial(implementation, sim), examples=2)

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from properties import soundness
-from properties.implementations import Unusable
-from properties.models import again
-from properties.running.where import decide
-from worlds import devices, torchrun
+from lockstep.properties import soundness
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.models import again
+from lockstep.properties.running.where import decide
+from lockstep.worlds import devices, torchrun
 
 NO_GPU = {"version": "2.13.0+cpu", "gpus": [], "nccl": ""}
 TWO_GPUS = {"version": "2.13.0", "gpus": ["A", "A"], "nccl": "2.29"}
@@ -69,7 +69,7 @@ def test_a_run_on_one_gpu_says_how_nccl_can_have_more_ranks(monkeypatch) -> None
     ("command", "asked"),
     [
         (soundness, ["--ranks", "3"]),
-        (again, ["--impl", "impls.naive:NaiveDataParallel", "ModelScenario(world_size=3)"]),
+        (again, ["--impl", "lockstep.impls.naive:NaiveDataParallel", "ModelScenario(world_size=3)"]),
     ],
 )
 def test_a_command_that_needs_more_ranks_than_there_are_says_how_to_have_them(

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from oracle import enclosures
-from oracle.intervals import Interval
-from oracle.program import Backward, Finish, Parameter, Scenario, Step
-from properties import test_accumulation, test_mean, test_replicas, test_steps
-from properties.implementations import CORRECT
-from properties.law import Law, law_of
-from properties.tests.peers_checks import CHECKS
-from properties.tests.trials import trial_of
-from properties.verdict import SilentlyWrong
-from worlds.contract import Job, World
+from lockstep.oracle import enclosures
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.properties import test_accumulation, test_mean, test_replicas, test_steps
+from lockstep.properties.implementations import CORRECT
+from lockstep.properties.law import Law, law_of
+from lockstep.properties.tests.peers_checks import CHECKS
+from lockstep.properties.tests.trials import trial_of
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import Job, World
 
 LAWS: dict[str, Law] = {
     law.name: law
@@ -94,14 +94,14 @@ ROWS = (
 
 def passes(world: World, implementation: str, check: str, ranks: int) -> bool:
     payload = json.dumps({"implementation": implementation, "check": check})
-    outcome = world.run(Job("properties.tests.peers_checks:run_check", payload, ranks))
+    outcome = world.run(Job("lockstep.properties.tests.peers_checks:run_check", payload, ranks))
     assert [report.error for report in outcome] == [None] * ranks
     return all(report.result["passes"] for report in outcome if report.result is not None)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.peer}: {row.mutant}, {row.law}")
 def test_what_survives_a_peers_kind_of_check_is_killed_by_a_law(sim: World, row: Row) -> None:
-    mutant = f"impls.faults.peers:{row.mutant}"
+    mutant = f"lockstep.impls.faults.peers:{row.mutant}"
     assert passes(sim, mutant, row.check, row.ranks)
     with pytest.raises(SilentlyWrong):
         LAWS[row.law].check(trial_of(mutant, sim), row.scenario)
@@ -109,18 +109,18 @@ def test_what_survives_a_peers_kind_of_check_is_killed_by_a_law(sim: World, row:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_correct_implementation_passes_each_of_these_checks(sim: World, check: str) -> None:
-    assert passes(sim, "impls.naive:NaiveAccumulation", check, 2)
+    assert passes(sim, "lockstep.impls.naive:NaiveAccumulation", check, 2)
 
 
 def test_a_correct_implementation_with_an_optimizer_of_its_own_passes_the_losses_within_a_half(sim: World) -> None:
-    assert passes(sim, "impls.zero1:Zero1", "losses_within_a_half", 2)
+    assert passes(sim, "lockstep.impls.zero1:Zero1", "losses_within_a_half", 2)
 
 
 def test_losses_compared_under_sgd_would_have_shown_a_wrong_scale(sim: World) -> None:
     """Our own gradients under the laws are looked at directly, so no optimizer can hide their scale."""
     for mutant in ("Sums", "Halves", "TimesAHundred"):
         with pytest.raises(SilentlyWrong) as broken:
-            LAWS[MEAN].check(trial_of(f"impls.faults.peers:{mutant}", sim), ONE_STEP)
+            LAWS[MEAN].check(trial_of(f"lockstep.impls.faults.peers:{mutant}", sim), ONE_STEP)
         assert broken.value.difference is not None
         assert broken.value.difference.quantity == "gradient"
 

@@ -7,11 +7,10 @@ from types import ModuleType
 import pytest
 import torch
 
-import properties
-import worlds
-from properties.ranks.held_bytes import Scales
-from properties.reports.whereabouts import whereabouts
-from worlds.contract import RankError, RankReport
+from lockstep import properties, worlds
+from lockstep.properties.ranks.held_bytes import Scales
+from lockstep.properties.reports.whereabouts import whereabouts
+from lockstep.worlds.contract import RankError, RankReport
 
 SUITE, INSTALLED = Path(properties.__file__).parent, Path(torch.__file__).parent.parent
 TORCH, PYTHON = f"{INSTALLED}/torch/nn/modules/module.py", threading.__file__

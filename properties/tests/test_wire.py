@@ -4,13 +4,13 @@ import contextlib
 
 import pytest
 
-from oracle.program import Backward, Finish, Parameter, Scenario
-from properties.claims import Claims
-from properties.judging.traffic import passed
-from properties.judging.wire import as_claimed, room
-from properties.trial import Run
-from properties.verdict import SilentlyWrong
-from worlds.contract import Collective
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.properties.claims import Claims
+from lockstep.properties.judging.traffic import passed
+from lockstep.properties.judging.wire import as_claimed, room
+from lockstep.properties.trial import Run
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import Collective
 
 WIDE = ("float32", "float64")
 

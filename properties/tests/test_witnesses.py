@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 from hypothesis.errors import UnsatisfiedAssumption
 
-from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step
-from properties.catalogue import every_fault, every_law
-from properties.implementations import CORRECT, OPTIONS, Implementation, described, look_up
-from properties.law import Law, concerns
-from properties.ranks import description
-from properties.searching.search import how_broken, search
-from properties.searching.witnesses import in_its_dtype, is_claimed, unwitnessed
-from properties.tests.idle import ONLY_BEGINS
-from properties.tests.trials import NIGHTLY, trial_of
-from properties.trial import ENDED, SENT, TOGETHER, Trial
-from properties.verdict import LawBroken
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step
+from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.implementations import CORRECT, OPTIONS, Implementation, described, look_up
+from lockstep.properties.law import Law, concerns
+from lockstep.properties.ranks import description
+from lockstep.properties.searching.search import how_broken, search
+from lockstep.properties.searching.witnesses import in_its_dtype, is_claimed, unwitnessed
+from lockstep.properties.tests.idle import ONLY_BEGINS
+from lockstep.properties.tests.trials import NIGHTLY, trial_of
+from lockstep.properties.trial import ENDED, SENT, TOGETHER, Trial
+from lockstep.properties.verdict import LawBroken
+from lockstep.worlds.contract import World
 
 LAWS = every_law().values()
 CLAIMS = {name: described(name, description.describe(name)).claims for name in CORRECT}
@@ -68,7 +68,7 @@ def test_no_laws_own_example_runs_on_more_ranks_than_there_are(law: Law) -> None
 def test_what_a_law_cannot_show_by_its_own_examples_is_looked_for_in_a_few_more(sim: World) -> None:
     """Its own example of a copy accumulates, which is not claimed; the others need not run again."""
     law = every_law()["test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does"]
-    trial = trial_of("impls.naive:NaiveDataParallel", sim)
+    trial = trial_of("lockstep.impls.naive:NaiveDataParallel", sim)
     trial.witnessed.update((SENT, ENDED, TOGETHER))
     assert unwitnessed(law, trial) == []
 
@@ -77,7 +77,7 @@ def test_what_a_law_cannot_show_by_its_own_examples_is_looked_for_in_a_few_more(
 def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothing(sim: World, name: str) -> None:
     """Not even where that before the first step can."""
     law = every_law()["test_an_evaluation_reads_what_the_last_step_has_left"]
-    name = f"properties.tests.user_code:{name}"
+    name = f"lockstep.properties.tests.user_code:{name}"
     trial = trial_of(name, sim)
     assert search(law, trial, 20, seed_value=0).failures == []
     assert unwitnessed(law, trial) == ["an evaluation after a step was seen to read parameters"]
@@ -86,8 +86,8 @@ def test_an_evaluation_that_cannot_be_looked_into_shows_nothing_and_fails_nothin
 def test_a_step_of_which_the_oracle_cannot_tell_is_no_error_where_nobody_searches(sim: World) -> None:
     """Of AdamW without a learning rate some form divides by zero, so that nothing encloses all of them."""
     law = every_law()["test_gradients_equal_the_mean_over_ranks"]
-    of_any_form = replace(CLAIMS["impls.zero1:Zero1"], same_bits=False)
-    trial = Trial(Implementation("impls.zero1:Zero1", of_any_form), sim)
+    of_any_form = replace(CLAIMS["lockstep.impls.zero1:Zero1"], same_bits=False)
+    trial = Trial(Implementation("lockstep.impls.zero1:Zero1", of_any_form), sim)
     still = Hyperparameters(learning_rate=0.0)
     program = (Backward(((0,), (0,))), Finish(), Step())
     scenario = Scenario(2, (Parameter((1,)),), program, optimizer="AdamW", hyperparameters=still)

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from oracle.program import Backward, Finish, Group, Hyperparameters, Parameter, Scenario, Step
-from properties import test_mean as mean
-from properties.implementations import look_up
-from properties.law import law_of
-from properties.naming import model_words
-from properties.trial import Trial
-from properties.verdict import SilentlyWrong
-from worlds.contract import World
+from lockstep.oracle.program import Backward, Finish, Group, Hyperparameters, Parameter, Scenario, Step
+from lockstep.properties import test_mean as mean
+from lockstep.properties.implementations import look_up
+from lockstep.properties.law import law_of
+from lockstep.properties.naming import model_words
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import SilentlyWrong
+from lockstep.worlds.contract import World
 
 ONE = Parameter((1,))
 STEPPED = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish(), Step()))
@@ -21,11 +21,11 @@ STEPPED = Scenario(2, (ONE,), (Backward(((0,), (0,))), Finish(), Step()))
     ("name", "said"),
     [
         (
-            "impls.faults.start:NoBroadcast",
+            "lockstep.impls.faults.start:NoBroadcast",
             "Parameters are not what they must be. On rank 1, after construction, a[0] is",
         ),
         (
-            "impls.faults.mean:NeverDivides",
+            "lockstep.impls.faults.mean:NeverDivides",
             "Gradients are not the mean over ranks. On rank 0, after event 1, a.grad[0]",
         ),
     ],

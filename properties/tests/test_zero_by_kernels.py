@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from oracle.interpreter import interpret
-from oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step, ZeroGrad
-from properties.implementations import look_up
-from properties.tests.test_oracle_against_torch_programs import disagreements
-from properties.trial import Trial
-from worlds.contract import World
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step, ZeroGrad
+from lockstep.properties.implementations import look_up
+from lockstep.properties.tests.test_oracle_against_torch_programs import disagreements
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import World
 
-STAGES = [("impls.zero1:Zero1", "KernelZero1"), ("impls.zero3:Zero3", "KernelZero3")]
+STAGES = [("lockstep.impls.zero1:Zero1", "KernelZero1"), ("lockstep.impls.zero3:Zero3", "KernelZero3")]
 ITERATION = (Backward(((0, 1), (1, 0), (0, 1))), Finish(), Step(), ZeroGrad())
 
 
@@ -25,7 +25,7 @@ def in_sixteen_bits(optimizer: str, **options: Any) -> Scenario:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_sgd_by_kernels_gives_the_bits_of_torch(of_kernels: World, plain: str, kernels: str, momentum: float) -> None:
     scenario = in_sixteen_bits("SGD", momentum=momentum, weight_decay=0.5)
-    implementations = look_up([plain, f"properties.tests.kernel_zero:{kernels}"], of_kernels)
+    implementations = look_up([plain, f"lockstep.properties.tests.kernel_zero:{kernels}"], of_kernels)
     trials = [Trial(each, of_kernels) for each in implementations]
     one, other = (trial.run(scenario).observations for trial in trials)
     for mine, theirs in zip(one, other, strict=True):
@@ -40,6 +40,6 @@ def test_adamw_by_kernels_lies_in_what_the_interpreter_allows(of_kernels: World,
     scenario = in_sixteen_bits("AdamW", betas=(0.5, 0.75))
     optimizers = "torch cpu" if of_kernels.device == "cpu" else "any"
     expected = interpret(scenario, "sum then divide", "zero", optimizers)
-    (implementation,) = look_up([f"properties.tests.kernel_zero:{kernels}"], of_kernels)
+    (implementation,) = look_up([f"lockstep.properties.tests.kernel_zero:{kernels}"], of_kernels)
     for rank, seen in enumerate(Trial(implementation, of_kernels).run(scenario).observations):
         assert disagreements(seen, expected, rank) == []

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from oracle.intervals import Interval
-from oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
-from oracle.optimizers import SGD, Adam, AdamState, SGDState
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
+from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
 
 Array = NDArray[Any]
 Settings = SGD | Adam

@@ -4,10 +4,10 @@ from typing import Any
 
 from hypothesis import settings
 
-from properties.implementations import described
-from properties.ranks.description import describe
-from properties.trial import Trial
-from worlds.contract import World
+from lockstep.properties.implementations import described
+from lockstep.properties.ranks.description import describe
+from lockstep.properties.trial import Trial
+from lockstep.worlds.contract import World
 
 NIGHTLY = settings.get_current_profile_name().startswith("nightly")
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.wrapper import broadcast_from_rank_zero
+from lockstep.impls.wrapper import broadcast_from_rank_zero
 
 
 class Averaging(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from impls.naive import NaiveDataParallel
+from lockstep.impls.naive import NaiveDataParallel
 
 
 def _spoil(module: torch.nn.Module) -> None:

@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from impls.main_grad_buckets import MainGradBuckets
-from impls.naive import NaiveAccumulation
-from impls.static_buckets import Bucket, StaticBuckets
-from impls.trainer import StaticBucketsTrainer
-from impls.twins.precision import CompressesToBFloat16
-from impls.zero2 import Zero2
+from lockstep.impls.main_grad_buckets import MainGradBuckets
+from lockstep.impls.naive import NaiveAccumulation
+from lockstep.impls.static_buckets import Bucket, StaticBuckets
+from lockstep.impls.trainer import StaticBucketsTrainer
+from lockstep.impls.twins.precision import CompressesToBFloat16
+from lockstep.impls.zero2 import Zero2
 
 not_callable = 3
 

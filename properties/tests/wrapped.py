@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from impls.wrapper import DataParallel
+from lockstep.impls.wrapper import DataParallel
 
 LEARNING_RATE = 0.5
 Wrap = Callable[[Any], tuple[Any, Any]]  # a model, to what wraps it and its optimizer

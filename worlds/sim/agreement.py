@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import torch
 
-from worlds.collectives import Tensors
-from worlds.contract import Collective
+from lockstep.worlds.collectives import Tensors
+from lockstep.worlds.contract import Collective
 
 _ALIKE = ("gather", "scatter")  # every backend refuses parts of unequal shape
 _NOT_CARRIED = (torch.int16, torch.uint16, torch.uint32, torch.uint64)

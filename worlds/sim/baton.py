@@ -7,7 +7,7 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Iterable
 
-from worlds.sim.turn import turn
+from lockstep.worlds.sim.turn import turn
 
 # Looks at collectives that are not done, for each rank, while nothing takes place on any: then it never will.
 PATIENCE = 1000

@@ -4,7 +4,7 @@ import os
 import sys
 from functools import cache
 
-from worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
+from lockstep.worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
 
 
 @cache

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from worlds.collectives import Tensors, flatten
-from worlds.contract import MESSAGES, Asynchrony, Collective
-from worlds.sim.meeting import Flat, Meeting
-from worlds.sim.region import Memory, Region, regions
-from worlds.sim.work import write
+from lockstep.worlds.collectives import Tensors, flatten
+from lockstep.worlds.contract import MESSAGES, Asynchrony, Collective
+from lockstep.worlds.sim.meeting import Flat, Meeting
+from lockstep.worlds.sim.region import Memory, Region, regions
+from lockstep.worlds.sim.work import write
 
 if TYPE_CHECKING:
-    from worlds.sim.watch import Watch
+    from lockstep.worlds.sim.watch import Watch
 
 
 class Flight:

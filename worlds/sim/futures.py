@@ -14,7 +14,7 @@ import torch
 from torch.futures import Future
 
 if TYPE_CHECKING:
-    from worlds.sim.work import SimWork
+    from lockstep.worlds.sim.work import SimWork
 
 _origins: WeakKeyDictionary[Any, list[ref["SimWork"]]] = WeakKeyDictionary()  # of futures
 _open: dict["SimWork", None] = {}  # of all ranks, in order: those with a future that is not done

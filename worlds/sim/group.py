@@ -16,16 +16,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.coalesced import Together
-from worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
-from worlds.contract import Collective, RankError
-from worlds.sim.agreement import check, check_tensor, disagreeing
-from worlds.sim.flight import Flight
-from worlds.sim.log import Entry
-from worlds.sim.meaning import carry_out
-from worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
-from worlds.sim.messages import end, join, meeting_of
-from worlds.sim.work import SimWork, WatchedWork
+from lockstep.worlds.coalesced import Together
+from lockstep.worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
+from lockstep.worlds.contract import Collective, RankError
+from lockstep.worlds.sim.agreement import check, check_tensor, disagreeing
+from lockstep.worlds.sim.flight import Flight
+from lockstep.worlds.sim.log import Entry
+from lockstep.worlds.sim.meaning import carry_out
+from lockstep.worlds.sim.meeting import Flat, Meeting, NotRunnable, Run
+from lockstep.worlds.sim.messages import end, join, meeting_of
+from lockstep.worlds.sim.work import SimWork, WatchedWork
 
 _UNWATCHED = contextlib.nullcontext()
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from worlds.collectives import in_numpy
-from worlds.contract import Collective, Passage
-from worlds.sim.meeting import Meeting
+from lockstep.worlds.collectives import in_numpy
+from lockstep.worlds.contract import Collective, Passage
+from lockstep.worlds.sim.meeting import Meeting
 
 
 @dataclass

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import torch
 
-from worlds.contract import Collective
-from worlds.sim.meeting import Flat
-from worlds.sim.order import Combiner
-from worlds.sim.ring import partial_sums
+from lockstep.worlds.contract import Collective
+from lockstep.worlds.sim.meeting import Flat
+from lockstep.worlds.sim.order import Combiner
+from lockstep.worlds.sim.ring import partial_sums
 
 
 def carry_out(

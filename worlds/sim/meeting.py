@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from worlds.contract import Collective, Job, RankError
-from worlds.sim.baton import Baton
-from worlds.sim.belongings import Household
+from lockstep.worlds.contract import Collective, Job, RankError
+from lockstep.worlds.sim.baton import Baton
+from lockstep.worlds.sim.belongings import Household
 
 if TYPE_CHECKING:
-    from worlds.sim.flight import Flight
-    from worlds.sim.group import SimGroup
-    from worlds.sim.log import Entry
-    from worlds.sim.order import Combiner
-    from worlds.sim.watch import Watch
+    from lockstep.worlds.sim.flight import Flight
+    from lockstep.worlds.sim.group import SimGroup
+    from lockstep.worlds.sim.log import Entry
+    from lockstep.worlds.sim.order import Combiner
+    from lockstep.worlds.sim.watch import Watch
 
 Flat: TypeAlias = torch.Tensor  # a collective's input or output on one rank, all tensors of the call end to end
 

@@ -8,11 +8,11 @@ tell nobody).
 
 from typing import TYPE_CHECKING
 
-from worlds.contract import MESSAGES, Collective
-from worlds.sim.meeting import Flat, Meeting
+from lockstep.worlds.contract import MESSAGES, Collective
+from lockstep.worlds.sim.meeting import Flat, Meeting
 
 if TYPE_CHECKING:
-    from worlds.sim.group import SimGroup
+    from lockstep.worlds.sim.group import SimGroup
 
 
 def end(call: Collective) -> int:

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from worlds.contract import Job, OrderOf, Tree
-from worlds.sim.meeting import Flat
+from lockstep.worlds.contract import Job, OrderOf, Tree
+from lockstep.worlds.sim.meeting import Flat
 
 Combine: TypeAlias = Callable[[Flat, Flat], Flat]
 

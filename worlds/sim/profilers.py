@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.autograd import profiler
 
-from worlds.contract import RankError
-from worlds.sim.meeting import current
+from lockstep.worlds.contract import RankError
+from lockstep.worlds.sim.meeting import current
 
 _at_work: set[int] = set()  # the threads that are being profiled
 

@@ -11,20 +11,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised
-from worlds.process_tree import Leftovers, end_if_forked
-from worlds.settings import OF_A_THREAD, Surroundings, imported, surroundings
-from worlds.sim import futures, profilers
-from worlds.sim.affinity import Affinity
-from worlds.sim.baton import Baton, Deadlock
-from worlds.sim.belongings import Belongings
-from worlds.sim.group import SimGroup
-from worlds.sim.isolation import RankThread, isolate_threads
-from worlds.sim.meeting import Mismatch, Run, current
-from worlds.sim.order import combiner_of
-from worlds.sim.store import RankStore, pass_the_baton_in_torchs_stores
-from worlds.sim.watch import Watch
-from worlds.stand_in import stand_in
+from lockstep.worlds.contract import DEFAULT, Collective, Job, Outcome, RankError, RankReport, group_label, raised
+from lockstep.worlds.process_tree import Leftovers, end_if_forked
+from lockstep.worlds.settings import OF_A_THREAD, Surroundings, imported, surroundings
+from lockstep.worlds.sim import futures, profilers
+from lockstep.worlds.sim.affinity import Affinity
+from lockstep.worlds.sim.baton import Baton, Deadlock
+from lockstep.worlds.sim.belongings import Belongings
+from lockstep.worlds.sim.group import SimGroup
+from lockstep.worlds.sim.isolation import RankThread, isolate_threads
+from lockstep.worlds.sim.meeting import Mismatch, Run, current
+from lockstep.worlds.sim.order import combiner_of
+from lockstep.worlds.sim.store import RankStore, pass_the_baton_in_torchs_stores
+from lockstep.worlds.sim.watch import Watch
+from lockstep.worlds.stand_in import stand_in
 
 
 @cache

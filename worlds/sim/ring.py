@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 
-from worlds.sim.meeting import Flat
-from worlds.sim.order import Combine
+from lockstep.worlds.sim.meeting import Flat
+from lockstep.worlds.sim.order import Combine
 
 
 def partial_sums(combine: Combine, inputs: Sequence[Flat], member: int) -> Flat:

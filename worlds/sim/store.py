@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from worlds.sim.meeting import Run, current
+from lockstep.worlds.sim.meeting import Run, current
 
 
 class RankStore(dist.Store):

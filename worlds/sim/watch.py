@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from worlds.contract import Asynchrony, Hazard
-from worlds.sim.region import Region, regions
+from lockstep.worlds.contract import Asynchrony, Hazard
+from lockstep.worlds.sim.region import Region, regions
 
 if TYPE_CHECKING:
-    from worlds.sim.flight import Flight
+    from lockstep.worlds.sim.flight import Flight
 
 _TORCH, _OURS = Path(torch.__file__).parent, Path(__file__).parent.parent
 _WRAPPERS = ("contextlib.py", "functools.py", "threading.py", "typing_extensions.py", "warnings.py")

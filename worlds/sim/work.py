@@ -8,15 +8,15 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from worlds.collectives import Tensors
-from worlds.contract import Collective
-from worlds.sim import futures
-from worlds.sim.meeting import Flat, Meeting, Mismatch
+from lockstep.worlds.collectives import Tensors
+from lockstep.worlds.contract import Collective
+from lockstep.worlds.sim import futures
+from lockstep.worlds.sim.meeting import Flat, Meeting, Mismatch
 
 if TYPE_CHECKING:
-    from worlds.sim.flight import Flight
-    from worlds.sim.group import SimGroup
-    from worlds.sim.log import Entry
+    from lockstep.worlds.sim.flight import Flight
+    from lockstep.worlds.sim.group import SimGroup
+    from lockstep.worlds.sim.log import Entry
 
 
 class SimWork(dist.Work):

@@ -2,14 +2,14 @@
 
 from multiprocessing.connection import Connection
 
-from worlds import process
-from worlds.contract import Job, Outcome, RankError, RankReport, also_lost
-from worlds.unmatched import also_unmatched
+from lockstep.worlds import process
+from lockstep.worlds.contract import Job, Outcome, RankError, RankReport, also_lost
+from lockstep.worlds.unmatched import also_unmatched
 
 
 def _serve(connection: Connection) -> None:
     """The child's loop: a job in, an outcome out."""
-    from worlds.sim.ranks import Ranks  # torch is imported in the child only
+    from lockstep.worlds.sim.ranks import Ranks  # torch is imported in the child only
 
     ranks: dict[int, Ranks] = {}
     while True:

@@ -1,4 +1,4 @@
-"""What many examples leave behind in the process of the simulated world: `python -m worlds.tests.at_length`.
+"""What many examples leave behind in the process of the simulated world: `python -m lockstep.worlds.tests.at_length`.
 
 Prints what it holds after each part of the examples, and ends with status 1 where something is left. All run in one
 process, which the world would replace every `worlds.process.LIFETIME` examples.
@@ -19,23 +19,23 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-from worlds import process
-from worlds.contract import Asynchrony, Job
-from worlds.sim.group import SimGroup
-from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import results
+from lockstep.worlds import process
+from lockstep.worlds.contract import Asynchrony, Job
+from lockstep.worlds.sim.group import SimGroup
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.outcomes import results
 
 PARTS = 8
 DRAWN = Asynchrony("drawn", "drawn", (0, 1, 3, 2, 0, 5, 1, 1))
 KINDS = [
-    Job("worlds.tests.programs:all_kinds_of_values", "{}", 2),
-    Job("worlds.tests.programs:spoil", "null", 2),
-    Job("worlds.tests.programs:two_buckets_in_opposite_order", "null", 2, asynchrony=DRAWN, timeline=True),
-    Job("worlds.tests.programs:waiting_across_groups", "null", 2),
-    Job("worlds.tests.flights:right", "polling_until_it_is_done", 2),
-    Job("worlds.tests.wrong_flights:wrong", "dropped", 2, asynchrony=DRAWN),
-    Job("worlds.tests.wrappers:four_wrappers", '"DDP"', 2),
-    Job("worlds.tests.wrappers:four_wrappers", '"FSDP2"', 2),
+    Job("lockstep.worlds.tests.programs:all_kinds_of_values", "{}", 2),
+    Job("lockstep.worlds.tests.programs:spoil", "null", 2),
+    Job("lockstep.worlds.tests.programs:two_buckets_in_opposite_order", "null", 2, asynchrony=DRAWN, timeline=True),
+    Job("lockstep.worlds.tests.programs:waiting_across_groups", "null", 2),
+    Job("lockstep.worlds.tests.flights:right", "polling_until_it_is_done", 2),
+    Job("lockstep.worlds.tests.wrong_flights:wrong", "dropped", 2, asynchrony=DRAWN),
+    Job("lockstep.worlds.tests.wrappers:four_wrappers", '"DDP"', 2),
+    Job("lockstep.worlds.tests.wrappers:four_wrappers", '"FSDP2"', 2),
 ]
 
 
@@ -123,7 +123,7 @@ def held_after(examples: int, warm_up: int, kinds: Sequence[Job] = KINDS) -> lis
             for count in (warm_up, *[examples // PARTS] * PARTS):
                 for number in range(count):
                     world.run(kinds[number % len(kinds)])
-                found.append(Held(**results(world.run(Job("worlds.tests.at_length:look", "null", 2)))[0]))
+                found.append(Held(**results(world.run(Job("lockstep.worlds.tests.at_length:look", "null", 2)))[0]))
         finally:
             world.close()
     return found
@@ -145,7 +145,7 @@ def left_behind(held: Sequence[Held], examples: int) -> list[str]:
 
 def main() -> int:
     """Prints what was held, and the growth per example."""
-    parser = argparse.ArgumentParser(prog="python -m worlds.tests.at_length", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.worlds.tests.at_length", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=100_000, help="how many (default: %(default)s)")
     asked = parser.parse_args()
     if asked.examples < PARTS:

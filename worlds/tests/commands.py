@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import EXCHANGES, data
+from lockstep.worlds.tests.exchanges import EXCHANGES, data
 
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,

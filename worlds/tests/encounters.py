@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.exchanges import data
 
 Result = Mapping[str, Any]
 

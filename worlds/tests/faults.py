@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from worlds import devices
-from worlds.contract import Outcome
-from worlds.tests.exchanges import data
+from lockstep.worlds import devices
+from lockstep.worlds.contract import Outcome
+from lockstep.worlds.tests.exchanges import data
 
 HANG = "loop_for_ever"
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.exchanges import data
 
 
 def waiting_at_once(rank: int, size: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.tests.flights import futures_from_backward
+from lockstep.worlds.tests.flights import futures_from_backward
 
 Result = Mapping[str, Any]
 

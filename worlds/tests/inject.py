@@ -1,4 +1,4 @@
-"""Many examples on gloo with a fault in one of every so many: `python -m worlds.tests.inject --examples 10000`.
+"""Many examples on gloo, some of them with a fault: `python -m lockstep.worlds.tests.inject --examples 10000`.
 
 Ends with status 1 if a fault is not told as what it was, if a sound example fails, if one takes longer than its limit
 allows, or if a process is left.
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from unittest import mock
 
-from worlds import pool, process
-from worlds.contract import Job
-from worlds.gloo import GlooWorld
-from worlds.process_tree import name_of
-from worlds.tests.faults import FAULTS, complaints
-from worlds.tests.outcomes import gone
-from worlds.tests.users import marked
+from lockstep.worlds import pool, process
+from lockstep.worlds.contract import Job
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.process_tree import name_of
+from lockstep.worlds.tests.faults import FAULTS, complaints
+from lockstep.worlds.tests.outcomes import gone
+from lockstep.worlds.tests.users import marked
 
 SIZES = (1, 2, 3, 4)
 LIMIT = 1.0  # seconds for an example with a fault, once the pool is up
@@ -46,7 +46,7 @@ def inject(examples: int, every: int, seed: int) -> Tally:
     pids: set[int] = set()
     with mock.patch.object(pool, "PATIENCE", PATIENCE):
         try:
-            world.run(Job("worlds.tests.faults:with_a_fault", "null", max(SIZES)))  # torch is imported, twice
+            world.run(Job("lockstep.worlds.tests.faults:with_a_fault", "null", max(SIZES)))  # torch is imported, twice
             for number in range(examples):
                 size = draw.choice(SIZES)
                 name = names[(number // every) % len(names)] if number % every == every // 2 else None
@@ -56,7 +56,7 @@ def inject(examples: int, every: int, seed: int) -> Tally:
                 payload = json.dumps({"fault": name, "rank": culprit} if name else None)
                 # Filling memory ends by itself, at its own limit, and takes as long as it takes.
                 limit = 60 * LIMIT if name == "allocates without bound" else LIMIT
-                job = Job("worlds.tests.faults:with_a_fault", payload, size, limit=limit if name else None)
+                job = Job("lockstep.worlds.tests.faults:with_a_fault", payload, size, limit=limit if name else None)
                 begun = time.monotonic()
                 outcome = world.run(job)
                 (tally.faulty if name else tally.sound).append(time.monotonic() - begun)
@@ -78,7 +78,7 @@ def inject(examples: int, every: int, seed: int) -> Tally:
 
 def main() -> int:
     """Runs examples on gloo, some with a fault, and prints the figures and what was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m worlds.tests.inject", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lockstep.worlds.tests.inject", description=main.__doc__)
     parser.add_argument("--examples", type=int, default=2000, help="how many (default: %(default)s)")
     parser.add_argument("--every", type=int, default=50, help="a fault in one of so many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from worlds.contract import Array
-from worlds.tests.outcomes import call
-from worlds.tests.versions import TORCH
+from lockstep.worlds.contract import Array
+from lockstep.worlds.tests.outcomes import call
+from lockstep.worlds.tests.versions import TORCH
 
 REDUCTIONS: dict[str, Callable[[Array], Array]] = {
     "sum": lambda terms: terms.sum(axis=0),

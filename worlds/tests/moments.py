@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.exchanges import data
 
 
 def looking_all_the_time(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks on a machine with GPUs, in one call: `python -m worlds.tests.on_gpus`.
+"""Checks on a machine with GPUs, in one call: `python -m lockstep.worlds.tests.on_gpus`.
 
 gloo with CUDA tensors, several ranks on one GPU; NCCL with one GPU per rank; NCCL with two ranks per GPU. Collectives,
 messages, and a group of gloo's beside NCCL's; then, where there are several ranks, whatever one of them can do wrong,
@@ -15,11 +15,11 @@ from unittest import mock
 
 import numpy as np
 
-from worlds import devices, pool
-from worlds.contract import Job, World
-from worlds.gloo import GlooWorld
-from worlds.nccl import NcclWorld
-from worlds.tests.faults import FAULTS, complaints
+from lockstep.worlds import devices, pool
+from lockstep.worlds.contract import Job, World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.nccl import NcclWorld
+from lockstep.worlds.tests.faults import FAULTS, complaints
 
 LIMIT = 3.0  # seconds for an example in which a rank hangs, once the pool is up
 PATIENCE = 1.0
@@ -65,7 +65,7 @@ def check(world: World, size: int) -> str:
     """Runs `sums` twice, the second time on warm processes, and `messages`; what is wrong, or nothing."""
     inputs = np.array([np.arange(1.0, 2 * size + 1) + 100 * rank for rank in range(size)], dtype=np.float32)
     for _ in range(2):
-        for rank, report in enumerate(world.run(Job("worlds.tests.on_gpus:sums", json.dumps(None), size))):
+        for rank, report in enumerate(world.run(Job("lockstep.worlds.tests.on_gpus:sums", json.dumps(None), size))):
             if report.error is not None or report.result is None:
                 return f"rank {rank}: {report.error}"
             if not report.result["device"].startswith("cuda"):
@@ -76,7 +76,7 @@ def check(world: World, size: int) -> str:
                 if not np.array_equal(report.result[name], value):
                     return f"rank {rank}: {name} is {report.result[name]}, and must be {value}"
     refused = "gloo has no messages of CUDA tensors" if world.name == "gloo" and size > 1 else ""
-    for rank, report in enumerate(world.run(Job("worlds.tests.on_gpus:messages", json.dumps(None), size))):
+    for rank, report in enumerate(world.run(Job("lockstep.worlds.tests.on_gpus:messages", json.dumps(None), size))):
         if report.error is not None or report.result is None:
             return f"rank {rank}, messages: {report.error}"
         value = float((rank - 1) % size) if size > 1 and not refused else -1.0
@@ -94,15 +94,15 @@ def contained(world: World, size: int) -> Iterator[str]:
         payload = json.dumps({"fault": name, "rank": size - 1})
         limit = LIMIT if fault.kind == "timeout" else None
         with mock.patch.object(pool, "PATIENCE", pool.PATIENCE if fault.kind is None else PATIENCE):
-            outcome = world.run(Job("worlds.tests.faults:with_a_fault", payload, size, limit=limit))
-        after = world.run(Job("worlds.tests.faults:with_a_fault", "null", size))
+            outcome = world.run(Job("lockstep.worlds.tests.faults:with_a_fault", payload, size, limit=limit))
+        after = world.run(Job("lockstep.worlds.tests.faults:with_a_fault", "null", size))
         yield from complaints(outcome, name, size - 1, GIB)
         yield from (f"after {name}: {complaint}" for complaint in complaints(after, None, 0))
 
 
 def main() -> int:
     """Tries gloo and NCCL on the GPUs of this machine: a line for each; status 1 if one fails or there is no GPU."""
-    argparse.ArgumentParser(prog="python -m worlds.tests.on_gpus", description=main.__doc__).parse_args()
+    argparse.ArgumentParser(prog="python -m lockstep.worlds.tests.on_gpus", description=main.__doc__).parse_args()
     machine = devices.look()
     gpus = len(machine["gpus"])
     print(f"torch {machine['version']}, NCCL {machine['nccl'] or 'missing'}, GPUs: {machine['gpus'] or 'none'}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worlds.contract import Job, Outcome, RankReport, World
+from lockstep.worlds.contract import Job, Outcome, RankReport, World
 
 Calls = list[list[dict[str, Any]]]
 
@@ -23,7 +23,7 @@ def program(
 
 def run_of(module: str, world: World, name: str, world_size: int, payload: str = "", **options: Any) -> Outcome:
     """The outcome of a function of a module of `worlds.tests`, which is handed the payload as it is."""
-    return world.run(Job(f"worlds.tests.{module}:{name}", payload, world_size, **options))
+    return world.run(Job(f"lockstep.worlds.tests.{module}:{name}", payload, world_size, **options))
 
 
 def results(outcome: Outcome) -> list[Mapping[str, Any]]:

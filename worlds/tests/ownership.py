@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.exchanges import data
 
 
 def drawing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

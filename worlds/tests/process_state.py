@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worlds import progress
+from lockstep.worlds import progress
 
 Result = Mapping[str, Any]
 

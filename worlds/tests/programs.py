@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from worlds.tests.commands import calls
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.commands import calls
+from lockstep.worlds.tests.exchanges import data
 
 __all__ = ["calls"]  # handed over by name, like what is defined here
 

@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from worlds.tests.wrappers import model, state, train
+from lockstep.worlds.tests.wrappers import model, state, train
 
 Result = Mapping[str, Any]
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from worlds.contract import Asynchrony, Collective, Outcome, World
-from worlds.gloo import GlooWorld
-from worlds.sim.agreement import disagreeing
-from worlds.sim.ranks import Ended
-from worlds.tests import outcomes
-from worlds.tests.outcomes import call, kinds, messages, plain, results, run_calls
+from lockstep.worlds.contract import Asynchrony, Collective, Outcome, World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.agreement import disagreeing
+from lockstep.worlds.sim.ranks import Ended
+from lockstep.worlds.tests import outcomes
+from lockstep.worlds.tests.outcomes import call, kinds, messages, plain, results, run_calls
 
 
 def program(world: World, name: str, world_size: int, payload: Any = None, **options: Any) -> Outcome:

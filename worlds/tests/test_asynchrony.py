@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-import worlds
-from worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, Outcome, World
-from worlds.sim.watch import Watch
-from worlds.tests import flights, wrong_flights
-from worlds.tests.meaning import CASES
-from worlds.tests.outcomes import kinds, messages, plain, program, results, run_calls
-from worlds.tests.versions import TORCH
+from lockstep import worlds
+from lockstep.worlds.contract import HAZARDS, MOMENTS_TO_READ, MOMENTS_TO_WRITE, Asynchrony, Job, Outcome, World
+from lockstep.worlds.sim.watch import Watch
+from lockstep.worlds.tests import flights, wrong_flights
+from lockstep.worlds.tests.meaning import CASES
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, program, results, run_calls
+from lockstep.worlds.tests.versions import TORCH
 
 DRAWS = (0, 1, 3, 2, 0, 5, 1, 1)
 CHOICES = [Asynchrony(reads, writes, DRAWS) for reads, writes in itertools.product(MOMENTS_TO_READ, MOMENTS_TO_WRITE)]
@@ -27,7 +27,7 @@ CHOICES = [Asynchrony(reads, writes, DRAWS) for reads, writes in itertools.produ
 
 def run(world: World, function: str, payload: str, world_size: int, asynchrony: Asynchrony | None) -> Outcome:
     """The outcome of a function of a module of these tests."""
-    return world.run(Job(f"worlds.tests.{function}", payload, world_size, asynchrony=asynchrony))
+    return world.run(Job(f"lockstep.worlds.tests.{function}", payload, world_size, asynchrony=asynchrony))
 
 
 @pytest.mark.parametrize("reads", MOMENTS_TO_READ)

@@ -5,10 +5,10 @@ That world carries out what the first caller asked for on whatever the others br
 
 import pytest
 
-from worlds.contract import Asynchrony, World
-from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import call, kinds, messages, plain, program, results, run_calls
-from worlds.tests.test_asynchrony import run as fly
+from lockstep.worlds.contract import Asynchrony, World
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.outcomes import call, kinds, messages, plain, program, results, run_calls
+from lockstep.worlds.tests.test_asynchrony import run as fly
 
 SUM = call("all_reduce", dtype="float32", count=4)
 DISAGREEMENTS = {

@@ -16,16 +16,16 @@ from unittest import mock
 
 import pytest
 
-from worlds import pool, process
-from worlds.contract import Job, Outcome, World
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
-from worlds.tests.faults import FAULTS, complaints, with_a_fault
-from worlds.tests.outcomes import gone, kinds, messages, results
-from worlds.tests.users import marked
+from lockstep.worlds import pool, process
+from lockstep.worlds.contract import Job, Outcome, World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.faults import FAULTS, complaints, with_a_fault
+from lockstep.worlds.tests.outcomes import gone, kinds, messages, results
+from lockstep.worlds.tests.users import marked
 
 LIMIT = 1.5
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ ON_SIM = {  # one process runs all simulated ranks: what ends it, ends all
 def test_the_process_of_the_simulated_ranks_is_contained_like_any_other(
     monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr("worlds.process.MEMORY", 1 << 30)
+    monkeypatch.setattr("lockstep.worlds.process.MEMORY", 1 << 30)
     world = SimWorld()
     try:
         before = pids(run(world))
@@ -191,7 +191,7 @@ def test_when_pytest_is_interrupted_or_killed_in_the_middle_of_an_example_nothin
 
 def test_500_examples_with_a_fault_in_one_of_50_leave_nothing_untold_and_nothing_behind() -> None:
     """10,000 run nightly. In a process of its own, so that every process that comes of it bears its mark."""
-    command = [sys.executable, "-m", "worlds.tests.inject", "--examples", "500"]
+    command = [sys.executable, "-m", "lockstep.worlds.tests.inject", "--examples", "500"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "500 examples on gloo, 10 with a fault" in run.stdout

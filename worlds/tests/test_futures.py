@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from worlds.contract import World
-from worlds.tests.futures import FUTURES
-from worlds.tests.outcomes import plain, results, run_of
+from lockstep.worlds.contract import World
+from lockstep.worlds.tests.futures import FUTURES
+from lockstep.worlds.tests.outcomes import plain, results, run_of
 
 run = functools.partial(run_of, "futures")
 

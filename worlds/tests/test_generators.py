@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
+from lockstep.worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
 
 MORE_THAN_ALL_WORDS = 700  # after 624 words, at most, a generator makes them anew
 KINDS: dict[str, tuple[type[Generator], Callable[[], object], Callable[[int], object]]] = {

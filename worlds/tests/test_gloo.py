@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from worlds import pool, process, progress
-from worlds.blame import Progress
-from worlds.contract import World
-from worlds.gloo import GlooWorld
-from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
-from worlds.tests.outcomes import call, gone, kinds, messages, plain, program, results, run_calls
-from worlds.tests.programs import SlowOnRankZero
-from worlds.tests.versions import TORCH
+from lockstep.worlds import pool, process, progress
+from lockstep.worlds.blame import Progress
+from lockstep.worlds.contract import World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
+from lockstep.worlds.tests.outcomes import call, gone, kinds, messages, plain, program, results, run_calls
+from lockstep.worlds.tests.programs import SlowOnRankZero
+from lockstep.worlds.tests.versions import TORCH
 
 USUAL = call("all_reduce")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from worlds.contract import World
-from worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
-from worlds.tests.outcomes import kinds, messages, plain, results, run_of
+from lockstep.worlds.contract import World
+from lockstep.worlds.tests.oddities import LAYOUTS, OPERATIONS, REFUSED
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
 run = functools.partial(run_of, "oddities")
 

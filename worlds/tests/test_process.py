@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from worlds import process
-from worlds.process import Child, Died
-from worlds.tests import served
-from worlds.tests.outcomes import alive, gone
+from lockstep.worlds import process
+from lockstep.worlds.process import Child, Died
+from lockstep.worlds.tests import served
+from lockstep.worlds.tests.outcomes import alive, gone
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ASKS = """
-    from worlds import process
-    from worlds.tests import served
+    from lockstep.worlds import process
+    from lockstep.worlds.tests import served
 
     if __name__ == "__main__":
         child = process.Child(served.obey)
@@ -214,9 +214,9 @@ def test_ctrl_c_does_not_reach_a_child(child: Child) -> None:
 
 
 PARENT = """
-    from worlds.gloo import GlooWorld
-    from worlds.sim.world import SimWorld
-    from worlds.tests.outcomes import call, program, results, run_calls
+    from lockstep.worlds.gloo import GlooWorld
+    from lockstep.worlds.sim.world import SimWorld
+    from lockstep.worlds.tests.outcomes import call, program, results, run_calls
 
     if __name__ == "__main__":
         sim, gloo = SimWorld(), GlooWorld()

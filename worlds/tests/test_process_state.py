@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from worlds import process
-from worlds.contract import World
-from worlds.gloo import GlooWorld
-from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import kinds, messages, plain, results, run_of
+from lockstep.worlds import process
+from lockstep.worlds.contract import World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
 run = functools.partial(run_of, "process_state")
 

@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from worlds.sim.region import Memory, regions
+from lockstep.worlds.sim.region import Memory, regions
 
 PAIRS = 2000
 DTYPES = {torch.uint8: 255, torch.int16: -1, torch.int32: -1}  # with the number whose bits are all set

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from worlds.contract import Outcome, World
-from worlds.tests.outcomes import kinds, messages, plain, program, results
+from lockstep.worlds.contract import Outcome, World
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, program, results
 
 HOOKS_THAT_RUN = ("allreduce", "fp16", "fp16 around allreduce", "PowerSGD", "noop")
 FSDP1 = [(strategy, kept) for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD") for kept in (True, False)]

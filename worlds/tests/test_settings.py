@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from worlds.contract import Job, World
-from worlds.gloo import GlooWorld
-from worlds.settings import Functions, Surroundings
-from worlds.sim.world import SimWorld
-from worlds.tests.changes import CHANGES, OF_A_MAIN_THREAD
-from worlds.tests.outcomes import results
+from lockstep.worlds.contract import Job, World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.settings import Functions, Surroundings
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.changes import CHANGES, OF_A_MAIN_THREAD
+from lockstep.worlds.tests.outcomes import results
 
 
 @pytest.fixture(params=[SimWorld, GlooWorld], scope="module")
@@ -38,13 +38,13 @@ def test_so_it_does_of_what_only_a_main_thread_may_change(name: str) -> None:
 
 def is_as_before(world: World, name: str) -> None:
     """Of two examples, the first of which changes what is named."""
-    changed = world.run(Job("worlds.tests.changes:change", name, 2))
+    changed = world.run(Job("lockstep.worlds.tests.changes:change", name, 2))
     found = results(changed)
     assert found[0]["before"] != found[0]["after"]
     told = CHANGES[name][2]
     for report in changed if world.name == "gloo" else changed[:1]:
         assert report.left == ((f"another {told}",) if told else ())
-    for each in results(world.run(Job("worlds.tests.changes:see", name, 2))):
+    for each in results(world.run(Job("lockstep.worlds.tests.changes:see", name, 2))):
         assert each["before"] == found[0]["before"]
 
 
@@ -65,7 +65,7 @@ def test_a_function_that_is_replaced_is_told_whatever_else_the_module_has_got() 
 def test_what_a_module_sets_when_it_is_imported_stays(world: World) -> None:
     """It is imported but once, in a real job too."""
     for _ in range(3):
-        outcome = world.run(Job("worlds.tests.changes_when_imported:see", "", 2))
+        outcome = world.run(Job("lockstep.worlds.tests.changes_when_imported:see", "", 2))
         assert [each["dtype"] for each in results(outcome)] == ["torch.float64"] * 2
         assert [report.left for report in outcome] == [()] * 2
 
@@ -76,11 +76,11 @@ def test_examples_may_compile_one_after_another_in_one_process(world: World) -> 
     """
     processes = []
     for layers in range(1, 11):
-        outcome = world.run(Job("worlds.tests.changes:compiling", str(layers), 2, limit=60.0))
+        outcome = world.run(Job("lockstep.worlds.tests.changes:compiling", str(layers), 2, limit=60.0))
         assert [each["same"] for each in results(outcome)] == [True, True]
         assert [report.left for report in outcome] == [(), ()]
         processes.append([each["process"] for each in results(outcome)])
     assert processes == processes[:1] * 10
-    outcome = world.run(Job("worlds.tests.changes:compiling_and_replacing", "", 2))
+    outcome = world.run(Job("lockstep.worlds.tests.changes:compiling_and_replacing", "", 2))
     for report in outcome if world.name == "gloo" else outcome[:1]:
         assert report.left == ("another torch.Module.__init__",)

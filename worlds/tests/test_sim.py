@@ -12,10 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from worlds.contract import Job, Outcome, World
-from worlds.sim.world import SimWorld
-from worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
-from worlds.tests.outcomes import Calls, call, kinds, messages, plain, program, results, run_calls
+from lockstep.worlds.contract import Job, Outcome, World
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.meaning import CASES, NOT_ON_GLOO, expected
+from lockstep.worlds.tests.outcomes import Calls, call, kinds, messages, plain, program, results, run_calls
 
 SIZES = range(1, 9)
 

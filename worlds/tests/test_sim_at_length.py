@@ -1,17 +1,18 @@
 """The simulated world with many ranks and over many examples: nothing breaks, nothing is left behind.
 
 100,000 examples of the kinds without a wrapper in one process grew it from 309 to 323 MB, the last 10,000 by nothing,
-with the same threads and files throughout (torch 2.13). `python -m worlds.tests.at_length` does that with all kinds.
+with the same threads and files throughout (torch 2.13). `python -m lockstep.worlds.tests.at_length` does that with all
+kinds.
 """
 
 import json
 
 import pytest
 
-from worlds.contract import Job
-from worlds.sim.world import SimWorld
-from worlds.tests.at_length import held_after, left_behind
-from worlds.tests.outcomes import call, kinds, plain, results, run_calls
+from lockstep.worlds.contract import Job
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.at_length import held_after, left_behind
+from lockstep.worlds.tests.outcomes import call, kinds, plain, results, run_calls
 
 WARM_UP, EXAMPLES = 80, 320
 
@@ -42,5 +43,5 @@ def test_nothing_is_left_behind_by_many_examples() -> None:
 
 @pytest.mark.parametrize("what", ["files", "groups", "objects", "allocated"])
 def test_what_is_left_behind_is_seen(what: str) -> None:
-    held = held_after(80, 20, [Job("worlds.tests.at_length:leak", json.dumps(what), 2)])
+    held = held_after(80, 20, [Job("lockstep.worlds.tests.at_length:leak", json.dumps(what), 2)])
     assert what in left_behind(held, 80), held

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from worlds.contract import Job
-from worlds.sim.world import SimWorld
+from lockstep.worlds.contract import Job
+from lockstep.worlds.sim.world import SimWorld
 
 
 def cores(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

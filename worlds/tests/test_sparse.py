@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from worlds.contract import Asynchrony, Job, World
-from worlds.tests.outcomes import kinds, messages, plain, results, run_of
+from lockstep.worlds.contract import Asynchrony, Job, World
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
 run = functools.partial(run_of, "sparse")
 
@@ -37,7 +37,7 @@ def test_ddp_leaves_the_gradients_of_embeddings_sparse(sim: World, payload: str)
 def test_they_are_read_and_written_when_the_job_says(sim: World) -> None:
     """Rank 0 launches first, and changes its own before rank 1 is there."""
     for reads, times in (("launch", 1), ("completion", 2)):
-        job = Job("worlds.tests.sparse:looking_before_it_waits", "", 2, asynchrony=Asynchrony(reads, "wait"))
+        job = Job("lockstep.worlds.tests.sparse:looking_before_it_waits", "", 2, asynchrony=Asynchrony(reads, "wait"))
         for result in results(sim.run(job)):
             assert result["after"].tolist()[:2] == [[1.5 + times * 0.5, 0.5 + times * 0.5], [4.0 * times, 6.0 * times]]
             assert result["before"].tolist() != result["after"].tolist()
@@ -45,7 +45,7 @@ def test_they_are_read_and_written_when_the_job_says(sim: World) -> None:
 
 @pytest.mark.parametrize(("payload", "dropped"), [("kept", 1), ("gone", 0)])
 def test_a_handle_that_is_dropped_is_named_where_the_tensor_is_kept(sim: World, payload: str, dropped: int) -> None:
-    outcome = sim.run(Job("worlds.tests.sparse:dropping_the_handle", payload, 2, asynchrony=Asynchrony()))
+    outcome = sim.run(Job("lockstep.worlds.tests.sparse:dropping_the_handle", payload, 2, asynchrony=Asynchrony()))
     assert kinds(outcome) == [None, None]
     assert [[hazard.kind for hazard in report.hazards] for report in outcome] == [["dropped"] * dropped] * 2
 

@@ -4,9 +4,9 @@ import functools
 import socket
 from pathlib import Path
 
-from worlds.contract import World
-from worlds.sim.world import SimWorld
-from worlds.tests.outcomes import kinds, messages, plain, results, run_of
+from lockstep.worlds.contract import World
+from lockstep.worlds.sim.world import SimWorld
+from lockstep.worlds.tests.outcomes import kinds, messages, plain, results, run_of
 
 run = functools.partial(run_of, "stores")
 

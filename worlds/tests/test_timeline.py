@@ -1,7 +1,7 @@
 """The timeline of an example on the simulated world: when each collective was launched, completed and waited for."""
 
-from worlds.contract import World
-from worlds.tests.outcomes import call, program, results, run_calls
+from lockstep.worlds.contract import World
+from lockstep.worlds.tests.outcomes import call, program, results, run_calls
 
 
 def test_times_say_who_launched_waited_and_completed_first(sim: World) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from worlds import torchrun as torchrun_world
-from worlds.tests.outcomes import gone
-from worlds.tests.users import marked
+from lockstep.worlds import torchrun as torchrun_world
+from lockstep.worlds.tests.outcomes import gone
+from lockstep.worlds.tests.users import marked
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LAW = ["pytest", "-c", str(ROOT / "pyproject.toml"), str(ROOT / "properties/test_mean.py"), "--world", "torchrun"]
 LAW += ["-k", "gradients_equal_the_mean", "--hypothesis-profile", "dev"]
 SLEEPS = """
@@ -39,7 +39,7 @@ SLEEPS = """
 """
 SLOW = """
     import time
-    from impls.naive import NaiveDataParallel
+    from lockstep.impls.naive import NaiveDataParallel
 
     def implementation(module):
         time.sleep(0.5)
@@ -107,7 +107,7 @@ def on_two_hosts(folder: Path, starter: str, *job: str) -> subprocess.CompletedP
 
 
 def test_laws_hold_on_two_hosts(tmp_path: Path) -> None:
-    law = [*LAW, "--impl", "impls.naive:NaiveDataParallel"]
+    law = [*LAW, "--impl", "lockstep.impls.naive:NaiveDataParallel"]
     run = on_two_hosts(tmp_path, f'exec {sys.executable} -m torch.distributed.run "$@"', *law)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "holds on torchrun" in run.stdout

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from worlds.sim import turn as module
-from worlds.sim.turn import Semaphore, turn
+from lockstep.worlds.sim import turn as module
+from lockstep.worlds.sim.turn import Semaphore, turn
 
 SECONDS = 0.2  # in which a thread that does not wait would be over
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from worlds.contract import Collective, Job, Outcome, RankError, RankReport, World
-from worlds.gloo import GlooWorld
-from worlds.tests.outcomes import results
-from worlds.tests.unmatched import UNMATCHED
-from worlds.unmatched import also_unmatched
+from lockstep.worlds.contract import Collective, Job, Outcome, RankError, RankReport, World
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.tests.outcomes import results
+from lockstep.worlds.tests.unmatched import UNMATCHED
+from lockstep.worlds.unmatched import also_unmatched
 
 SUM, WIDE = (Collective("all_reduce", "sum", "float32", count, -1, "default") for count in (1, 2))
 OF_A_PAIR = Collective("all_reduce", "sum", "float32", 1, -1, "ranks 0,2, pair")
@@ -64,7 +64,7 @@ def test_where_a_rank_failed_nothing_more_is_told() -> None:
 
 
 def run(world: World, name: str, payload: str = "") -> Outcome:
-    return world.run(Job(f"worlds.tests.unmatched:{name}", payload, 2))
+    return world.run(Job(f"lockstep.worlds.tests.unmatched:{name}", payload, 2))
 
 
 @pytest.mark.parametrize("kind", UNMATCHED)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from worlds.tests.exchanges import data
+from lockstep.worlds.tests.exchanges import data
 
 
 def changed_by_an_operation(rank: int, size: int) -> None:

@@ -1,0 +1,199 @@
+"""`lockstep.check`: hold a class against the laws from Python, in a script, a test or a notebook."""
+
+import html
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockstep.properties.reports.causes import tell_once
+from lockstep.properties.reports.failure import FOLDER
+from lockstep.properties.reports.matrix import filed_by
+from lockstep.properties.running.session import Held, Session
+from lockstep.properties.running.summary import summary
+from lockstep.properties.verdict import ERROR_IN_LOCKSTEP
+
+
+class LawsBroken(AssertionError):
+    """Some law does not hold. The message is the whole report."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One way in which a law is broken.
+
+    ``law``: its number and its sentence. ``verdict``: how bad it is, such as "silently wrong". ``report``: what went
+    wrong, for people. ``scenario``: the smallest program that shows it; `eval` makes it of the text, with all of
+    `lockstep.oracle.program`. ``script``: the file that shows it with torch alone; None where there is none.
+    """
+
+    law: str
+    world: str
+    verdict: str
+    report: str
+    scenario: str
+    script: Path | None
+
+
+@dataclass(frozen=True)
+class LawResult:
+    """How one law ended on one world: its verdict, and on how many examples."""
+
+    law: str
+    world: str
+    verdict: str
+    examples: int
+    passed: bool
+
+
+class CheckResult:
+    """What `check` found out. ``laws``: how each law ended. ``failures``: each way in which one is broken."""
+
+    def __init__(self, target: str, ends: Sequence[Any]) -> None:
+        self.target, self._ends = target, ends
+        self.laws = tuple(_result(end) for end in ends)
+        self.failures = tuple(failure for end in ends for failure in _failures(end))
+
+    @property
+    def passed(self) -> bool:
+        """Whether every law holds that the target claims."""
+        return all(law.passed for law in self.laws)
+
+    def raise_for_failures(self) -> None:
+        """Raise LawsBroken, with the whole report, unless every law holds."""
+        if not self.passed:
+            raise LawsBroken(f"\n{self}")
+
+    def __str__(self) -> str:
+        told = [SimpleNamespace(**vars(end)) for end in self._ends]
+        failed = [end for end in told if not end.passed]
+        causes = tell_once(failed)
+        filed = [each for end in told if (each := filed_by(end)) is not None]
+        return "\n".join([*(f"{end.longrepr}\n" for end in failed), *summary(filed, causes, False, None)])
+
+    def __repr__(self) -> str:
+        broken = sum(not law.passed for law in self.laws)
+        ended = f"{broken} of {len(self.laws)} laws are broken" if broken else f"all {len(self.laws)} laws hold"
+        return f"<CheckResult of {self.target}: {ended}>"
+
+    def _repr_html_(self) -> str:
+        """The result in a notebook: a table of the laws, and the report of each failure to unfold."""
+        rows = [
+            f"<tr><td>{html.escape(law.law)}</td><td>{html.escape(law.world)}</td>"
+            f"<td style='color:{'inherit' if law.passed else '#c00'}'>{html.escape(law.verdict)}</td>"
+            f"<td style='text-align:right'>{law.examples}</td></tr>"
+            for law in self.laws
+        ]
+        reports = [
+            f"<details><summary>{html.escape(f'{each.law}: {each.verdict}')}</summary>"
+            f"<pre>{html.escape(each.report)}</pre></details>"
+            for each in self.failures
+        ]
+        head = "<tr><th>law</th><th>world</th><th>verdict</th><th>examples</th></tr>"
+        return f"<p>{html.escape(repr(self)[1:-1])}</p>{''.join(reports)}<table>{head}{''.join(rows)}</table>"
+
+
+def check(
+    target: str | Callable[..., Any],
+    *,
+    claims: Mapping[str, Any] | None = None,
+    world: str | Sequence[str] = "sim",
+    laws: str | Sequence[str] | None = None,
+    examples: int | None = None,
+    seed: int | None = None,
+    report: str | Path = FOLDER,
+) -> CheckResult:
+    """Hold a class, or a function that makes the wrapper, against every law that it claims; try it on the others.
+
+    ``target``: the class or function, or its name, "package.module:attribute" or "path/to/file.py:attribute".
+    ``claims``: in place of its attribute of that name. ``world``: "sim", "gloo", "nccl", or several of them. ``laws``:
+    those with this number, such as "P6", or with these words in their names; None: all. ``examples``: training programs
+    drawn for each law on simulated ranks, and a tenth of them on real processes. ``seed``: draw the same programs each
+    time. ``report``: the folder for the scripts of failures, made only where there is one to write.
+
+    Other processes import the target by its name. One that they cannot import, such as a class defined in a notebook,
+    runs on simulated ranks in this process, where nothing ends it should it hang.
+
+    Raises Unusable (a ValueError), in one line, for what cannot be put under test.
+    """
+    chosen = [laws] if isinstance(laws, str) else laws
+    worlds = [world] if isinstance(world, str) else world
+    progress = _Progress()
+    session = Session(target, claims, worlds, chosen, examples, seed, Path(report), progress.say)
+    try:
+        held = list(session.held(probed=True))
+        ends = []
+        for number, each in enumerate(held):
+            progress.show(number, len(held), f"{each.number} {each.law}")
+            ends.append(_end_of(each))
+        return CheckResult(session.implementation.name, ends)
+    finally:
+        progress.clear()
+        session.close()
+
+
+def _end_of(held: Held) -> SimpleNamespace:
+    """How a law ended, in the shape of a report of pytest's."""
+    filed: list[tuple[str, Any]] = []
+    words, passed = "", True
+    try:
+        held.run(lambda name, value: filed.append((name, value)))
+    except pytest.fail.Exception as failed:
+        words, passed = str(failed.msg), False
+    except pytest.skip.Exception:
+        pass
+    except Exception:
+        words, passed = f"{ERROR_IN_LOCKSTEP}\n{traceback.format_exc()}", False
+    return SimpleNamespace(when="call", user_properties=filed, longrepr=words, passed=passed, held=held)
+
+
+def _result(end: Any) -> LawResult:
+    filed = filed_by(end) or {}
+    verdict, examples = filed.get("verdict", ERROR_IN_LOCKSTEP), filed.get("examples", 0)
+    return LawResult(f"{end.held.number} {end.held.law}", end.held.world, verdict, examples, end.passed)
+
+
+def _failures(end: Any) -> list[Failure]:
+    law, filed = f"{end.held.number} {end.held.law}", filed_by(end) or {}
+    if end.passed:
+        return []
+    if not filed.get("failures"):
+        return [Failure(law, end.held.world, filed.get("verdict", ERROR_IN_LOCKSTEP), end.longrepr, "", None)]
+    return [
+        Failure(
+            law,
+            end.held.world,
+            told["verdict"],
+            told["report"],
+            told["scenario"],
+            Path(told["script"]) if told["script"] else None,
+        )
+        for told in filed["failures"]
+    ]
+
+
+class _Progress:
+    """How far a check is, on one line of a terminal; elsewhere only what takes very long is told."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+
+    def show(self, done: int, total: int, law: str) -> None:
+        """Says which law is held now."""
+        if self._on:
+            print(f"\r\033[K{done} of {total} laws  {law[:90]}", end="", file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        """Says how far a long law is."""
+        self.clear()
+        print(line, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self._on:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

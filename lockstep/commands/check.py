@@ -1,0 +1,140 @@
+"""`lockstep check`: the laws against somebody's code, in a run of pytest of Lockstep's own.
+
+Nothing of the user's pytest takes part: no ini file, no conftest, no plugin, no PYTEST_ADDOPTS.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lockstep.command import subparser
+from lockstep.home import PACKAGE
+from lockstep.properties.running.options import add_options
+
+LAWS = PACKAGE / "properties"
+PROFILES = ("dev", "ci", "release", "nightly")
+# pytest's own exit codes, where they are others here.
+CODES = {pytest.ExitCode.USAGE_ERROR: 2, pytest.ExitCode.INTERRUPTED: 130}
+# Options of pytest's that cannot be meant, by how they begin, and what is meant.
+SENSELESS = {
+    ("--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise", "--cache"): (
+        "Lockstep keeps no cache of pytest's; a law tries first what failed before, as it is"
+    ),
+    ("--impl",): "write the target as it is, behind `check`",
+    ("-c", "--config-file", "--rootdir", "--confcutdir", "--import-mode", "-o", "--override-ini", "--pyargs"): (
+        "the laws are not files of yours; `lockstep.law_tests` runs them in your own pytest"
+    ),
+    ("--hypothesis-profile",): "write --profile in front of `--`",
+    ("--hypothesis-seed",): "write --seed in front of `--`",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Hold targets against the laws. Raises SystemExit with the exit code."""
+    parser = _parser()
+    told = list(arguments or ())
+    ours, behind = (told[: told.index("--")], told[told.index("--") + 1 :]) if "--" in told else (told, [])
+    asked, unknown = parser.parse_known_args(ours)
+    for option in unknown:
+        parser.error(_unknown(option))
+    for option in behind:
+        if why := _senseless(option):
+            parser.error(f"{option}: {why}")
+    for target in asked.targets:
+        if why := _no_target(target):
+            parser.error(why)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        os.environ.pop(name, None)
+    ended = pytest.main([*_of_pytest(), *_asked(asked), *behind, str(LAWS)])
+    raise SystemExit(CODES.get(pytest.ExitCode(ended), int(ended)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = subparser(
+        "check",
+        "Draw training programs, run them on the ranks of your code, compare bits with an oracle.",
+        "pytest's own options, such as --tb, go behind `--`. Exit codes: `lockstep --help`.",
+    )
+    parser.usage = "lockstep check TARGET ... [options] [-- options of pytest's]"
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help="a class, or a function that makes the wrapper: package.module:Name, or path/to/file.py:Name",
+    )
+    add_options(parser.add_argument)
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        metavar="PROFILE",
+        help="programs for each law on sim: dev 100, ci and release 500, nightly 5000; a tenth of them on real "
+        "processes (default: dev, and ci where CI is set)",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, help="draw the same programs again")
+    parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
+    parser.add_argument("-k", metavar="WORDS", help="only laws with these in their names, as in pytest")
+    parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
+    parser.add_argument("-v", action="count", default=0, help="tell each failure in full, also those of one cause")
+    parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
+    return parser
+
+
+def _of_pytest() -> list[str]:
+    """What makes a run of pytest this one, whatever lies around."""
+    plugins = ("xdist.plugin", "_hypothesis_pytestplugin", "lockstep.pytest_plugin", "no:cacheprovider")
+    loaded = [part for plugin in plugins for part in ("-p", plugin)]
+    return ["-c", os.devnull, "--rootdir", str(PACKAGE), "--import-mode=importlib", "--strict-markers", *loaded]
+
+
+def _asked(asked: argparse.Namespace) -> list[str]:
+    """The options as pytest has them."""
+    told = [part for target in asked.targets for part in ("--impl", target)]
+    told += [part for world in asked.world for part in ("--world", world)]
+    flags = {"--in-process": asked.in_process, "--any-order": asked.any_order, "-x": asked.x}
+    told += [flag for flag, wanted in flags.items() if wanted]
+    values = {
+        "--device": asked.device,
+        "--ranks-per-gpu": asked.ranks_per_gpu,
+        "--shard": asked.shard,
+        "--record": asked.record,
+        "--report": asked.report,
+        "--hypothesis-profile": asked.profile,
+        "--hypothesis-seed": asked.seed,
+        "-k": asked.k,
+        "--junitxml": asked.junitxml and Path(asked.junitxml).absolute(),
+    }
+    told += [part for name, value in values.items() if value is not None for part in (name, str(value))]
+    alone = asked.in_process or "torchrun" in asked.world  # one process holds all laws
+    return [*told, *["-v"] * asked.v, *([] if alone and asked.n == "auto" else ["-n", asked.n])]
+
+
+def _unknown(option: str) -> str:
+    """What is wrong with an option that there is not."""
+    why = _senseless(option)
+    return f"{option}: {why}" if why else f"{option}: there is no such option; pytest's own go behind `--`"
+
+
+def _senseless(option: str) -> str:
+    """Why an option of pytest's makes no sense here; empty if it may."""
+    name = option.partition("=")[0]
+    found = (why for names, why in SENSELESS.items() if any(name == one for one in names) or name.startswith("--cache"))
+    if (why := next(found, "")) or option.startswith("-"):
+        return why
+    return "the laws are not files of yours; choose some of them with -k" if option.endswith(".py") else ""
+
+
+def _no_target(target: str) -> str:
+    """What is wrong with how a target is written; empty if nothing is."""
+    place, colon, attribute = target.rpartition(":")
+    if colon and place and attribute:
+        return ""
+    path = Path(target)
+    if path.is_dir():
+        return f"{target}: is a folder; write path/to/file.py:Name, with the name of a class or function"
+    if path.suffix == ".py":
+        return f"{target}: write {target}:Name, with the name of a class or function in it"
+    return f"{target}: write package.module:Name or path/to/file.py:Name"

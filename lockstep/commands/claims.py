@@ -1,0 +1,69 @@
+"""`lockstep claims`: every claim in a line, or one of them explained."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from lockstep.command import subparser
+from lockstep.properties.catalogue import every_law
+from lockstep.properties.claims import Claims, choices
+from lockstep.properties.law import concerns, sentence
+
+WIDTH = 100
+HOW = """A class says what it claims in an attribute, such as
+    claims = {"unused": "untouched", "sixteen_bits": True}
+What it leaves out has the value in brackets, unless its methods and arguments tell otherwise."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the claims."""
+    parser = subparser("claims", epilog=HOW)
+    parser.add_argument("claim", nargs="?", help="the name of a claim; none: all, a line each")
+    asked = parser.parse_args(arguments)
+    known = {each.name: each for each in fields(Claims)}
+    if asked.claim is None:
+        print(f"{HOW}\n")
+        for each in known.values():
+            told = textwrap.wrap(f"{each.metadata['says']} [{each.default!r}]", WIDTH - 25)
+            print("\n".join([f"{each.name:24} {told[0]}", *(f"{'':24} {line}" for line in told[1:])]))
+        return
+    if asked.claim not in known:
+        close = get_close_matches(asked.claim, known)
+        meant = f"did you mean {' or '.join(close)}?" if close else "`lockstep claims` lists them"
+        parser.error(f"{asked.claim}: there is no such claim; {meant}")
+    print("\n".join(_explained(known[asked.claim])))
+
+
+def _explained(claim: "Field[Any]") -> Iterator[str]:
+    """One claim: what it promises, its values, and the laws that hang on it."""
+    yield from textwrap.wrap(f"{claim.name}: {claim.metadata['says']}", WIDTH)
+    yield f"    values      {', '.join(map(repr, choices(claim.name))) or 'a whole number'}"
+    yield f"    by default  {claim.default!r}"
+    for told, laws in _laws(claim).items():
+        yield from (f"    {told if number == 0 else '':11} {law}" for number, law in enumerate(laws))
+
+
+def _laws(claim: "Field[Any]") -> dict[str, list[str]]:
+    """The laws that are held only where it is claimed, in any of its values, and those that then are held no more."""
+    values = choices(claim.name)
+    absent = next((value for value in values if value is None or value is False or value == ()), ...)
+    found: dict[str, list[str]] = {"needed by": [], "rules out": []}
+    if absent is ...:
+        return found
+    without = Claims(**{claim.name: absent})
+    wider = [claims for value in values if value != absent and (claims := _claiming(without, claim.name, value))]
+    for law in every_law().values():
+        bare, with_it = concerns(law, without), any(concerns(law, claims) for claims in wider)
+        if wider and bare != with_it:
+            found["needed by" if with_it else "rules out"].append(f"{law.number} {sentence(law)}")
+    return found
+
+
+def _claiming(claims: Claims, name: str, value: Any) -> Claims | None:
+    """The claims with one more; None where it goes with others only."""
+    try:
+        return replace(claims, **{name: value})
+    except ValueError:
+        return None

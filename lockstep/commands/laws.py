@@ -1,0 +1,37 @@
+"""`lockstep laws`: every law in a line, or some of them explained."""
+
+import inspect
+import textwrap
+from collections.abc import Sequence
+
+from lockstep.command import subparser
+from lockstep.properties.catalogue import every_kernel_law, every_law
+from lockstep.properties.law import as_sentence
+
+WIDTH = 100
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the laws."""
+    parser = subparser("laws")
+    parser.add_argument("law", nargs="*", help="a number, such as P6, or words of a law's name; none: all, a line each")
+    asked = parser.parse_args(arguments)
+    told = laws()
+    if not asked.law:
+        for number, name, _ in told:
+            print(f"{number:5}{as_sentence(name)}")
+        return
+    words = " ".join(asked.law)
+    chosen = [each for each in told if words.upper() == each[0] or words.lower() in as_sentence(each[1]).lower()]
+    if not chosen:
+        parser.error(f"{words}: no law has this number or these words in its name; `lockstep laws` lists them")
+    for number, name, says in chosen:
+        print("\n".join(textwrap.wrap(f"{number}  {as_sentence(name)}", WIDTH)))
+        print(textwrap.indent(inspect.cleandoc(says), "    "), end="\n\n")
+
+
+def laws() -> list[tuple[str, str, str]]:
+    """Of each law its number, the name of its test and its docstring."""
+    told = [(law.number, law.name, law.says) for law in every_law().values()]
+    told += [("P17", name, test.__doc__ or "") for name, test in every_kernel_law().items()]
+    return sorted(told, key=lambda each: int(each[0][1:]))

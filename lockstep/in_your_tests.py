@@ -1,0 +1,89 @@
+"""`lockstep.law_tests`: the laws as tests in a test suite of your own, which your own pytest collects and runs."""
+
+import atexit
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from lockstep.worlds.progress import is_supervised
+
+if TYPE_CHECKING:
+    from lockstep.properties.running.session import Session
+
+
+def law_tests(
+    target: str | Callable[..., Any],
+    *,
+    claims: Mapping[str, Any] | None = None,
+    world: str | Sequence[str] = "sim",
+    laws: str | Sequence[str] | None = None,
+    examples: int | None = None,
+    seed: int | None = None,
+    report: str | Path = "lockstep-report",
+) -> Callable[..., None]:
+    """A pytest test for each law that the target claims, in one parametrized function.
+
+    Three lines of a test file are enough:
+
+        import lockstep
+        from my_package.ddp import MyDDP
+        test_my_ddp = lockstep.law_tests(MyDDP)
+
+    pytest runs them like any other of the file: `-k`, `-n`, markers on the file, and JUnit work, and nothing is
+    registered with it. A verdict is filed in the test's `user_properties`. The arguments are those of `lockstep.check`.
+    """
+    if is_supervised():  # a process of a rank has imported the file for the class in it, and runs no tests
+        return _no_test
+    import pytest
+
+    chosen = [laws] if isinstance(laws, str) else laws
+    worlds = [world] if isinstance(world, str) else world
+    cases = _Cases(target, claims, worlds, chosen, examples, seed, Path(report))
+
+    def test(law: Any, request: Any) -> None:
+        from lockstep.properties.reports.matrix import for_junit
+
+        __tracebackhide__ = True
+        properties = request.node.user_properties
+        law.run(lambda name, value: properties.extend(for_junit([(name, value)])))
+
+    placed = _as_if_written_by(sys._getframe(1), test)
+    tests: Callable[..., None] = pytest.mark.parametrize("law", cases)(placed)
+    return tests
+
+
+class _Cases:
+    """The laws as parameters for pytest, looked up when it collects and not when the file is imported."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._session: Session | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        import pytest
+
+        from lockstep.properties.implementations import Unusable
+        from lockstep.properties.running.session import Session
+
+        if self._session is None:
+            try:
+                session = Session(*self._arguments)
+            except Unusable as error:
+                raise pytest.Collector.CollectError(f"lockstep: {error}") from None
+            atexit.register(session.close)
+            self._session = session
+        for held in self._session.held(probed=False):
+            yield pytest.param(held, id=f"{held.number}-{held.law.replace(' ', '_')}-{held.world}")
+
+
+def _as_if_written_by(frame: Any, test: Callable[..., None]) -> Callable[..., None]:
+    """The test with the place of the line that asked for it, so that pytest tells of that and not of this file."""
+    code = test.__code__.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    placed = FunctionType(code, test.__globals__, "test_laws", None, test.__closure__)
+    placed.__module__ = frame.f_globals.get("__name__", __name__)
+    return placed
+
+
+def _no_test() -> None: ...

@@ -1,0 +1,218 @@
+"""Lockstep as a plugin of pytest's: which laws run against what, where, and what is told at the end. Each hook is a few
+lines over a module of `lockstep.properties`.
+
+It is loaded where it is asked for, with ``-p lockstep.pytest_plugin``, and nowhere else: to install Lockstep registers
+nothing with pytest.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Generator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import lockstep
+from lockstep.properties.implementations import KERNELS
+from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
+from lockstep.properties.law import Law
+from lockstep.properties.reports.causes import tell_once
+from lockstep.properties.reports.matrix import for_junit, verdicts
+from lockstep.properties.running import profiles
+from lockstep.properties.running.begin import SEED, begin
+from lockstep.properties.running.bench import Bench
+from lockstep.properties.running.budget import Budget
+from lockstep.properties.running.hold import hold as hold_against
+from lockstep.properties.running.import_path import another_lockstep
+from lockstep.properties.running.options import IMPLEMENTATION, add_options
+from lockstep.properties.running.record import Record
+from lockstep.properties.running.selection import of_kernels, pairs, part, runs
+from lockstep.properties.running.summary import summary
+from lockstep.properties.trial import Trial
+from lockstep.worlds import torchrun
+from lockstep.worlds.contract import World
+
+LAWS = Path(__file__).parent / "properties"  # the folder that has a file for each family of laws
+_BENCH = pytest.StashKey[Bench]()
+_RECORD = pytest.StashKey[Record | None]()
+_CAUSES = pytest.StashKey[Sequence[str]]()
+
+profiles.register()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that Lockstep adds."""
+    group = parser.getgroup("lockstep", "Lockstep: the laws of data-parallel training")
+    group.addoption("--impl", **IMPLEMENTATION)
+    add_options(group.addoption)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Of a torchrun job only rank 0 runs tests; the others serve it."""
+    if "torchrun" in config.getoption("--world") and torchrun.is_agent() and not config.option.help:
+        return torchrun.be_an_agent()
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis' plugin reads the seed
+def pytest_configure(config: pytest.Config) -> None:
+    """A wrong implementation, a world that cannot be, or an interruption, is one clear line, before any collection."""
+    try:
+        config.stash[_BENCH], config.stash[_RECORD] = begin(config)
+    except KeyboardInterrupt as ended:  # which pytest does not tell so early
+        why = str(ended) or "interrupted"
+        pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leaves no process behind."""
+    if _BENCH in config.stash:
+        config.stash[_BENCH].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist: every worker has the seed of the run."""
+    node.workerinput[SEED] = node.config.getoption(SEED)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --impl only the laws run: the suite's own tests say nothing about somebody's implementation."""
+    if config.getoption("--impl") and collection_path.suffix == ".py" and collection_path.parent != LAWS:
+        return True
+    return None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each law meets each implementation on each world, and each law of kernels all kernels."""
+    bench = metafunc.config.stash[_BENCH]
+    if hasattr(metafunc.function, "kernel_law"):
+        of_a_user = bool(metafunc.config.getoption("--impl"))
+        metafunc.parametrize("kernels", of_kernels(bench) if of_a_user else list(KERNELS), indirect=True)
+    if hasattr(metafunc.function, "law"):
+        metafunc.parametrize("trial", pairs(bench), indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
+    kept = part(config.getoption("--shard"), [item for item in items if runs(config.stash[_BENCH], item)])
+    if len(kept) < len(items):
+        chosen = set(map(id, kept))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+        items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """--junitxml prints what a test has filed by its end: each value as a property of its own."""
+    report = yield
+    if report.when == "teardown":
+        report.user_properties = for_junit(report.user_properties)
+    return report
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Trial:
+    """An implementation on a world."""
+    return request.config.stash[_BENCH].trial(*request.param)
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Budget:
+    """What a law may spend, and where it tells how far it is: past pytest's capture, so that a log has it at once."""
+    config = request.config
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n{line}", file=sys.stderr, flush=True)
+
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].names))
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Files a property of a test, as pytest's `record_property` does, but for the warning that goes with that."""
+    return lambda name, value: request.node.user_properties.append((name, value))
+
+
+@pytest.fixture
+def hold(trial: Trial, record: Callable[[str, object], None], budget: Budget) -> Callable[[Law], None]:
+    """Holds a law against an implementation on a world."""
+    return functools.partial(hold_against, trial=trial, record=record, budget=budget)
+
+
+@pytest.fixture
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Kernels under test, in the simulated world's process."""
+    return look_up_kernels(request.param, request.config.stash[_BENCH].world("sim"))
+
+
+@pytest.fixture(scope="session")
+def sim(request: pytest.FixtureRequest) -> World:
+    """The simulated world of this process."""
+    return request.config.stash[_BENCH].world("sim")
+
+
+@pytest.fixture(scope="session")
+def gloo(request: pytest.FixtureRequest) -> World:
+    """The gloo world of this process."""
+    return request.config.stash[_BENCH].world("gloo")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which implementations, worlds, profile, seed and versions a run is about, and which Lockstep runs."""
+    versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
+    names = config.getoption("--impl") or ["what ships with Lockstep"]
+    profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
+    count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
+    examples = ", ".join(f"{most} on {world}" for world, most in count.items())
+    other = another_lockstep(config.invocation_params.dir)
+    return [
+        f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
+        *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
+        f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
+        *([f"lockstep: seed {seed}; --hypothesis-seed={seed} repeats the run"] if seed is not None else []),
+        *bench.where.words(),
+    ]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """pytest-xdist: what a worker left out is known to it alone."""
+    node.config.stash[_BENCH].left_out |= {tuple(each) for each in node.workeroutput.get("left_out", ())}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands what it left out to the process that prints the summary, which tells each cause once."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = sorted(config.stash[_BENCH].left_out)
+    elif terminal := config.pluginmanager.getplugin("terminalreporter"):  # whose summary is still to come
+        config.stash[_CAUSES] = tell_once(terminal.stats.get("failed", []), in_full=config.option.verbose > 0)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: Any, exitstatus: int, config: pytest.Config
+) -> Generator[None, object, None]:
+    """The verdict of every law, for every implementation and world, after all that pytest tells; kept as well where a
+    record is.
+    """
+    yield
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    bench, failed = config.stash[_BENCH], len(terminalreporter.stats.get("failed", []))
+    filed = verdicts(reports, bench.left_out)
+    most = config.getoption("maxfail") or 0
+    stopped = exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= failed
+    of_a_user = bench if config.getoption("--impl") else None
+    if lines := summary(filed, config.stash[_CAUSES], stopped, of_a_user):
+        terminalreporter.section("verdicts")
+        for line in lines:
+            terminalreporter.write_line(line)
+        if record := config.stash[_RECORD]:
+            record.keep_summary([*pytest_report_header(config), "", *lines], filed)

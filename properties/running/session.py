@@ -1,0 +1,129 @@
+"""All laws against one implementation, without a run of pytest: which there are to hold, and how each is held."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lockstep.properties.catalogue import every_kernel_law, every_law
+from lockstep.properties.implementations import Implementation, Unusable, try_out
+from lockstep.properties.kernels import device
+from lockstep.properties.kernels.under_test import look_up_kernels
+from lockstep.properties.law import Law, as_sentence, sentence
+from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.running import profiles
+from lockstep.properties.running.bench import Bench
+from lockstep.properties.running.budget import Budget, say_nothing
+from lockstep.properties.running.hold import hold
+from lockstep.properties.running.selection import is_held
+from lockstep.properties.running.target import name_of, why_only_here
+from lockstep.properties.running.where import DEFAULT, WORLDS, decide
+
+Record = Callable[[str, object], None]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A law, and where it is held. ``run`` is the body of its test, see `lockstep.properties.running.hold.hold`."""
+
+    number: str
+    law: str
+    world: str
+    run: Callable[[Record], None]
+
+
+class Session:
+    """One implementation on its worlds; every process that it starts ends with `close`.
+
+    ``target``: a class, a function, or the name of either. ``claims``: in place of what it declares. ``worlds``: names
+    of worlds. ``laws``: numbers such as "P6", or words of a law's name; None: all. ``examples``: programs for each law
+    on sim, a tenth of them on real processes; None: as many as `lockstep check` has. ``seed``: None: new programs each
+    time. ``report``: the folder for scripts of failures. ``say`` is given a line while a law takes long.
+
+    Raises Unusable, in one line, for what cannot be put under test.
+    """
+
+    def __init__(
+        self,
+        target: str | Callable[..., Any],
+        claims: Mapping[str, Any] | None = None,
+        worlds: Sequence[str] = DEFAULT[:1],
+        laws: Sequence[str] | None = None,
+        examples: int | None = None,
+        seed: int | None = None,
+        report: Path | None = None,
+        say: Callable[[str], None] = say_nothing,
+    ) -> None:
+        if unknown := [world for world in worlds if world not in WORLDS]:
+            raise Unusable(f"world={unknown[0]!r}: there are {', '.join(map(repr, WORLDS))}")
+        if examples is not None and examples < 1:
+            raise Unusable(f"examples={examples}: a law needs at least one")
+        chosen = _chosen(laws)
+        device.choose()
+        name = name_of(target)
+        only_here = is_given(name)
+        if only_here and (others := [world for world in worlds if world != "sim"]):
+            raise Unusable(
+                f"{name}: world={others[0]!r} needs processes of its own, which cannot import what is under test: "
+                f'{why_only_here(target)}; put it into a module, or take world="sim"'
+            )
+        self._bench = Bench([name], decide(list(worlds), None, only_here, 1, False), claims, report)
+        self._examples, self._seed, self._chosen, self._say = examples, seed, chosen, say
+        try:
+            (self.implementation,) = self._bench.implementations
+            try_out(self._bench.implementations, self._bench.world("sim"))
+        except BaseException:
+            self.close()
+            raise
+
+    def held(self, probed: bool) -> Iterator[Held]:
+        """Every law that is to be held, on each world that can have it. ``probed``: also what is merely tried."""
+        if self.implementation.claims.kernels:
+            for test in every_kernel_law().values():
+                if test.__name__ in self._chosen:
+                    yield Held("P17", as_sentence(test.__name__), "one process", self._kernels(test))
+            return
+        for law in every_law().values():
+            if law.name not in self._chosen:
+                continue
+            for world in self._bench.where.worlds:
+                if is_held(law, self.implementation, world, probed):
+                    yield Held(law.number, sentence(law), world, self._program(law, world))
+
+    def close(self) -> None:
+        """Ends every process."""
+        self._bench.close()
+
+    def _program(self, law: Law, world: str) -> Callable[[Record], None]:
+        def run(record: Record) -> None:
+            hold(law, self._bench.trial(self.implementation, world), record, self._budget(self.implementation, world))
+
+        return run
+
+    def _budget(self, implementation: Implementation, world: str) -> Budget:
+        examples = profiles.of_so_many(self._examples or profiles.USUAL, implementation.name, world != "sim")
+        seed = None if self._seed is None else str(self._seed)
+        return Budget(seed, say=self._say, examples=examples)
+
+    def _kernels(self, test: Callable[..., None]) -> Callable[[Record], None]:
+        def run(record: Record) -> None:
+            kernels = look_up_kernels(self.implementation.name, self._bench.world("sim"))
+            test(replace(kernels, examples=self._examples or profiles.USUAL), record)
+
+        return run
+
+
+def _chosen(laws: Sequence[str] | None) -> set[str]:
+    """The names of the tests of the laws that are meant. Raises Unusable where a word means none."""
+    numbers = {name: law.number for name, law in every_law().items()} | dict.fromkeys(every_kernel_law(), "P17")
+    if laws is None:
+        return {*numbers}
+    chosen = set[str]()
+    for word in [laws] if isinstance(laws, str) else laws:
+        named = "_".join(word.lower().split())
+        meant = {name for name, number in numbers.items() if word.upper() == number or named in name}
+        if not meant:
+            known = ", ".join(sorted({*numbers.values()}, key=lambda number: int(number[1:])))
+            raise Unusable(f"laws={word!r}: no law has this number or these words in its name; there are {known}")
+        chosen |= meant
+    return chosen
