@@ -3,6 +3,7 @@
 contestants  the worlds that are compared, each running the same example
 worlds       what an example costs on each of them
 shares       where the time of a law's examples goes
+start        how long a user waits before anything happens
 kernels      kernels on a GPU against what people use instead: `python -m lockstep.benchmarks.kernels`
 shapes       of the tensors that they are measured on
 gpu          everything that needs a GPU, in one call

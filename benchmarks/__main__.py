@@ -7,7 +7,7 @@ import os
 import platform
 from importlib.metadata import version
 
-from lockstep.benchmarks import shares, worlds
+from lockstep.benchmarks import shares, start, worlds
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     # Others at work blur the ratios: a process that often waits is then treated better than one that only computes.
     machine = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     print(f"Lockstep, {today}: Python {platform.python_version()}, {versions}; {machine}\n")
-    for line in itertools.chain(worlds.lines(rounds), [""], shares.lines()):
+    for line in itertools.chain(worlds.lines(rounds), [""], shares.lines(), [""], start.lines()):
         print(line, flush=True)
 
 

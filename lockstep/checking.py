@@ -72,7 +72,7 @@ class CheckResult:
     def __str__(self) -> str:
         told = [SimpleNamespace(**vars(end)) for end in self._ends]
         failed = [end for end in told if not end.passed]
-        causes = tell_once(failed)
+        causes = tell_once(failed, all_of_them="`failures` of the result has them all")
         filed = [each for end in told if (each := filed_by(end)) is not None]
         return "\n".join([*(f"{end.longrepr}\n" for end in failed), *summary(filed, causes, False, None)])
 

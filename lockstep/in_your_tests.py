@@ -1,16 +1,14 @@
 """`lockstep.law_tests`: the laws as tests in a test suite of your own, which your own pytest collects and runs."""
 
 import atexit
+import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.worlds.progress import is_supervised
-
-if TYPE_CHECKING:
-    from lockstep.properties.running.session import Session
 
 
 def law_tests(
@@ -54,28 +52,34 @@ def law_tests(
     return tests
 
 
-class _Cases:
+class _Cases(Sequence[Any]):
     """The laws as parameters for pytest, looked up when it collects and not when the file is imported."""
 
     def __init__(self, *arguments: Any) -> None:
         self._arguments = arguments
-        self._session: Session | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    @functools.cached_property
+    def _parameters(self) -> list[Any]:
         import pytest
 
         from lockstep.properties.implementations import Unusable
         from lockstep.properties.running.session import Session
 
-        if self._session is None:
-            try:
-                session = Session(*self._arguments)
-            except Unusable as error:
-                raise pytest.Collector.CollectError(f"lockstep: {error}") from None
-            atexit.register(session.close)
-            self._session = session
-        for held in self._session.held(probed=False):
-            yield pytest.param(held, id=f"{held.number}-{held.law.replace(' ', '_')}-{held.world}")
+        try:
+            session = Session(*self._arguments)
+        except Unusable as error:
+            raise pytest.Collector.CollectError(f"lockstep: {error}") from None
+        atexit.register(session.close)
+        return [
+            pytest.param(held, id=f"{held.number}-{held.law.replace(' ', '_')}-{held.world}")
+            for held in session.held(probed=False)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._parameters[place]
 
 
 def _as_if_written_by(frame: Any, test: Callable[..., None]) -> Callable[..., None]:

@@ -176,7 +176,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
         *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
         f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
-        *([f"lockstep: seed {seed}; --hypothesis-seed={seed} repeats the run"] if seed is not None else []),
+        *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
     ]
 

@@ -177,9 +177,9 @@ def overlap_table(caps: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Prints, for one example, bytes held and elements moved by ZeRO's stages, and overlap by size of bucket."""
-    argparse.ArgumentParser(prog="lockstep cost", description=main.__doc__).parse_args(arguments)
+    parser.parse_args(arguments)
     megabytes = [1, 125, 250, 500, 1000, 2000, 3500, 7000, 14000]
     print("\n".join(memory_table(7_500_000_000, 64, recipe("bfloat16", "adam"))), end="\n\n")
     print("\n".join(overlap_table([size * 10**6 for size in megabytes])))

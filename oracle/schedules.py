@@ -83,13 +83,8 @@ def _steps(messages: Sequence[Message]) -> list[str]:
     return [f"  step {step}:  " + "   ".join(sends) for step, sends in steps.items()]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Prints the schedule that the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="lockstep schedule",
-        description="Print which rank sends what to whom, step by step, and in which order the values are added.",
-        epilog="example: lockstep schedule gloo --ranks 4",
-    )
     parser.add_argument("name", choices=list(ORDER_OF), metavar="NAME", help=f"one of: {', '.join(ORDER_OF)}")
     parser.add_argument("--ranks", type=int, default=4, help="world size (default: 4)")
     parser.add_argument("--elements", type=int, default=10, help="length of the tensor (default: 10)")

@@ -24,9 +24,9 @@ from lockstep.worlds.sim.world import SimWorld
 EXAMPLES = 200
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Shows the silent form of the bug, the loud one, and an implementation that is right."""
-    argparse.ArgumentParser(prog="lockstep demo", description=main.__doc__).parse_args(arguments)
+    parser.parse_args(arguments)
     began = time.monotonic()
     sim, gloo = SimWorld(), GlooWorld()
     try:

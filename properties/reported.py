@@ -59,7 +59,7 @@ def _line(address: str, known: str, name: str, fault: Any) -> str:
     first, *others = (every_law()[law] for law in fault.killed_by)
     more = "".join(f", {number}" for number in dict.fromkeys(law.number for law in others) if number != first.number)
     law = f"{first.number} {sentence(first)}{more}"
-    return f"| [{where}]({address}){mark} | {fault.known_fault} | `{name.removeprefix('impls.')}` | {law} |\n"
+    return f"| [{where}]({address}){mark} | {fault.known_fault} | `{name.removeprefix('lockstep.impls.')}` | {law} |\n"
 
 
 def _short(found: re.Match[str]) -> str:

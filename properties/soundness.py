@@ -303,11 +303,8 @@ def _compare(world: World, size: int, call: Call, right: list[list[Array]], got:
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the order in which a world's all-reduce adds the ranks' values."""
-    parser = argparse.ArgumentParser(
-        prog="lockstep world", description=main.__doc__, epilog="example: lockstep world --world gloo --ranks 4"
-    )
     add_world(parser)
     parser.add_argument("--ranks", type=int, default=4, help="number of ranks (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of the tensor (default: %(default)s)")

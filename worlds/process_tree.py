@@ -8,12 +8,16 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+from lockstep.worlds.progress import is_supervised
+
 
 class Leftovers:
     """What a function leaves behind on the process that ran it. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
         self._threads, self._nameless = len(threads := _threads()), _nameless(threads)
+        # A process that nobody supervises has children of its own, which are its to wait for.
+        self._before = None if is_supervised() else {*descendants(os.getpid())}
 
     def list(self) -> tuple[str, ...]:
         """Threads and processes that have been started since and are still there, in words; cheap if there are none."""
@@ -23,9 +27,10 @@ class Leftovers:
             found += [f"a thread ({thread.name})" for thread in threads[-more:]]
         found += ["a thread (of _thread)"] * (_nameless(threads) - self._nameless)
         with contextlib.suppress(ChildProcessError):  # there is none
-            while (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
+            while self._before is None and (ended := os.waitpid(-1, os.WNOHANG)[0]) > 0:
                 del ended  # it ran to its end, and nobody had asked for its status
-            found += [f"a process ({name_of(pid)})" for pid in descendants(os.getpid())]
+            new = (pid for pid in descendants(os.getpid()) if pid not in (self._before or ()))
+            found += [f"a process ({name_of(pid)})" for pid in new if state_of(pid)[0] != "Z"]
         return tuple(found)
 
 

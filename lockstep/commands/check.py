@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.command import subparser
 from lockstep.home import PACKAGE
 from lockstep.properties.running.options import add_options
 
@@ -32,11 +31,11 @@ SENSELESS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Hold targets against the laws. Raises SystemExit with the exit code."""
-    parser = _parser()
-    told = list(arguments or ())
-    ours, behind = (told[: told.index("--")], told[told.index("--") + 1 :]) if "--" in told else (told, [])
+    _add_to(parser)
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    ours, behind = arguments[:cut], arguments[cut + 1 :]
     asked, unknown = parser.parse_known_args(ours)
     for option in unknown:
         parser.error(_unknown(option))
@@ -53,13 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     raise SystemExit(CODES.get(pytest.ExitCode(ended), int(ended)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = subparser(
-        "check",
-        "Draw training programs, run them on the ranks of your code, compare bits with an oracle.",
-        "pytest's own options, such as --tb, go behind `--`. Exit codes: `lockstep --help`.",
-    )
+def _add_to(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
     parser.usage = "lockstep check TARGET ... [options] [-- options of pytest's]"
+    parser.description = "Draw training programs, run them on the ranks of your code, compare bits with an oracle."
+    parser.epilog = (
+        f"{parser.epilog}\n\npytest's own options, such as --tb, go behind `--`. Exit codes: `lockstep --help`."
+    )
     parser.add_argument(
         "targets",
         nargs="+",
@@ -80,7 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
     parser.add_argument("-v", action="count", default=0, help="tell each failure in full, also those of one cause")
     parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
-    return parser
 
 
 def _of_pytest() -> list[str]:

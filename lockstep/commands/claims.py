@@ -1,12 +1,12 @@
 """`lockstep claims`: every claim in a line, or one of them explained."""
 
+import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
-from lockstep.command import subparser
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.claims import Claims, choices
 from lockstep.properties.law import concerns, sentence
@@ -17,9 +17,8 @@ HOW = """A class says what it claims in an attribute, such as
 What it leaves out has the value in brackets, unless its methods and arguments tell otherwise."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the claims."""
-    parser = subparser("claims", epilog=HOW)
     parser.add_argument("claim", nargs="?", help="the name of a claim; none: all, a line each")
     asked = parser.parse_args(arguments)
     known = {each.name: each for each in fields(Claims)}

@@ -1,19 +1,18 @@
 """`lockstep laws`: every law in a line, or some of them explained."""
 
+import argparse
 import inspect
 import textwrap
 from collections.abc import Sequence
 
-from lockstep.command import subparser
 from lockstep.properties.catalogue import every_kernel_law, every_law
 from lockstep.properties.law import as_sentence
 
 WIDTH = 100
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print the laws."""
-    parser = subparser("laws")
     parser.add_argument("law", nargs="*", help="a number, such as P6, or words of a law's name; none: all, a line each")
     asked = parser.parse_args(arguments)
     told = laws()

@@ -1,5 +1,7 @@
 """Schedules as printed, and that carrying them out, message by message, gives the bits they stand for."""
 
+import argparse
+
 import numpy as np
 import pytest
 
@@ -77,7 +79,7 @@ def test_a_schedule_is_printed_with_steps_bytes_and_order() -> None:
 
 @pytest.mark.parametrize("name", ORDER_OF)
 def test_every_schedule_can_be_printed_from_the_command_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main([name, "--ranks", "3", "--elements", "4"])
+    main(argparse.ArgumentParser(), [name, "--ranks", "3", "--elements", "4"])
     assert capsys.readouterr().out == show_schedule(name, 4, "float32", 3) + "\n"
 
 
@@ -93,5 +95,5 @@ def test_the_command_line_refuses_what_cannot_be(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(arguments)
+        main(argparse.ArgumentParser(), arguments)
     assert said in capsys.readouterr().err

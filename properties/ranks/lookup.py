@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.home import HOME
+from lockstep.properties.claims import on_one_line
 
 
 class NotFound(ValueError):
@@ -54,7 +55,7 @@ def find(name: str) -> Callable[..., Any]:
     found = getattr(module, attribute)
     if not callable(found):
         wanted = "name a class or a function that takes the module"
-        raise NotFound(f"{name}: {attribute} is {found!r}, which cannot be called; {wanted}")
+        raise NotFound(f"{name}: {attribute} is {on_one_line(found)}, which cannot be called; {wanted}")
     implementation: Callable[..., Any] = found
     return implementation
 

@@ -40,9 +40,10 @@ class FiledFailure:
         return *plain, int(law["number"][1:]), law["law"], law["world"]
 
 
-def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
+def tell_once(tests: list[Any], in_full: bool = False, all_of_them: str = "-v tells them all") -> list[str]:
     """Leaves in the reports of failed tests what no other tells, and puts first those that still tell something, unless
-    all is to be told ``in_full``. Returns the causes, a line each; nothing where each failure has its own.
+    all is to be told ``in_full``. ``all_of_them``: how to see all. Returns the causes, a line each; nothing where each
+    failure has its own.
     """
     by_test = {id(test): list(_failures(test)) for test in tests}
     failures = sorted((told for several in by_test.values() for told in several), key=FiledFailure.detours)
@@ -57,7 +58,7 @@ def tell_once(tests: list[Any], in_full: bool = False) -> list[str]:
         tests.sort(key=lambda test: by_test[id(test)] != [] and not _tells(by_test[id(test)], first))
     counts = Counter(told.cause for told in failures)
     several = len({told.law["implementation"] for told in failures}) > 1
-    hint = "" if in_full else " (-v tells them all)"
+    hint = "" if in_full else f" ({all_of_them})"
     lines = [f"{len(failures)} failures come down to {len(first)} program{'s'[: len(first) - 1]}{hint}:"]
     for cause, count in counts.most_common():
         told = first[cause]

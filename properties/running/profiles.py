@@ -70,7 +70,7 @@ def told_if_few(world: str, implementations: int, profile: str = "") -> str:
     words = (
         f"Few examples: {implementations} implementations share them in this profile, {most} a law for each on {world}"
     )
-    return f"{words}. {FULLY} at a time, or --hypothesis-profile release, have {alone} or more."
+    return f"{words}. {FULLY} at a time, or the profile release, have {alone} or more."
 
 
 def run_seed(given: str | None, profile: str, record: Record | None) -> str | None:
@@ -81,7 +81,7 @@ def run_seed(given: str | None, profile: str, record: Record | None) -> str | No
     try:
         derandomized = settings.get_profile(profile).derandomize
     except InvalidArgument:
-        raise Unusable(f"--hypothesis-profile {profile}: there are {', '.join((*SHARED, *LONG))}") from None
+        raise Unusable(f"profile {profile}: there are {', '.join((*SHARED, *LONG))}") from None
     chosen = given
     if chosen is None and record is not None:
         chosen = record.seed

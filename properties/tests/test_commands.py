@@ -1,4 +1,6 @@
-"""What can be run as a command says what it does when it is asked, and does nothing else then."""
+"""What can be run as a command says what it does when it is asked, and does nothing else then; what is wrong is said in
+one line.
+"""
 
 import importlib
 import re
@@ -6,19 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from lockstep import __version__, command
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
-COMMANDS = [
+MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in PACKAGES
     for path in sorted((ROOT / "lockstep" / package).rglob("*.py"))
     if re.search(r'^if __name__ == "__main__":$', path.read_text(), re.MULTILINE)
     and path.name != "compile_only.py"  # which tests start, and which compiles for a GPU when it is imported
 ]
+SCREEN = 40  # lines
 
 
-@pytest.mark.parametrize("module", COMMANDS)
-def test_a_command_asked_for_help_gives_it_under_its_own_name(
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_asked_for_help_gives_it_under_its_own_name(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", [module, "--help"])
@@ -26,5 +31,89 @@ def test_a_command_asked_for_help_gives_it_under_its_own_name(
         importlib.import_module(module).main()
     shown = capsys.readouterr().out
     assert ended.value.code == 0
-    assert shown.startswith(f"usage: python -m {module.removesuffix('.__main__')} [-h]")
+    assert " ".join(shown.split()).startswith(f"usage: python -m {module.removesuffix('.__main__')} [-h]")
     assert not shown.split("\n\n")[1].startswith(("options:", "positional arguments:")), "it says what it does"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    """The exit code of the command, and what it prints on either stream."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    shown = capsys.readouterr()
+    return ended.value.code, shown.out, shown.err
+
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_the_help_of_a_command_fits_on_a_screen_and_has_an_example(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, shown, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert shown.startswith(f"usage: lockstep {name}")
+    assert len(shown.splitlines()) <= SCREEN
+    assert f"  lockstep {command.COMMANDS[name][1]}" in shown
+
+
+def test_the_first_page_names_every_command_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(f"  {name} " in shown for name in command.COMMANDS)
+    assert re.findall(r"\b(0|1|2|3|5|130)  \w", shown) == ["0", "1", "2", "3", "5", "130"]
+    assert run(capsys)[:2] == (2, shown)
+    assert run(capsys, "--version")[:2] == (0, f"lockstep {__version__}\n")
+
+
+WRONG = {
+    "no target": (["check"], "lockstep check: the following arguments are required: TARGET"),
+    "a word": (["check", "my_ddp"], "my_ddp: write package.module:Name or path/to/file.py:Name"),
+    "a file": (["check", "my_ddp.py"], "my_ddp.py: write my_ddp.py:Name, with the name of a class or function in it"),
+    "a folder": (["check", "/"], "/: is a folder; write path/to/file.py:Name"),
+    "a cache": (["check", "a:B", "--lf"], "--lf: Lockstep keeps no cache of pytest's"),
+    "a cache behind": (["check", "a:B", "--", "--cache-clear"], "--cache-clear: Lockstep keeps no cache of pytest's"),
+    "a root": (["check", "a:B", "--", "--rootdir=x"], "--rootdir=x: the laws are not files of yours"),
+    "a test file": (["check", "a:B", "--", "test_mine.py"], "test_mine.py: the laws are not files of yours"),
+    "an implementation": (["check", "a:B", "--impl", "c:D"], "--impl: write the target as it is, behind `check`"),
+    "an unknown option": (["check", "a:B", "--fast"], "--fast: there is no such option; pytest's own go behind `--`"),
+    "a world": (["check", "a:B", "--world", "mars"], "argument --world: invalid choice: 'mars'"),
+    "a seed": (["check", "a:B", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
+    "a command": (["chekc"], "lockstep: argument COMMAND: invalid choice: 'chekc'"),
+    "a law": (["laws", "P99"], "lockstep laws: P99: no law has this number or these words in its name"),
+    "a claim": (["claims", "unsed"], "lockstep claims: unsed: there is no such claim; did you mean unused?"),
+    "ranks": (["world", "--ranks", "0"], "lockstep world: --ranks 0 and --elements 13: both are at least 1"),
+    "a schedule": (["schedule", "star"], "lockstep schedule: argument NAME: invalid choice: 'star'"),
+    "cost of what": (["cost", "7"], "lockstep cost: unrecognized arguments: 7"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_use_is_told_in_one_line(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, words = WRONG[what]
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(["laws"])
+    laws = capsys.readouterr().out.splitlines()
+    assert len(laws) > 110
+    assert len({line.split()[0] for line in laws}) == 18
+    command.main(["laws", "P6"])
+    assert "Why: " in capsys.readouterr().out
+    command.main(["claims"])
+    assert "sixteen_bits             Parameters, or what" in capsys.readouterr().out
+    command.main(["claims", "unused"])
+    shown = capsys.readouterr().out
+    assert "values      None, 'untouched', 'zero'" in shown
+    assert "needed by   P5 no rank waits for ever where ranks use different parameters" in shown
+
+
+def test_a_schedule_costs_and_an_order_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(["schedule", "ring", "--ranks", "2"])
+    assert "r0 -(0)-> r1" in capsys.readouterr().out
+    command.main(["cost"])
+    assert "bucket MB" in capsys.readouterr().out
+    command.main(["world", "--world", "sim", "--ranks", "3"])
+    assert "((r0+r1)+r2)" in capsys.readouterr().out

@@ -1,0 +1,73 @@
+"""How long a user waits before anything happens: for a page of help, and from the command to the first example.
+
+Each against what any program of its kind takes: `python -c pass`, and `python -c "import torch"`.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROUNDS = 5
+# Notes when it is constructed: once to see whether it can be, and then by the ranks of the first example.
+NOTED = """import time
+from pathlib import Path
+
+from lockstep.impls.naive import NaiveDataParallel
+
+
+class Noted(NaiveDataParallel):
+    def __init__(self, module):
+        with Path({noted!r}).open("a") as file:
+            file.write(f"{{time.time()}}\\n")
+        super().__init__(module)
+"""
+LAW = "gradients_equal_the_mean"
+
+
+def lines(rounds: int = ROUNDS) -> Iterator[str]:
+    """The figures, as medians of so many rounds in which the four take turns."""
+    bare = [sys.executable, "-c", "pass"]
+    torch = [sys.executable, "-c", "import torch"]
+    help_ = [sys.executable, "-m", "lockstep", "--help"]
+    measured: dict[str, list[float]] = {"bare": [], "help": [], "torch": [], "first": []}
+    takes: dict[str, Callable[[], float]] = {
+        "bare": lambda: elapsed(bare),
+        "help": lambda: elapsed(help_),
+        "torch": lambda: elapsed(torch),
+        "first": first_example,
+    }
+    for _ in range(rounds):
+        for name, take in takes.items():
+            measured[name].append(take())
+    seconds = {name: statistics.median(each) for name, each in measured.items()}
+    yield f"Until something happens, medians of {rounds} rounds:"
+    yield f"  lockstep --help                    {seconds['help']:6.2f} s, {_times(seconds, 'help', 'bare')} `python`"
+    first = f"{seconds['first']:6.2f} s, {_times(seconds, 'first', 'torch')} `import torch`"
+    yield f"  lockstep check, the first example  {first}"
+
+
+def _times(seconds: dict[str, float], one: str, other: str) -> str:
+    return f"{seconds[one] / seconds[other]:.1f} times"
+
+
+def elapsed(command: list[str]) -> float:
+    """Seconds that a command takes."""
+    began = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+
+
+def first_example() -> float:
+    """Seconds from the start of `lockstep check` to the first example of a law, on the simulated ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        noted = Path(folder, "noted")
+        Path(folder, "noting.py").write_text(NOTED.format(noted=str(noted)))
+        asked = ["check", f"{folder}/noting.py:Noted", "--world", "sim", "-k", LAW, "-n", "0", "-x"]
+        began = time.time()
+        command = [sys.executable, "-m", "lockstep", *asked]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return float(noted.read_text().splitlines()[1]) - began
