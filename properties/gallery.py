@@ -90,7 +90,7 @@ def entry(law: Law, world: World) -> str:
     else:
         raise LookupError(f"{law.name} does not find {name} in {max(EXAMPLES.values())} examples of each seed")
     fault: Any = every_fault()[name]
-    module, _, attribute = name.rpartition(":")
+    module, _, attribute = name.removeprefix("lockstep.").rpartition(":")
     lines = [
         heading(law),
         "",

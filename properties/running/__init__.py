@@ -1,4 +1,4 @@
-"""What makes up a run of pytest.
+"""What makes up a run of the laws, in pytest or without it.
 
 options       of the command line
 begin         what they come to, before anything is collected
@@ -14,4 +14,6 @@ budget        spends the examples, and tells how far it is
 record        keeps them, for a run that goes on
 summary       the verdicts, at the end
 sources       what makes what was kept stale
+session       all laws against one implementation, without a run of pytest
+target        a class or function, as a name by which ranks find it
 """

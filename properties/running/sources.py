@@ -16,7 +16,7 @@ from typing import TypeVar
 from lockstep.home import PACKAGE
 
 _HOUSE = tuple(PACKAGE / package for package in ("impls", "oracle", "properties", "worlds"))
-_RESOLVED = tuple(folder.resolve() for folder in _HOUSE)  # in a clone they are links
+_RESOLVED = tuple(folder.resolve() for folder in (PACKAGE, *_HOUSE))  # in a clone the latter are links
 _STANDARD = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
 _Read = TypeVar("_Read")

@@ -161,7 +161,7 @@ def test_sources_are_those_of_the_user_s_own_tree_as_far_as_it_is_imported(
     monkeypatch.syspath_prepend(tmp_path)
     texts = {
         "__init__": "",
-        "wrapper": "import torch, impls.naive\nfrom . import parts\nfrom .deep.er import Some\nraise OSError",
+        "wrapper": "import torch, lockstep.impls.naive\nfrom . import parts\nfrom .deep.er import Some\nraise OSError",
         "parts": "import my_package.lonely as only",
         "lonely": "def broken(:",
         "unused": "",

@@ -100,6 +100,6 @@ def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fa
     with pytest.raises(SilentlyWrong) as broken:
         TIMING.check(trial, drawn)
     told = " ".join(report(TIMING, trial, Failure(drawn, broken.value)).split())
-    assert "launched at impls/static_buckets.py:" in told
-    assert "impls/faults/asynchrony.py:" in told
+    assert "launched at lockstep/impls/static_buckets.py:" in told
+    assert "lockstep/impls/faults/asynchrony.py:" in told
     assert "in flight" in told
