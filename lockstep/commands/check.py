@@ -85,7 +85,7 @@ def _of_pytest() -> list[str]:
     """What makes a run of pytest this one, whatever lies around."""
     plugins = ("xdist.plugin", "_hypothesis_pytestplugin", "lockstep.pytest_plugin", "no:cacheprovider")
     loaded = [part for plugin in plugins for part in ("-p", plugin)]
-    return ["-c", os.devnull, "--rootdir", str(PACKAGE), "--import-mode=importlib", "--strict-markers", *loaded]
+    return ["-c", os.devnull, "--rootdir", str(PACKAGE), "--import-mode=importlib", "--strict-markers", "-rN", *loaded]
 
 
 def _asked(asked: argparse.Namespace) -> list[str]:

@@ -1,6 +1,7 @@
 """What stands at the end of a run: the verdict of every law, for every implementation and world."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lockstep.properties.reports.matrix import matrix, totals
@@ -18,9 +19,16 @@ def summary(
     lines = matrix(filed)
     if not lines:
         return []
-    lines += ["", totals(filed), *causes]
+    lines += ["", totals(filed), *causes, *_scripts(filed)]
     if stopped:
         lines.append("The run was stopped: laws that are not listed here had not come to their end.")
     if of_a_user is not None:
         lines += filter(None, [profiles.told_if_few(of_a_user.where.worlds[0], len(of_a_user.names))])
     return lines
+
+
+def _scripts(filed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the scripts of failures are, in a line; none where none was written."""
+    written = [Path(each["script"]) for law in filed for each in law.get("failures", ()) if each["script"]]
+    folders = {script.parent.absolute() for script in written}
+    return [f"Scripts that show failures: {', '.join(sorted(map(str, folders)))}"] if folders else []

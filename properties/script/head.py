@@ -13,6 +13,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import initial_buffers
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.script.offered import FINISH, ZERO_GRAD
 from lockstep.properties.script.sharded import definitions_of_pieces
 
@@ -272,6 +273,9 @@ def _path(implementation: str) -> list[str]:
 
 def _imports(place: str, attribute: str) -> list[str]:
     """Takes the implementation from where this process did (`properties.ranks.lookup.find`)."""
+    if is_given(f"{place}:{attribute}"):
+        words = f"put {attribute} here in place of this line; it was defined in {place}, and no script can import it"
+        return [f"raise SystemExit({words!r})"]
     if not place.endswith(".py"):
         if all(part.isidentifier() and not iskeyword(part) for part in place.split(".")):
             return [f"from {place} import {attribute}"]

@@ -48,7 +48,9 @@ def test_every_law_that_a_sum_breaks_is_reported(
     assert broken >= 15
     scripts = [script.name for script in tmp_path.glob("*.py")]
     assert scripts
-    assert all(script.startswith(f"lockstep-properties-tests-user-code-{trial.implementation.short}-P") for script in scripts)
+    assert all(
+        script.startswith(f"lockstep-properties-tests-user-code-{trial.implementation.short}-P") for script in scripts
+    )
 
 
 def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(

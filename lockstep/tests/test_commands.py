@@ -10,7 +10,7 @@ import pytest
 
 from lockstep import __version__, command
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

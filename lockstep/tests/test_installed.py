@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lockstep.properties.tests.installed import README_CLASS, Environment, clone, install
+from lockstep.tests.installed import README_CLASS, Environment, clone, install
 
 LAW = "gradients_equal_the_mean"
 HOSTILE = """import pytest
@@ -85,15 +85,23 @@ def beside_a_module_called_lockstep(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "around", [alone, with_packages_of_the_same_names, in_a_repository, beside_a_module_called_lockstep]
+    ("environment", "around", "processes"),
+    [
+        ("installed", alone, 2),
+        ("installed", with_packages_of_the_same_names, 0),
+        ("installed", in_a_repository, 2),
+        ("clone", with_packages_of_the_same_names, 0),
+        ("clone", beside_a_module_called_lockstep, 2),
+    ],
+    indirect=["environment"],
 )
 def test_a_class_is_checked_from_any_folder(
-    environment: Environment, around: Callable[[Path], None], tmp_path: Path
+    environment: Environment, around: Callable[[Path], None], processes: int, tmp_path: Path
 ) -> None:
     around(tmp_path)
     before = {*tmp_path.iterdir()}
     script = "from lockstep.command import main; main()"  # what the installed command is; it has no current folder
-    asked = ("check", "my_ddp:MyDDP", "--world", "sim", "-k", LAW, "-n", "2", "--junitxml", "out.xml")
+    asked = ("check", "my_ddp:MyDDP", "--world", "sim", "-k", LAW, "-n", str(processes), "--junitxml", "out.xml")
     code, output = environment.run(tmp_path, "-P", "-c", script, *asked)
     assert code == 1, output
     assert "MyDDP breaks P1 on the sim world: silently wrong" in output
@@ -117,12 +125,13 @@ def test_what_holds_leaves_no_report_and_exit_code_0(installed: Environment, tmp
     assert {path.name for path in tmp_path.iterdir()} <= {"right.py", "__pycache__", ".hypothesis"}
 
 
-def test_the_laws_are_tests_of_a_suite_of_the_users_own(environment: Environment, tmp_path: Path) -> None:
+def test_the_laws_are_tests_of_a_suite_of_the_users_own(installed: Environment, tmp_path: Path) -> None:
     in_a_repository(tmp_path)
-    lines = "import lockstep\nfrom my_ddp import MyDDP\n"
-    asked = f"laws=('{LAW}', 'P4 replicas'), examples=10".replace("P4 replicas", "stay bitwise equal")
-    (tmp_path / "tests" / "test_ddp.py").write_text(f"{lines}test_my_ddp = lockstep.law_tests(MyDDP, {asked})\n")
-    code, output = environment.run(tmp_path, "-m", "pytest", "-n", "2", "--junitxml", "out.xml")
+    asked = f"laws='{LAW}', examples=10, seed=1"
+    lines = f"import lockstep\nfrom my_ddp import MyDDP\ntest_my_ddp = lockstep.law_tests(MyDDP, {asked})\n"
+    right = f"test_right = lockstep.law_tests('lockstep.impls.naive:NaiveDataParallel', {asked})\n"
+    (tmp_path / "tests" / "test_ddp.py").write_text(lines + right)
+    code, output = installed.run(tmp_path, "-m", "pytest", "-n", "2", "--junitxml", "out.xml")
     assert code == pytest.ExitCode.TESTS_FAILED, output
     assert "1 failed, 4 passed" in output
     assert f"FAILED tests/test_ddp.py::test_my_ddp[P1-{LAW}_over_ranks-sim]" in output
@@ -131,13 +140,13 @@ def test_the_laws_are_tests_of_a_suite_of_the_users_own(environment: Environment
     told = {
         name: {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
         for name, case in cases.items()
-        if name.startswith("test_my_ddp")
+        if name.startswith(("test_my_ddp", "test_right"))
     }
     verdicts = sorted(each["lockstep.verdict"] for each in told.values())
     assert verdicts[0] == "holds"
     assert verdicts[1].startswith("silently wrong")
-    code, output = environment.run(tmp_path, "-m", "pytest", "-q", "-k", "not my_ddp", "--impl", "theirs")
-    assert (code, "3 passed" in output) == (0, True), output
+    code, output = installed.run(tmp_path, "-m", "pytest", "-q", "-k", "not my_ddp", "--impl", "theirs")
+    assert (code, "4 passed" in output) == (0, True), output
 
 
 def test_a_suite_with_a_target_that_is_not_there_says_so_in_one_line(installed: Environment, tmp_path: Path) -> None:
