@@ -3,7 +3,8 @@
 The laws are test_*.py, one file per family. What a law is made of:
 
     law               what it says, draws and checks; its test
-    claims            what an implementation promises
+    claims            what an implementation promises, in a table
+    claim             what the table says of each
     sharded           what it offers where it holds things in pieces
     implementations   which code, looked up by name
     trial             an implementation on a world: runs scenarios

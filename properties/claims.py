@@ -1,11 +1,14 @@
-"""What an implementation promises. What is claimed is held against it; what is not claimed is not drawn."""
+"""What an implementation promises: the table of claims. What is claimed is held against it; what is not claimed is not
+drawn. Everything that is said of a claim, to people or to code, is said here (`lockstep.properties.claim`).
+"""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any
 
 from lockstep.oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
+from lockstep.properties.claim import Shape, claim, on_one_line, told, wrong_value
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
@@ -28,28 +31,87 @@ SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather on
 REDUCTIONS = ("float32", "float64")
 # Beside True and False.
 MASTERS = "always"
-# What the others are one of, or some of; what is not claimed, as None, is the default.
-_CHOICES = {
-    "averaging": AVERAGINGS,
-    "backwards": BACKWARDS,
-    "buffers": BUFFERS,
-    "cap_from": CAP_FROM,
-    "collectives": COLLECTIVES,
-    "equal_from": EQUAL_FROM,
-    "joins": DIVISORS,
-    "reentrant_checkpointing": REENTRANT,
-    "sharded_by": SLICES,
-    "gradient_dtype": REDUCTIONS,
-    "unused": UNUSED,
-    "reduce_dtype": REDUCTIONS,
-    "wire_dtype": WIRES,
-}
-_WORDS: dict[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
 
 
-def claim(default: Any, says: str) -> Any:
-    """A claim: what is claimed where nothing is declared, and what it promises, in a sentence."""
-    return field(default=default, metadata={"says": says})
+def _no_no_sync(shape: Shape) -> str:
+    return "accumulation needs a method no_sync" if shape.has_no_sync is False else ""
+
+
+def _no_join(shape: Shape) -> str:
+    return "joins needs a method join(divide_by_initial_world_size)" if shape.has_join is False else ""
+
+
+def _no_cap(shape: Shape) -> str:
+    arguments = "bucket_cap_mb, bucket_size_mb, bucket_cap_bytes or bucket_bytes"
+    return "" if shape.takes_cap else f"bucket_cap needs a constructor argument {arguments}"
+
+
+def _no_group(shape: Shape) -> str:
+    arguments = "process_group or group that may be None"
+    return "" if shape.takes_group else f"subgroups needs a constructor argument {arguments}"
+
+
+def _no_replicas(shape: Shape) -> str:
+    return "" if shape.takes_replicas else "replicas needs a constructor argument replicas"
+
+
+def _not_like_its_model(shape: Shape) -> str:
+    right = shape.whole and not shape.makes_optimizer
+    return "" if right else "stands_for_model is for what shards nothing and leaves the optimizer to the caller"
+
+
+def _own_optimizer(name: str) -> Callable[[Shape], str]:
+    words = f"{name} is for optimizers that the caller makes, and there is a make_optimizer"
+    return lambda shape: words if shape.makes_optimizer else ""
+
+
+def _no_ranks(claims: "Claims") -> str:
+    return f"most_ranks is at least 1, not {claims.most_ranks!r}" if claims.most_ranks < 1 else ""
+
+
+def _no_stage(claims: "Claims") -> str:
+    known = claims.stage in (None, 0, 1, 2, 3)
+    return "" if known else f"stage is None or a ZeRO stage from 0 to 3, not {claims.stage!r}"
+
+
+def _late_shards(claims: "Claims") -> str:
+    if claims.equal_from == EQUAL_FROM[0] or claims.stage is None:
+        return ""
+    return f"equal_from {on_one_line(claims.equal_from)} goes with no stage, not with {claims.stage}"
+
+
+def _slices_of_nothing(claims: "Claims") -> str:
+    if claims.sharded_by is None or (claims.exact_memory and claims.stage):
+        return ""
+    has = f"exact_memory {claims.exact_memory} and stage {claims.stage}"
+    return f"sharded_by {claims.sharded_by!r} goes with exact_memory and a stage from 1 to 3, not with {has}"
+
+
+def _masters_of_nothing(claims: "Claims") -> str:
+    if claims.masters != MASTERS or (claims.stage is not None and not claims.joins):
+        return ""
+    has = f"stage {claims.stage} and joins {claims.joins}"
+    return f"masters {MASTERS!r} goes with a stage and with no joins, not with {has}"
+
+
+def _two_dtypes(claims: "Claims") -> str:
+    others = claims.reduce_dtype, claims.gradient_dtype
+    if claims.wire_dtype is None or others == (None, None):
+        return ""
+    has = " and ".join(map(repr, others))
+    return f"wire_dtype {claims.wire_dtype!r} goes with no reduce_dtype and no gradient_dtype, not with {has}"
+
+
+def _another_schedule(claims: "Claims") -> str:
+    if claims.schedule is None or claims.schedule in SCHEDULES.get(claims.stage or 0, ()):
+        return ""
+    known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in SCHEDULES.items() for way in ways)
+    return f"schedule is None, {known}, not {on_one_line(claims.schedule)} at stage {claims.stage}"
+
+
+def _no_collectives(name: str) -> Callable[["Claims"], str]:
+    words = f"{name} goes with collectives, and they are ()"
+    return lambda claims: words if getattr(claims, name) and not claims.collectives else ""
 
 
 @dataclass(frozen=True)
@@ -61,37 +123,56 @@ class Claims:
 
     # What a micro-batch may be.
     hook_order: bool = claim(True, "Autograd's hooks may fire in any order, and in another order on each rank.")
-    several_forwards: bool = claim(False, "Several forwards may come before one backward, of the sum of their losses.")
+    several_forwards: bool = claim(
+        False, "Several forwards may come before one backward, of the sum of their losses.", probed=True
+    )
     backwards: str | None = claim(
-        None, "Several backwards may come before gradients are final: inside `no_sync` alone, or anywhere."
+        None,
+        "Several backwards may come before gradients are final: inside `no_sync` alone, or anywhere.",
+        choices=(None, *BACKWARDS),
+        probed=True,
     )
     unused: str | None = claim(
-        None, "A parameter that no rank uses is allowed, and its gradient is left untouched or becomes zero."
+        None,
+        "A parameter that no rank uses is allowed, and its gradient is left untouched or becomes zero.",
+        choices=(None, *UNUSED),
+        probed=True,
     )
     survives_errors: bool = claim(
-        False, "Training goes on after an error of the caller's in a micro-batch that the caller catches."
+        False, "Training goes on after an error of the caller's in a micro-batch that the caller catches.", probed=True
     )
     evaluates: bool = claim(
         True, "The model may be evaluated between micro-batches, without autograd and in evaluation mode."
     )
     inference_mode: bool = claim(True, "Such an evaluation may use `torch.inference_mode`.")
     measures: bool = claim(True, "An evaluation may leave modules in training mode, and may be inside `no_sync`.")
-    measures_late: bool = claim(False, "An evaluation in training mode may come between a forward and its backward.")
+    measures_late: bool = claim(
+        False, "An evaluation in training mode may come between a forward and its backward.", probed=True
+    )
     acts_alone: bool = claim(
-        False, "One rank may evaluate the model and take its state dict while the others do neither."
+        False, "One rank may evaluate the model and take its state dict while the others do neither.", probed=True
     )
     eval_mode: bool = claim(True, "In evaluation mode, with autograd, it trains as it does in training mode.")
     direct_forwards: bool = claim(
-        False, "Outside `no_sync`, a forward of the wrapped module itself counts like one through the wrapper."
+        False,
+        "Outside `no_sync`, a forward of the wrapped module itself counts like one through the wrapper.",
+        probed=True,
     )
-    drops_losses: bool = claim(False, "A forward in training mode may have no backward, as where the loss is NaN.")
+    drops_losses: bool = claim(
+        False, "A forward in training mode may have no backward, as where the loss is NaN.", probed=True
+    )
     zeroes_late: bool = claim(True, "Gradients may be zeroed after a forward and before its backward.")
     callers_collectives: bool = claim(
         False,
-        "The caller may run collectives of its own in the same group, also between a backward and the end of "
-        "its synchronization.",
+        "The caller may run collectives of its own in the same group, also before a synchronization has ended.",
+        probed=True,
+        inferred=lambda shape: shape.finishes is False,
     )
-    keyword_inputs: bool = claim(False, "The model may be called with keyword arguments, and may return a mapping.")
+    keyword_inputs: bool = claim(
+        False,
+        "The model may be called with keyword arguments, and may return a mapping.",
+        inferred=lambda shape: shape.takes_keywords,
+    )
     output_classes: bool = claim(True, "The model, or a module in it, may return its outputs in a dataclass.")
     in_place: bool = claim(
         True, "What a module returns may be changed in place, by the module that called it or by the caller."
@@ -99,18 +180,28 @@ class Claims:
     reentrant_checkpointing: str | None = claim(
         None,
         "Re-entrant activation checkpointing is allowed, with each module in one segment, or in any number of them.",
+        choices=(None, *REENTRANT),
     )
     # How gradients accumulate, and what becomes of them.
     averaging: str = claim(
         "sum then divide",
         "How the mean is rounded: by a division after the sum, by one before it, or by a product with 1 / world size.",
+        choices=AVERAGINGS,
     )
-    accumulation: bool = claim(True, "`no_sync` accumulates gradients over micro-batches.")
+    accumulation: bool = claim(
+        True,
+        "`no_sync` accumulates gradients over micro-batches.",
+        inferred=lambda shape: bool(shape.has_no_sync),
+        lacking=_no_no_sync,
+    )
     silent_no_sync: bool = claim(
         True, "Nothing is reduced inside `no_sync`; decline it for code that reduces there to keep shards only."
     )
     drops_windows: bool = claim(
-        True, "What has accumulated inside `no_sync` is gone if the caller zeroes gradients in place of synchronizing."
+        True,
+        "What has accumulated inside `no_sync` is gone if the caller zeroes gradients in place of synchronizing.",
+        probed=(True,),
+        inferred=lambda shape: not shape.zeroes_otherwise,
     )
     adds_to_averages: bool = claim(
         True, "A synchronization adds to the averages that an earlier one left, unless they were zeroed."
@@ -118,170 +209,214 @@ class Claims:
     callers_hooks: bool = claim(
         False,
         "The caller's hooks on parameters may change gradients, whether they are registered before or after wrapping.",
+        probed=True,
     )
     module_hooks: bool = claim(
         True, "The caller's hooks on modules run, and before a forward find the module's parameters whole in memory."
     )
     final_in_hooks: bool = claim(
         False,
-        "A hook that runs after a gradient has accumulated finds the final gradient, in a micro-batch that "
-        "synchronizes.",
+        "A hook that runs after a gradient has accumulated finds the final one, in a micro-batch that synchronizes.",
+        probed=True,
     )
     replaced_gradients: bool = claim(
-        False, "Between micro-batches the caller may assign copies of the gradients to `.grad`."
+        False, "Between micro-batches the caller may assign copies of the gradients to `.grad`.", probed=True
     )
     outlive_steps: bool = claim(True, "Gradients are still there after an optimizer step.")
     swaps_weights: bool = claim(
         True,
         "Between steps the caller may write other weights into the parameters, evaluate, and write the old ones back.",
+        probed=(True,),
+        inferred=lambda shape: shape.leaves_weights,
     )
     optimizer_before: bool = claim(
-        False, "The caller may make its optimizer from the model's parameters before it wraps the model."
+        False,
+        "The caller may make its optimizer from the model's parameters before it wraps the model.",
+        probed=True,
+        lacking=_own_optimizer("optimizer_before"),
     )
     stands_for_model: bool = claim(
-        False, "Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's."
+        False,
+        "Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's.",
+        inferred=lambda shape: shape.like_its_model and shape.leaves_weights,
+        lacking=_not_like_its_model,
     )
     writes_weights: bool = claim(
-        True, "Between steps the caller may write into the parameters, and training goes on from there."
+        True,
+        "Between steps the caller may write into the parameters, and training goes on from there.",
+        probed=(True,),
+        inferred=lambda shape: shape.leaves_weights,
     )
     idle_steps: bool = claim(True, "A step without any gradient leaves everything as it is.")
-    several_optimizers: bool = claim(True, "Each group of parameters may have an optimizer of its own.")
+    several_optimizers: bool = claim(
+        True,
+        "Each group of parameters may have an optimizer of its own.",
+        probed=(True,),
+        inferred=lambda shape: shape.makes_optimizer is False,
+    )
     joins: tuple[str, ...] = claim(
-        (), "Ranks may run out of micro-batches inside its context manager `join`; what the mean is divided by then."
+        (),
+        "Ranks may run out of micro-batches inside its context manager `join`; what the mean is divided by then.",
+        choices=DIVISORS,
+        some=True,
+        lacking=_no_join,
     )
     # Which models.
-    several_dtypes: bool = claim(False, "One module may have parameters of several dtypes.")
+    several_dtypes: bool = claim(False, "One module may have parameters of several dtypes.", probed=True)
     float64: bool = claim(True, "Parameters, or what a collective is given, may be float64.")
-    sixteen_bits: bool = claim(False, "Parameters, or what a collective is given, may be bfloat16 and float16.")
+    sixteen_bits: bool = claim(
+        False, "Parameters, or what a collective is given, may be bfloat16 and float16.", probed=True
+    )
     strided_parameters: bool = claim(
-        False, "Parameters may be transposed or channels last, so not contiguous in memory."
+        False, "Parameters may be transposed or channels last, so not contiguous in memory.", probed=True
     )
-    sparse_gradients: bool = claim(False, "Embeddings may have sparse gradients.")
-    empty_parameters: bool = claim(False, "Parameters, or what a collective is given, may have no elements.")
+    sparse_gradients: bool = claim(False, "Embeddings may have sparse gradients.", probed=True)
+    empty_parameters: bool = claim(
+        False, "Parameters, or what a collective is given, may have no elements.", probed=True
+    )
     scalars: bool = claim(True, "Parameters, or what a collective is given, may have no dimensions.")
-    tied_parameters: bool = claim(False, "One parameter may have two names in the model.")
-    outside_reads: bool = claim(False, "A module's forward may read parameters of another module without calling it.")
-    losses_read: bool = claim(False, "The caller's loss may read parameters directly, beside the outputs of the model.")
-    double_backward: bool = claim(
-        False, "The loss may be made of gradients that `torch.autograd.grad` gives with `create_graph=True`."
+    tied_parameters: bool = claim(False, "One parameter may have two names in the model.", probed=True)
+    outside_reads: bool = claim(
+        False, "A module's forward may read parameters of another module without calling it.", probed=True
     )
-    freezing: bool = claim(False, "Parameters may be frozen after wrapping, and trained again later.")
+    losses_read: bool = claim(
+        False, "The caller's loss may read parameters directly, beside the outputs of the model.", probed=True
+    )
+    double_backward: bool = claim(
+        False,
+        "The loss may be made of gradients that `torch.autograd.grad` gives with `create_graph=True`.",
+        probed=True,
+    )
+    freezing: bool = claim(False, "Parameters may be frozen after wrapping, and trained again later.", probed=True)
     unfreezing: bool = claim(False, "Parameters that were frozen when they were wrapped may be trained later.")
     copied_models: bool = claim(
-        False, "The caller may make deep copies of the wrapped model, which keep the weights of that moment."
+        False,
+        "The caller may make deep copies of the wrapped model, which keep the weights of that moment.",
+        probed=True,
     )
-    replaced_parameters: bool = claim(False, "The caller may assign new parameters after wrapping.")
+    replaced_parameters: bool = claim(
+        False,
+        "The caller may assign new parameters after wrapping.",
+        probed=True,
+        lacking=_own_optimizer("replaced_parameters"),
+    )
     moved_parameters: bool = claim(
-        False, "The model's tensors may move to new memory after wrapping, as `.to(device)` does."
+        False, "The model's tensors may move to new memory after wrapping, as `.to(device)` does.", probed=True
     )
-    compares_models: bool = claim(False, "If the ranks' models differ, every rank raises in the constructor.")
+    compares_models: bool = claim(
+        False, "If the ranks' models differ, every rank raises in the constructor.", probed=True
+    )
     buffers: str | None = claim(
-        None, "Models may have buffers; rank 0's are broadcast after construction, or also before each forward."
+        None,
+        "Models may have buffers; rank 0's are broadcast after construction, or also before each forward.",
+        choices=(None, *BUFFERS),
+        probed=True,
     )
     other_models: bool = claim(
-        False, "Another model may be wrapped and trained on the same ranks, also with one loss for both."
+        False, "Another model may be wrapped and trained on the same ranks, also with one loss for both.", probed=True
     )
     # Where it trains, and from when on.
-    most_ranks: int = claim(8, "The largest world size it is run on.")
+    most_ranks: int = claim(8, "The largest world size it is run on.", excluded=_no_ranks)
     subgroups: bool = claim(
-        False, "A constructor argument `process_group` or `group` takes the ranks to train on, of a larger world."
+        False,
+        "A constructor argument `process_group` or `group` takes the ranks to train on, of a larger world.",
+        inferred=lambda shape: shape.takes_group,
+        lacking=_no_group,
     )
     replicas: bool = claim(
-        False, "A constructor argument `replicas` makes so many groups, each of which shards the whole model."
+        False,
+        "A constructor argument `replicas` makes so many groups, each of which shards the whole model.",
+        lacking=_no_replicas,
     )
     leaves_random_numbers: bool = claim(
-        False, "The random numbers of torch, NumPy and Python go on as if it drew none."
+        False, "The random numbers of torch, NumPy and Python go on as if it drew none.", probed=True
     )
     equal_from: str = claim(
-        EQUAL_FROM[0], "When all ranks have rank 0's parameters: after construction, or only after the first forward."
+        EQUAL_FROM[0],
+        "When all ranks have rank 0's parameters: after construction, or only after the first forward.",
+        choices=EQUAL_FROM,
+        excluded=_late_shards,
     )
-    reloads: bool = claim(True, "A saved state may be loaded into a model and an optimizer that have trained on.")
+    reloads: bool = claim(
+        True,
+        "A saved state may be loaded into a model and an optimizer that have trained on.",
+        probed=(True,),
+        inferred=lambda shape: shape.makes_optimizer is False,
+    )
     # What is sharded, and which bits come of it.
     stage: int | None = claim(
         None,
         "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
+        choices=(None, 0, 1, 2, 3),
+        excluded=_no_stage,
     )
     exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
     sharded_by: str | None = claim(
         None,
         "What is laid end to end and cut into equal slices: buckets, or units; each rank holds its slice to the byte.",
+        choices=(None, *SLICES),
+        excluded=_slices_of_nothing,
     )
-    masters: bool | str = claim(False, "It keeps float32 masters of 16-bit parameters where it is asked to, or always.")
+    masters: bool | str = claim(
+        False,
+        "It keeps float32 masters of 16-bit parameters where it is asked to, or always.",
+        choices=(False, True, MASTERS),
+        excluded=_masters_of_nothing,
+    )
     same_bits: bool = claim(False, "Its optimizer gives each element the bits that torch's plain optimizer gives.")
     plain_bits: bool = claim(
         True, "A rank's own forward and backward have plain torch's bits: no scaled loss, no compiled forward."
     )
-    reduce_dtype: str | None = claim(None, "Gradients of a narrower dtype are reduced in this one.")
+    reduce_dtype: str | None = claim(
+        None, "Gradients of a narrower dtype are reduced in this one.", choices=(None, *REDUCTIONS)
+    )
     gradient_dtype: str | None = claim(
-        None, "Averaged gradients are kept, clipped and stepped in this dtype; None: in the one they are reduced in."
+        None,
+        "Averaged gradients are kept, clipped and stepped in this dtype; None: in the one they are reduced in.",
+        choices=(None, *REDUCTIONS),
     )
     wire_dtype: str | None = claim(
-        None, "Gradients of every dtype are sent in this one, of 16 bits, as a compression hook does."
+        None,
+        "Gradients of every dtype are sent in this one, of 16 bits, as a compression hook does.",
+        choices=(None, *WIRES),
+        excluded=_two_dtypes,
     )
     # What it costs.
-    bucket_cap: bool = claim(False, "The constructor takes a bucket cap, and the result does not depend on it.")
-    cap_from: str = claim(CAP_FROM[0], "From which step on no bucket exceeds the cap.")
+    bucket_cap: bool = claim(
+        False,
+        "The constructor takes a bucket cap, and the result does not depend on it.",
+        inferred=lambda shape: shape.takes_cap,
+        lacking=_no_cap,
+    )
+    cap_from: str = claim(CAP_FROM[0], "From which step on no bucket exceeds the cap.", choices=CAP_FROM)
     cost: bool = claim(
         False, "A step sends what its stage needs and no more, and what is far below the cap in one collective."
     )
     schedule: str | None = claim(
-        None, "How gradients are reduced at stage 1, or how often parameters are gathered at stage 3."
+        None,
+        "How gradients are reduced at stage 1, or how often parameters are gathered at stage 3.",
+        choices=(None, *(way for ways in SCHEDULES.values() for way in ways)),
+        excluded=_another_schedule,
     )
     overlaps: bool = claim(
         False, "Reductions are launched while backward runs, and none is waited for before the next is launched."
     )
     # What is no data parallelism.
     kernels: bool = claim(False, "It is a namespace of kernels: P17 is held against it and nothing else.")
-    collectives: tuple[str, ...] = claim((), "It wraps these collectives: P14 is held against it and nothing else.")
-    differentiable: bool = claim(False, "Autograd goes through its collectives.")
-    integers: bool = claim(False, "Its collectives take int64.")
+    collectives: tuple[str, ...] = claim(
+        (), "It wraps these collectives: P14 is held against it and nothing else.", choices=COLLECTIVES, some=True
+    )
+    differentiable: bool = claim(
+        False, "Autograd goes through its collectives.", excluded=_no_collectives("differentiable")
+    )
+    integers: bool = claim(False, "Its collectives take int64.", excluded=_no_collectives("integers"))
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, kinds = getattr(self, each.name), get_args(each.type) or (each.type,)
-            if each.type in _WORDS and type(value) not in kinds:
-                raise ValueError(f"claims: {each.name} is {_WORDS[each.type]}, not {on_one_line(value)}")
-        for name, choices in _CHOICES.items():
-            value, known = getattr(self, name), ", ".join(map(repr, choices))
-            if getattr(Claims, name) == () and not (type(value) is tuple and all(each in choices for each in value)):
-                raise ValueError(f"claims: {name} is a tuple of some of {known}, not {on_one_line(value)}")
-            if getattr(Claims, name) != () and value not in (getattr(Claims, name), *choices):
-                none = "None or " if getattr(Claims, name) is None else ""
-                raise ValueError(f"claims: {name} is {none}one of {known}, not {on_one_line(value)}")
-        if type(self.masters) is not bool and self.masters != MASTERS:
-            raise ValueError(f"claims: masters is True, False or {MASTERS!r}, not {on_one_line(self.masters)}")
-        if self.masters == MASTERS and (self.stage is None or self.joins):
-            raise ValueError(
-                f"claims: masters {MASTERS!r} goes with a stage and with no joins, "
-                f"not with stage {self.stage} and joins {self.joins}"
-            )
-        if self.differentiable and not self.collectives:
-            raise ValueError(f"claims: differentiable goes with collectives, and they are {self.collectives}")
-        if self.integers and not self.collectives:
-            raise ValueError(f"claims: integers goes with collectives, and they are {self.collectives}")
-        if self.most_ranks < 1:
-            raise ValueError(f"claims: most_ranks is at least 1, not {self.most_ranks!r}")
-        if self.stage not in (None, 0, 1, 2, 3):
-            raise ValueError(f"claims: stage is None or a ZeRO stage from 0 to 3, not {self.stage!r}")
-        if self.equal_from != EQUAL_FROM[0] and self.stage is not None:
-            raise ValueError(
-                f"claims: equal_from {on_one_line(self.equal_from)} goes with no stage, not with {self.stage}"
-            )
-        if self.wire_dtype is not None and (self.reduce_dtype, self.gradient_dtype) != (None, None):
-            raise ValueError(
-                f"claims: wire_dtype {self.wire_dtype!r} goes with no reduce_dtype and no gradient_dtype, "
-                f"not with {self.reduce_dtype!r} and {self.gradient_dtype!r}"
-            )
-        if self.sharded_by is not None and not (self.exact_memory and self.stage):
-            raise ValueError(
-                f"claims: sharded_by {self.sharded_by!r} goes with exact_memory and a stage from 1 to 3, "
-                f"not with exact_memory {self.exact_memory} and stage {self.stage}"
-            )
-        if self.schedule is not None and self.schedule not in SCHEDULES.get(self.stage or 0, ()):
-            known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in SCHEDULES.items() for way in ways)
-            raise ValueError(
-                f"claims: schedule is None, {known}, not {on_one_line(self.schedule)} at stage {self.stage}"
-            )
+        wrong = [wrong_value(each, getattr(self, each.name)) for each in fields(self)]
+        if not any(wrong):
+            wrong = [excluded(self) for each in fields(self) if (excluded := told(each).excluded) is not None]
+        if words := next(filter(None, wrong), ""):
+            raise ValueError(f"claims: {words}")
 
     def without_broadcasts(self) -> "Claims":
         """The same, for programs in which it is open when buffers that are broadcast are broadcast next: who broadcasts
@@ -310,81 +445,24 @@ class Claims:
         return self.stage is None or bool(self.masters)
 
 
-def choices(name: str) -> tuple[Any, ...]:
-    """The values that a claim may have; none are listed of a number. What some may be claimed of is listed one by one,
-    each in a tuple.
-    """
-    default, values = getattr(Claims, name), _CHOICES.get(name)
-    if values is not None:
-        several = default == ()
-        first = [] if default in values else [default]
-        return (*first, *((value,) if several else value for value in values))
-    if name == "masters":
-        return (False, True, MASTERS)
-    if name == "stage":
-        return (None, 0, 1, 2, 3)
-    if name == "schedule":
-        return (None, *dict.fromkeys(way for ways in SCHEDULES.values() for way in ways))
-    return (False, True) if isinstance(default, bool) else ()
-
-
-def on_one_line(value: object) -> str:
-    """A value in an error message: on one line, however long it is."""
-    words = " ".join(repr(value).split())
-    return words if len(words) <= 100 else f"{words[:97]}..."
-
-
-def read_claims(
-    declared: Mapping[str, Any] | None,
-    has_no_sync: bool | None,
-    takes_cap: bool,
-    has_join: bool | None = False,
-    makes_optimizer: bool | None = False,
-    zeroes_otherwise: bool = False,
-    takes_group: bool = False,
-    takes_replicas: bool = False,
-    takes_keywords: bool = False,
-    like_its_model: bool = False,
-    finishes: bool | None = True,
-) -> Claims:
-    """The claims of an implementation: what it declares, and what its shape says of the rest; None: it does not say.
-
-    ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls.
+def read_claims(declared: Mapping[str, Any] | None, *shape: Any, **more: Any) -> Claims:
+    """The claims of an implementation: what it declares, and what its shape says of the rest. ``declared``: None, where
+    it declares nothing. ``shape``, ``more``: the fields of a `Shape`.
 
     Raises ValueError for a claim that does not exist or cannot be.
     """
     if declared is not None and not isinstance(declared, Mapping):
         raise ValueError(f'claims is a dict, such as {{"unused": "zero"}}, not {on_one_line(declared)}')
-    known = [each.name for each in fields(Claims)]
+    table = {each.name: told(each) for each in fields(Claims)}
     for name in declared or {}:
-        if name not in known:
-            close = " or ".join(map(repr, get_close_matches(str(name), known)))
-            meant = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
+        if name not in table:
+            close = " or ".join(map(repr, get_close_matches(str(name), table)))
+            meant = f"did you mean {close}?" if close else f"there are {', '.join(table)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    shape = {"accumulation": bool(has_no_sync), "drops_windows": not zeroes_otherwise, "bucket_cap": takes_cap}
-    whole = (declared or {}).get("stage") in (None, 0)
-    shape |= {"reloads": makes_optimizer is False, "swaps_weights": makes_optimizer is False and whole}
-    shape["writes_weights"] = shape["swaps_weights"]
-    shape["stands_for_model"] = like_its_model and shape["swaps_weights"]
-    shape["several_optimizers"] = makes_optimizer is False
-    shape["callers_collectives"] = finishes is False
-    claims = Claims(**{**shape, "subgroups": takes_group, "keyword_inputs": takes_keywords, **(declared or {})})
-    if claims.accumulation and has_no_sync is False:
-        raise ValueError("claims: accumulation needs a method no_sync")
-    if claims.joins and has_join is False:
-        raise ValueError("claims: joins needs a method join(divide_by_initial_world_size)")
-    if claims.bucket_cap and not takes_cap:
-        raise ValueError(
-            "claims: bucket_cap needs a constructor argument "
-            "bucket_cap_mb, bucket_size_mb, bucket_cap_bytes or bucket_bytes"
-        )
-    if claims.subgroups and not takes_group:
-        raise ValueError("claims: subgroups needs a constructor argument process_group or group that may be None")
-    if claims.stands_for_model and (makes_optimizer or claims.stage):
-        raise ValueError("claims: stands_for_model is for what shards nothing and leaves the optimizer to the caller")
-    if claims.replicas and not takes_replicas:
-        raise ValueError("claims: replicas needs a constructor argument replicas")
-    for name in ("replaced_parameters", "optimizer_before"):
-        if getattr(claims, name) and makes_optimizer:
-            raise ValueError(f"claims: {name} is for optimizers that the caller makes, and there is a make_optimizer")
+    seen = replace(Shape(*shape, **more), whole=(declared or {}).get("stage") in (None, 0))
+    inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
+    claims = Claims(**{**inferred, **(declared or {})})
+    for name, each in table.items():
+        if each.lacking is not None and getattr(claims, name) and (words := each.lacking(seen)):
+            raise ValueError(f"claims: {words}")
     return claims

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.properties.claims import Claims, on_one_line, read_claims
+from lockstep.properties.claim import on_one_line
+from lockstep.properties.claims import Claims, read_claims
 from lockstep.worlds.contract import Job, World
 
 CORRECT = (

@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from lockstep.properties.catalogue import every_law
-from lockstep.properties.claims import Claims, choices
+from lockstep.properties.claim import told as declared
+from lockstep.properties.claims import Claims
 from lockstep.properties.law import concerns, sentence
 
 WIDTH = 100
@@ -25,7 +26,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     if asked.claim is None:
         print(f"{HOW}\n")
         for each in known.values():
-            told = textwrap.wrap(f"{each.metadata['says']} [{each.default!r}]", WIDTH - 25)
+            told = textwrap.wrap(f"{declared(each).says} [{each.default!r}]", WIDTH - 25)
             print("\n".join([f"{each.name:24} {told[0]}", *(f"{'':24} {line}" for line in told[1:])]))
         return
     if asked.claim not in known:
@@ -37,8 +38,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
 
 def _explained(claim: "Field[Any]") -> Iterator[str]:
     """One claim: what it promises, its values, and the laws that hang on it."""
-    yield from textwrap.wrap(f"{claim.name}: {claim.metadata['says']}", WIDTH)
-    yield f"    values      {', '.join(map(repr, choices(claim.name))) or 'a whole number'}"
+    yield from textwrap.wrap(f"{claim.name}: {declared(claim).says}", WIDTH)
+    yield f"    values      {', '.join(map(repr, _values(claim))) or 'a whole number'}"
     yield f"    by default  {claim.default!r}"
     for told, laws in _laws(claim).items():
         yield from (f"    {told if number == 0 else '':11} {law}" for number, law in enumerate(laws))
@@ -46,7 +47,7 @@ def _explained(claim: "Field[Any]") -> Iterator[str]:
 
 def _laws(claim: "Field[Any]") -> dict[str, list[str]]:
     """The laws that are held only where it is claimed, in any of its values, and those that then are held no more."""
-    values = choices(claim.name)
+    values = _values(claim)
     absent = next((value for value in values if value is None or value is False or value == ()), ...)
     found: dict[str, list[str]] = {"needed by": [], "rules out": []}
     if absent is ...:
@@ -58,6 +59,12 @@ def _laws(claim: "Field[Any]") -> dict[str, list[str]]:
         if wider and bare != with_it:
             found["needed by" if with_it else "rules out"].append(f"{law.number} {sentence(law)}")
     return found
+
+
+def _values(claim: "Field[Any]") -> tuple[Any, ...]:
+    """The values of a claim; none of a number. What it may be some of is listed one by one, each in a tuple."""
+    known = declared(claim)
+    return ((), *((value,) for value in known.choices)) if known.some else known.choices
 
 
 def _claiming(claims: Claims, name: str, value: Any) -> Claims | None:

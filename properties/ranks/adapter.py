@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import on_one_line
+from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks.lookup import find, takes
 from lockstep.properties.sharded import Sharded
 

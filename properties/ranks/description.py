@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.properties.claims import on_one_line
+from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks.adapter import (
     cap_argument,
     finish_name,

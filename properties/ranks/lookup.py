@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.home import HOME
-from lockstep.properties.claims import on_one_line
+from lockstep.properties.claim import on_one_line
 
 
 class NotFound(ValueError):

@@ -1,10 +1,10 @@
 """What code that declares nothing does where nothing is claimed for it: tried on a few examples, and told."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from lockstep.oracle.program import UNUSED
-from lockstep.properties.claims import BACKWARDS, BUFFERS, Claims
+from lockstep.properties.claim import told
+from lockstep.properties.claims import Claims
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.running.unbroken import without_failure
@@ -26,29 +26,7 @@ from lockstep.properties.verdict import (
 EXAMPLES = 20
 # What such code may be right about all the same, claim by claim. The others need a method or an argument that it would
 # have to offer.
-ONE_MORE: list[dict[str, object]] = [{"unused": policy} for policy in UNUSED]
-ONE_MORE += [{"buffers": moment} for moment in BUFFERS]
-ONE_MORE += [{"backwards": place} for place in BACKWARDS]
-_MORE: tuple[str, ...] = (
-    "several_dtypes",
-    "sixteen_bits",
-    "strided_parameters",
-    "empty_parameters",
-    "tied_parameters",
-    "outside_reads",
-)
-_MORE += ("drops_windows", "several_forwards", "survives_errors", "drops_losses", "freezing", "replaced_parameters")
-_MORE += ("callers_collectives", "callers_hooks", "swaps_weights", "writes_weights", "replaced_gradients")
-_MORE += ("several_optimizers", "measures_late", "acts_alone", "optimizer_before", "copied_models")
-_MORE += (
-    "leaves_random_numbers",
-    "final_in_hooks",
-    "compares_models",
-    "losses_read",
-    "sparse_gradients",
-    "double_backward",
-)
-ONE_MORE += [{name: True} for name in (*_MORE, "direct_forwards", "moved_parameters", "reloads", "other_models")]
+ONE_MORE = [{each.name: value} for each in fields(Claims) for value in told(each).probed]
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
@@ -60,7 +38,7 @@ def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
     """
     if implementation.declares or concerns(law, implementation.claims):
         return []
-    wider = [replace(implementation.claims, **more) for more in ONE_MORE]  # type: ignore[arg-type]
+    wider = [replace(implementation.claims, **more) for more in ONE_MORE]
     return [claims for claims in wider if concerns(law, claims)]
 
 

@@ -1,0 +1,92 @@
+"""One claim: what it promises, the values that it may have, and where its value comes from if nobody declares it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is seen of an implementation from outside; None: a function makes the wrapper, so that nobody knows.
+
+    ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
+    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything.
+    """
+
+    has_no_sync: bool | None
+    takes_cap: bool
+    has_join: bool | None = False
+    makes_optimizer: bool | None = False
+    zeroes_otherwise: bool = False
+    takes_group: bool = False
+    takes_replicas: bool = False
+    takes_keywords: bool = False
+    like_its_model: bool = False
+    finishes: bool | None = True
+    whole: bool = True
+
+    @property
+    def leaves_weights(self) -> bool:
+        """Whether parameters and optimizer are the caller's own."""
+        return self.makes_optimizer is False and self.whole
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is declared of a claim, beside its name, type and default.
+
+    ``says``: the promise, in a sentence. ``choices``: its values, the default among them or not; none of a number.
+    ``some``: it is a tuple of some of these. ``probed``: the values that code which declares nothing is tried with.
+    ``inferred``: its value where it is not declared. ``excluded``: why it cannot have its value beside the other
+    claims, in words; empty: it can. ``lacking``: what an implementation of that shape lacks for it, likewise.
+    """
+
+    says: str
+    choices: tuple[Any, ...] = ()
+    some: bool = False
+    probed: tuple[Any, ...] = ()
+    inferred: Callable[[Shape], Any] | None = None
+    excluded: Callable[[Any], str] | None = None
+    lacking: Callable[[Shape], str] | None = None
+
+
+def claim(default: Any, says: str, **more: Any) -> Any:
+    """The field of a claim. ``more``: see `Claim`; ``probed=True`` means all values but None, False and the default."""
+    choices = more.get("choices", (False, True) if isinstance(default, bool) else ())
+    if more.get("probed") is True:
+        more["probed"] = tuple(value for value in choices if value not in (None, False, default)) or (True,)
+    return field(default=default, metadata={"claim": Claim(says, **{**more, "choices": choices})})
+
+
+def told(of: "Field[Any]") -> Claim:
+    """What is declared of the claim that a field is."""
+    found: Claim = of.metadata["claim"]
+    return found
+
+
+_WORDS: Mapping[object, str] = {bool: "True or False", int: "a whole number", int | None: "None or a whole number"}
+
+
+def wrong_value(of: "Field[Any]", value: Any) -> str:
+    """What a claim's value has to be, in words, if it is not that; else empty."""
+    declared, kind = told(of), of.type
+    kinds = (bool,) if kind is bool else (int,) if kind is int else (int, type(None)) if kind == int | None else None
+    listed = ", ".join(map(repr, (each for each in declared.choices if each is not None)))
+    if kinds is not None and type(value) not in kinds:
+        words = _WORDS[kind]
+    elif declared.some:
+        if type(value) is tuple and all(each in declared.choices for each in value):
+            return ""
+        words = f"a tuple of some of {listed}"
+    elif kinds is None and not any(type(value) is type(each) and value == each for each in declared.choices):
+        none = "None or " if None in declared.choices else ""
+        words = f"{none}one of {listed}"
+    else:
+        return ""
+    return f"{of.name} is {words}, not {on_one_line(value)}"
+
+
+def on_one_line(value: object) -> str:
+    """A value in an error message: on one line, however long it is."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 100 else f"{words[:97]}..."
