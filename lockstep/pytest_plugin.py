@@ -99,7 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
-    kept = part(config.getoption("--shard"), [item for item in items if runs(config.stash[_BENCH], item)])
+    bench, of_a_user = config.stash[_BENCH], bool(config.getoption("--impl"))
+    kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed=of_a_user)])
     if len(kept) < len(items):
         chosen = set(map(id, kept))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])

@@ -445,9 +445,9 @@ class Claims:
         return self.stage is None or bool(self.masters)
 
 
-def read_claims(declared: Mapping[str, Any] | None, *shape: Any, **more: Any) -> Claims:
+def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
     """The claims of an implementation: what it declares, and what its shape says of the rest. ``declared``: None, where
-    it declares nothing. ``shape``, ``more``: the fields of a `Shape`.
+    it declares nothing.
 
     Raises ValueError for a claim that does not exist or cannot be.
     """
@@ -459,7 +459,7 @@ def read_claims(declared: Mapping[str, Any] | None, *shape: Any, **more: Any) ->
             close = " or ".join(map(repr, get_close_matches(str(name), table)))
             meant = f"did you mean {close}?" if close else f"there are {', '.join(table)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    seen = replace(Shape(*shape, **more), whole=(declared or {}).get("stage") in (None, 0))
+    seen = replace(shape, whole=(declared or {}).get("stage") in (None, 0))
     inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
     claims = Claims(**{**inferred, **(declared or {})})
     for name, each in table.items():

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from lockstep.properties.claim import on_one_line
+from lockstep.properties.claim import Shape, on_one_line
 from lockstep.properties.claims import Claims, read_claims
 from lockstep.worlds.contract import Job, World
 
@@ -64,7 +64,8 @@ class Implementation:
     takes: tuple[str, ...] = ()  # other constructor arguments, see `properties.ranks.adapter.optional_arguments`
     zero_grad: bool = False  # whether it has one that is not the module's
     offers: tuple[str, ...] = ()  # methods of `properties.sharded.Sharded`, of what a class makes
-    declares: bool = True  # whether it says itself what it claims
+    undeclared: tuple[str, ...] = ()  # the claims of which it says nothing itself
+    shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
@@ -128,13 +129,15 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     finishes = None if told["made"] else told["finish"] is not None
-    claims = read_claims(told["claims"], **shape, **takes, finishes=finishes)
+    seen = Shape(**shape, **takes, finishes=finishes)
+    claims = read_claims(told["claims"], seen)
     known = {name: told[name] for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made")}
     return Implementation(
         name,
         claims,
         **known,
         takes=tuple(told["takes"]),
-        declares=told["claims"] is not None,
+        undeclared=tuple(each.name for each in fields(Claims) if each.name not in (told["claims"] or ())),
+        shape=seen,
         perhaps=tuple(told["perhaps"]),
     )

@@ -1,7 +1,7 @@
 """What a reader of a report may have missed: how the implementation was called, and what is claimed for it."""
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from hypothesis.errors import UnsatisfiedAssumption
 
@@ -84,21 +84,20 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
 
 
 def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:
-    """What is claimed for code that declares nothing, and without which it would not be held to this law, or this
+    """What is claimed for code that says nothing of it, and without which it would not be held to this law, or this
     program would not be drawn.
     """
     of, claims = trial.implementation, trial.claims
-    if of.declares:
-        return []
-    given = [each.name for each in fields(Claims) if getattr(claims, each.name) is True]
+    given = [name for name in of.undeclared if getattr(claims, name) is True]
     without = {name: replace(claims, **{name: False}) for name in given}  # type: ignore[arg-type]
     needed = [name for name, less in without.items() if not concerns(law, less) or _beyond(less, scenario)]
     if not needed:
         return []
     assumed = " and ".join(f'"{name}"' for name in needed)
-    unless = " or ".join(f'`claims = {{"{name}": False}}`' for name in needed)
-    words = f"{of.short} declares no claims, so Lockstep assumes {assumed}. Only if your class deliberately does not "
-    words += f"support that, set {unless} on it; such programs are then not drawn."
+    unless = " or ".join(f'`"{name}": False`' for name in needed)
+    words = f"{of.short} does not declare {assumed}, which Lockstep then assumes. Only if your class deliberately does "
+    words += f"not support that, put {unless} into its `claims`: such programs are then not drawn, and nothing else "
+    words += "changes."
     return ["", *entry("Note", words)]
 
 

@@ -1,6 +1,8 @@
-"""What code that declares nothing does where nothing is claimed for it: tried on a few examples, and told."""
+"""What code does where it neither claims nor declines anything: tried on a few examples, and told."""
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from lockstep.properties.claim import told
@@ -24,22 +26,29 @@ from lockstep.properties.verdict import (
 )
 
 EXAMPLES = 20
-# What such code may be right about all the same, claim by claim. The others need a method or an argument that it would
-# have to offer.
-ONE_MORE = [{each.name: value} for each in fields(Claims) for value in told(each).probed]
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
 
 
 def alternatives(law: Law, implementation: Implementation) -> list[Claims]:
-    """The claims with which the law would be about the implementation, were it to claim one thing more; none if it
-    says itself what it claims.
+    """The claims with which the law would be about the implementation, were it to claim one thing more of which it says
+    nothing; none where the law is about it as it is, or where it declines what the law needs.
     """
-    if implementation.declares or concerns(law, implementation.claims):
+    if concerns(law, implementation.claims):
         return []
-    wider = [replace(implementation.claims, **more) for more in ONE_MORE]
-    return [claims for claims in wider if concerns(law, claims)]
+    return [claims for claims in one_more(implementation) if concerns(law, claims)]
+
+
+def one_more(implementation: Implementation) -> Iterator[Claims]:
+    """The claims of an implementation with one more that it says nothing of, and may be right about all the same."""
+    for each in fields(Claims):
+        declared, shape = told(each), implementation.shape
+        lacks = declared.lacking is not None and shape is not None and declared.lacking(shape)
+        if each.name in implementation.undeclared and not lacks:
+            for value in (value for value in declared.probed if value != getattr(implementation.claims, each.name)):
+                with contextlib.suppress(ValueError):  # it goes with none of what is claimed
+                    yield replace(implementation.claims, **{each.name: value})
 
 
 def probe(law: Law, trial: Trial) -> tuple[str, int]:

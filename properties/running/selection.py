@@ -30,7 +30,7 @@ def of_kernels(bench: Bench) -> list[str]:
     return [one.name for one in bench.implementations if one.claims.kernels]
 
 
-def runs(bench: Bench, item: pytest.Item) -> bool:
+def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
     """Whether a test of pytest's is run: one of a law on programs as `is_held` says, and the bench hears of it where
     it is not; one of kernels where there are any.
     """
@@ -42,15 +42,15 @@ def runs(bench: Bench, item: pytest.Item) -> bool:
     if law is None:
         return True
     implementation, world = parameters["trial"]
-    if not (held := is_held(law, implementation, world)):
+    if not (held := is_held(law, implementation, world, probed)):
         claimed = concerns(law, implementation.claims)
         bench.left_out.add((implementation.name, law.number, sentence(law), world if claimed else ""))
     return held
 
 
-def is_held(law: Law, implementation: Implementation, world: str, probed: bool = True) -> bool:
+def is_held(law: Law, implementation: Implementation, world: str, probed: bool) -> bool:
     """Whether a law is held against an implementation on a world: not where it is not claimed, or where the world
-    cannot have it. ``probed``: code that declares nothing is tried all the same, on sim.
+    cannot have it. ``probed``: where code neither claims nor declines what it needs it is tried all the same, on sim.
     """
     if not concerns(law, implementation.claims):
         return probed and world == "sim" and bool(alternatives(law, implementation))

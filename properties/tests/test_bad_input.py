@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.properties.claim import Shape
 from lockstep.properties.claims import Claims, read_claims
 from lockstep.properties.implementations import KERNELS, WRAPPERS, Unusable, look_up, try_out
 from lockstep.worlds.contract import World
@@ -155,58 +156,67 @@ def test_files_of_one_name_in_several_folders_are_told_apart_and_from_modules_of
 )
 def test_a_claim_that_cannot_be_is_refused(declared: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)) as refused:
-        read_claims(declared, has_no_sync=False, takes_cap=False)
+        read_claims(declared, Shape(has_no_sync=False, takes_cap=False))
     assert "\n" not in str(refused.value)
     beside_the_list = str(refused.value).replace(", ".join(field.name for field in fields(Claims)), "")
     assert len(beside_the_list) < 500
 
 
 def test_code_that_declares_nothing_claims_what_its_shape_says() -> None:
-    assert read_claims(None, has_no_sync=False, takes_cap=False) == Claims(accumulation=False)
-    assert read_claims(None, has_no_sync=True, takes_cap=True) == Claims(accumulation=True, bucket_cap=True)
-    assert read_claims({"bucket_cap": False}, has_no_sync=True, takes_cap=True) == Claims(bucket_cap=False)
-    assert read_claims(None, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims(drops_windows=False)
-    assert read_claims({"drops_windows": True}, has_no_sync=True, takes_cap=False, zeroes_otherwise=True) == Claims()
-    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_keywords=True) == Claims(keyword_inputs=True)
-    assert read_claims(None, has_no_sync=True, takes_cap=False, finishes=False) == Claims(callers_collectives=True)
-    assert read_claims(None, has_no_sync=True, takes_cap=False, finishes=None) == Claims()
+    assert read_claims(None, Shape(has_no_sync=False, takes_cap=False)) == Claims(accumulation=False)
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=True)) == Claims(accumulation=True, bucket_cap=True)
+    assert read_claims({"bucket_cap": False}, Shape(has_no_sync=True, takes_cap=True)) == Claims(bucket_cap=False)
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=False, zeroes_otherwise=True)) == Claims(
+        drops_windows=False
+    )
+    assert (
+        read_claims({"drops_windows": True}, Shape(has_no_sync=True, takes_cap=False, zeroes_otherwise=True))
+        == Claims()
+    )
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=False, takes_keywords=True)) == Claims(
+        keyword_inputs=True
+    )
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=False, finishes=False)) == Claims(
+        callers_collectives=True
+    )
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=False, finishes=None)) == Claims()
 
 
 def test_the_weights_are_the_callers_to_swap_where_nothing_else_is_the_implementations() -> None:
-    assert read_claims({"stage": 0}, True, False).swaps_weights
-    assert not read_claims({"stage": 2}, True, False).swaps_weights
-    assert read_claims({"stage": 2, "swaps_weights": True}, True, False).swaps_weights
-    assert not read_claims(None, True, False, makes_optimizer=True).swaps_weights
-    assert not read_claims({"stage": 2, "swaps_weights": True}, True, False).writes_weights
+    assert read_claims({"stage": 0}, Shape(True, False)).swaps_weights
+    assert not read_claims({"stage": 2}, Shape(True, False)).swaps_weights
+    assert read_claims({"stage": 2, "swaps_weights": True}, Shape(True, False)).swaps_weights
+    assert not read_claims(None, Shape(True, False, makes_optimizer=True)).swaps_weights
+    assert not read_claims({"stage": 2, "swaps_weights": True}, Shape(True, False)).writes_weights
 
 
 def test_several_optimizers_are_claimed_of_what_makes_none_unless_it_says_otherwise() -> None:
-    assert read_claims({"stage": 2}, True, False).several_optimizers
-    assert not read_claims(None, True, False, makes_optimizer=True).several_optimizers
-    assert read_claims({"several_optimizers": True}, True, False, makes_optimizer=True).several_optimizers
+    assert read_claims({"stage": 2}, Shape(True, False)).several_optimizers
+    assert not read_claims(None, Shape(True, False, makes_optimizer=True)).several_optimizers
+    assert read_claims({"several_optimizers": True}, Shape(True, False, makes_optimizer=True)).several_optimizers
 
 
 def test_a_group_is_claimed_of_what_can_be_given_one() -> None:
     """Of what declares other things, too: they say nothing of it."""
-    assert read_claims(None, has_no_sync=True, takes_cap=False, takes_group=True) == Claims(subgroups=True)
-    assert read_claims({"tied_parameters": True}, True, False, takes_group=True) == Claims(
+    assert read_claims(None, Shape(has_no_sync=True, takes_cap=False, takes_group=True)) == Claims(subgroups=True)
+    assert read_claims({"tied_parameters": True}, Shape(True, False, takes_group=True)) == Claims(
         tied_parameters=True, subgroups=True
     )
-    assert read_claims({"subgroups": False}, True, False, takes_group=True) == Claims()
+    assert read_claims({"subgroups": False}, Shape(True, False, takes_group=True)) == Claims()
     with pytest.raises(ValueError, match="subgroups needs a constructor argument process_group or group that may be"):
-        read_claims({"subgroups": True}, has_no_sync=True, takes_cap=False)
+        read_claims({"subgroups": True}, Shape(has_no_sync=True, takes_cap=False))
 
 
 def test_what_a_function_makes_has_what_the_function_says_and_nothing_else() -> None:
-    assert read_claims(None, has_no_sync=None, takes_cap=False, has_join=None) == Claims(accumulation=False)
+    assert read_claims(None, Shape(has_no_sync=None, takes_cap=False, has_join=None)) == Claims(accumulation=False)
     declared = {"accumulation": True, "joins": ("world size",)}
-    assert read_claims(declared, None, False, None) == Claims(accumulation=True, joins=("world size",))
+    assert read_claims(declared, Shape(None, False, None)) == Claims(accumulation=True, joins=("world size",))
 
 
 def test_only_a_caller_who_makes_the_optimizer_can_replace_its_parameters() -> None:
-    assert read_claims({"replaced_parameters": True}, False, False).replaced_parameters
+    assert read_claims({"replaced_parameters": True}, Shape(False, False)).replaced_parameters
     with pytest.raises(ValueError, match="replaced_parameters is for optimizers that the caller makes"):
-        read_claims({"replaced_parameters": True}, False, False, makes_optimizer=True)
+        read_claims({"replaced_parameters": True}, Shape(False, False, makes_optimizer=True))
 
 
 def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:

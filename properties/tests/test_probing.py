@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from lockstep.properties.catalogue import every_law
-from lockstep.properties.implementations import CORRECT, look_up
+from lockstep.properties.implementations import look_up
 from lockstep.properties.law import concerns
 from lockstep.properties.reports.matrix import PROPERTY, matrix, totals, verdicts
 from lockstep.properties.running.hold import hold
 from lockstep.properties.running.probing import alternatives
+from lockstep.properties.running.selection import is_held
 from lockstep.properties.trial import Trial
 from lockstep.worlds.contract import World
 
@@ -41,9 +42,14 @@ def test_what_is_not_claimed_is_probed_and_told_in_the_same_words_without_failin
     assert all(each["verdict"].startswith("not claimed; probed: ") for each in filed.values())
 
 
-def test_what_says_itself_what_it_claims_is_not_probed(sim: World) -> None:
-    for implementation in look_up(CORRECT, sim):
-        assert not any(alternatives(law, implementation) for law in every_law().values())
+def test_what_ships_is_probed_where_it_is_named_and_says_nothing_and_then_alone(sim: World) -> None:
+    (naive,) = look_up(["lockstep.impls.naive:NaiveDataParallel"], sim)
+    probed = [law for law in every_law().values() if alternatives(law, naive)]
+    assert probed
+    assert all(
+        is_held(law, naive, "sim", probed=True) and not is_held(law, naive, "gloo", probed=True) for law in probed
+    )
+    assert not any(is_held(law, naive, "sim", probed=False) for law in probed)
 
 
 class Report:

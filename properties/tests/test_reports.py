@@ -136,9 +136,11 @@ def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wro
 def test_undeclared_code_is_told_that_a_model_gives_its_outputs_in_a_mapping(sim: World) -> None:
     law = law_of(test_models.test_a_real_model_gets_the_mean_gradient_of_the_whole_batch)
     trial = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
-    assumed = replace(trial.implementation, declares=False, claims=Claims(keyword_inputs=True))
+    assumed = replace(trial.implementation, undeclared=("keyword_inputs",), claims=Claims(keyword_inputs=True))
     trial = replace(trial, implementation=assumed)
-    assert 'so Lockstep assumes "keyword_inputs".' in " ".join(on_claims(law, trial, ModelScenario(named=True)))
+    assert 'does not declare "keyword_inputs", which Lockstep then assumes.' in " ".join(
+        on_claims(law, trial, ModelScenario(named=True))
+    )
     assert on_claims(law, trial, ModelScenario()) == []
 
 

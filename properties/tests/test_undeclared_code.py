@@ -154,11 +154,11 @@ def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
     told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
     assert (
-        'KeepsMainGradients declares no claims, so Lockstep assumes "accumulation" and "drops_windows". Only if your '
-        'class deliberately does not support that, set `claims = {"accumulation": False}` or '
-        '`claims = {"drops_windows": False}` on it; such programs are then not drawn.'
+        'KeepsMainGradients does not declare "accumulation" and "drops_windows", which Lockstep then assumes. Only if '
+        'your class deliberately does not support that, put `"accumulation": False` or `"drops_windows": False` into '
+        "its `claims`: such programs are then not drawn"
     ) in told
-    declaring = replace(under_test, implementation=replace(under_test.implementation, declares=True))
+    declaring = replace(under_test, implementation=replace(under_test.implementation, undeclared=()))
     assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
 
 
@@ -186,10 +186,10 @@ def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> N
     """Where the program itself needs nothing that is claimed."""
     law = LAWS["test_gradients_may_be_zeroed_between_forward_and_backward"]
     under_test = trial_of("lockstep.impls.faults.prepared:ForgetsWithItsGradients", sim)
-    under_test = replace(under_test, implementation=replace(under_test.implementation, declares=False))
+    under_test = replace(under_test, implementation=replace(under_test.implementation, undeclared=("zeroes_late",)))
     told = " ".join(" ".join(story(law, under_test, search(law, under_test, 100, seed_value=0).failures[0])).split())
-    assert "declares no claims, so Lockstep assumes" in told
-    assert '`claims = {"zeroes_late": False}`' in told
+    assert 'does not declare "zeroes_late", which Lockstep then assumes' in told
+    assert '`"zeroes_late": False` into its `claims`' in told
 
 
 @pytest.mark.parametrize(
