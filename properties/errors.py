@@ -73,7 +73,15 @@ def alike(message: str) -> str:
 
 def _words(error: RankError) -> str:
     message = error.message.rstrip().removesuffix(".") if error.notes else error.message
+    if error.kind == "raised" and message.rstrip().endswith(":"):  # of a bare assert, say: the name and nothing else
+        message = f"{message.rstrip().removesuffix(':')}: {_line(error.details)}".removesuffix(": ")
     return " ".join(("raised" if error.kind == "raised" else "", message, *error.notes)).strip()
+
+
+def _line(details: str) -> str:
+    """The line of code that raised an error, of its traceback; empty where that does not show it."""
+    shown = [line.strip() for line in details.splitlines() if line.startswith("    ")]
+    return next((line for line in reversed(shown) if line.strip("^~ ")), "")
 
 
 def _sentence(words: str) -> str:

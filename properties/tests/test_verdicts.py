@@ -157,6 +157,16 @@ def test_an_operation_that_goes_wrong_on_every_rank_is_no_refusal(
         judge_errors(Scenario(2, PAIR, WINDOW), (RankReport(None, raised(caught.value)),) * 2)
 
 
+@pytest.mark.parametrize("kind", [AssertionError, ValueError])
+def test_an_error_without_words_is_told_with_the_line_that_raised_it(kind: type[Exception]) -> None:
+    """As of a bare assert; and is no refusal, which would have to say what is refused."""
+    with pytest.raises(kind) as caught:
+        raise kind
+    caught.value.add_note(note(0, WINDOW))
+    with pytest.raises(Crashes, match=f"every rank: raised {kind.__name__}: raise kind in event 0"):
+        judge_errors(Scenario(2, PAIR, WINDOW), (RankReport(None, raised(caught.value)),) * 2)
+
+
 class Threaded:
     """Averages in a thread of its own, which only a real process can have."""
 
