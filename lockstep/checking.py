@@ -2,6 +2,7 @@
 
 import html
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,17 +125,21 @@ def check(
     chosen = [laws] if isinstance(laws, str) else laws
     worlds = [world] if isinstance(world, str) else world
     progress = _Progress()
-    session = Session(target, claims, worlds, chosen, examples, seed, Path(report), progress.say)
-    try:
-        held = list(session.held(probed=True))
-        ends = []
-        for number, each in enumerate(held):
-            progress.show(number, len(held), f"{each.number} {each.law}")
-            ends.append(_end_of(each))
-        return CheckResult(session.implementation.name, ends)
-    finally:
-        progress.clear()
-        session.close()
+    with _TURN:
+        session = Session(target, claims, worlds, chosen, examples, seed, Path(report), progress.say)
+        try:
+            held = list(session.held(probed=True))
+            ends = []
+            for number, each in enumerate(held):
+                progress.show(number, len(held), f"{each.number} {each.law}")
+                ends.append(_end_of(each))
+            return CheckResult(session.implementation.name, ends)
+        finally:
+            progress.clear()
+            session.close()
+
+
+_TURN = threading.RLock()  # of several threads each waits for the other's check: to start a process concerns them all
 
 
 def _end_of(held: Held) -> SimpleNamespace:

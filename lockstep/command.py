@@ -54,12 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = first_page().parse_args(told[:1]).command
     try:
         import_module(COMMANDS[name][2]).main(parser_of(name), told[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"lockstep {name}: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except BrokenPipeError:  # as of `lockstep laws | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
+    except OSError as error:  # of a full disk, say
+        print(f"lockstep {name}: {error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(3) from None
 
 
 def first_page() -> Parser:

@@ -207,7 +207,8 @@ def pytest_terminal_summary(
     yield
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     bench, failed = config.stash[_BENCH], len(terminalreporter.stats.get("failed", []))
-    filed = verdicts(reports, bench.left_out)
+    words = config.getoption("keyword")  # with which what was not chosen is not told
+    filed = verdicts(reports, () if words else bench.left_out)
     most = config.getoption("maxfail") or 0
     stopped = exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= failed
     of_a_user = bench if config.getoption("--impl") else None
@@ -217,3 +218,8 @@ def pytest_terminal_summary(
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)
+    elif of_a_user and words and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        terminalreporter.write_line(
+            f"No law was held: none with {words!r} in its name is claimed. `lockstep laws` lists the names; without -k "
+            "the verdicts name the laws that are not claimed."
+        )

@@ -66,6 +66,7 @@ class Implementation:
     offers: tuple[str, ...] = ()  # methods of `properties.sharded.Sharded`, of what a class makes
     undeclared: tuple[str, ...] = ()  # the claims of which it says nothing itself
     shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
+    takes_one: bool = False  # its forward takes one argument, so that a model's inputs come in one tuple
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
@@ -131,7 +132,10 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)
-    known = {name: told[name] for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made")}
+    known = {
+        name: told[name]
+        for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made", "takes_one")
+    }
     return Implementation(
         name,
         claims,

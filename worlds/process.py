@@ -9,6 +9,7 @@ server goes, as that does when the supervisor does, however it ends. While a chi
 are watched.
 """
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -82,9 +83,10 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     Python would run the main module, such as pytest's, again in every process: no child needs it, and it takes longer
     than all the rest of a start.
     """
-    server, main = _SERVERS[number], sys.modules["__main__"]
+    server, main, warned = _SERVERS[number], sys.modules["__main__"], list(sys.warnoptions)
     tunables = ":".join(filter(None, (os.environ.get(TUNABLES), ALL_SHARED)))
     told = {"PYTHONHASHSEED": _HASH_SEEDS[number], FILL: str(_FILL_BYTE), TUNABLES: tunables, SAFE_PATH: "1"}
+    told["PYTHONWARNINGS"] = ""  # a warning of torch's own, made an error, would end the server
     if IS_CLONE:
         told[PATH] = os.pathsep.join(filter(None, (HOME, os.environ.get(PATH))))
     before = {name: os.environ.get(name) for name in told}
@@ -95,6 +97,7 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     os.environ.update(told)
     multiprocessing.forkserver.connect_to_new_process = server.connect_to_new_process
     sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.warnoptions.clear()
     try:
         with same_addresses():
             server.ensure_running()
@@ -102,6 +105,7 @@ def _fork_server(number: int) -> Iterator[multiprocessing.context.ForkServerCont
     finally:
         multiprocessing.forkserver.connect_to_new_process = usual
         sys.modules["__main__"] = main
+        sys.warnoptions[:] = warned
         for name, value in before.items():
             os.environ.pop(name)
             if value is not None:
@@ -202,7 +206,9 @@ def _prctl(option: int, value: int) -> None:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="lockstep-")
+    made = tempfile.TemporaryDirectory(prefix="lockstep-")
+    atexit.register(made.cleanup)
+    return made
 
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:

@@ -5,6 +5,7 @@ Nothing of the user's pytest takes part: no ini file, no conftest, no plugin, no
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     for option in behind:
         if why := _senseless(option):
             parser.error(f"{option}: {why}")
+    if not re.fullmatch(r"auto|logical|\d+", asked.n):
+        parser.error(f"-n {asked.n}: a number of processes, 0 for none beside this one, or auto")
     for target in asked.targets:
         if why := _no_target(target):
             parser.error(why)
@@ -90,7 +93,7 @@ def _of_pytest() -> list[str]:
 
 def _asked(asked: argparse.Namespace) -> list[str]:
     """The options as pytest has them."""
-    told = [part for target in asked.targets for part in ("--impl", target)]
+    told = [part for target in dict.fromkeys(asked.targets) for part in ("--impl", target)]
     told += [part for world in asked.world for part in ("--world", world)]
     flags = {"--in-process": asked.in_process, "--any-order": asked.any_order, "-x": asked.x}
     told += [flag for flag, wanted in flags.items() if wanted]
@@ -102,12 +105,19 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--report": asked.report,
         "--hypothesis-profile": asked.profile,
         "--hypothesis-seed": asked.seed,
-        "-k": asked.k,
+        "-k": asked.k and _as_keyword(asked.k),
         "--junitxml": asked.junitxml and Path(asked.junitxml).absolute(),
     }
     told += [part for name, value in values.items() if value is not None for part in (name, str(value))]
     alone = asked.in_process or "torchrun" in asked.world  # one process holds all laws
     return [*told, *["-v"] * asked.v, *([] if alone and asked.n == "auto" else ["-n", asked.n])]
+
+
+def _as_keyword(words: str) -> str:
+    """What `-k` is told, as pytest has it: words of a law's name, as it is printed, or an expression of such."""
+    if {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
+        return words
+    return "_".join(words.split())
 
 
 def _unknown(option: str) -> str:

@@ -20,13 +20,20 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
         for number, name, _ in told:
             print(f"{number:5}{as_sentence(name)}")
         return
-    words = " ".join(asked.law)
-    chosen = [each for each in told if words.upper() == each[0] or words.lower() in as_sentence(each[1]).lower()]
-    if not chosen:
-        parser.error(f"{words}: no law has this number or these words in its name; `lockstep laws` lists them")
+    phrase = " ".join(asked.law)
+    for words in [phrase] if _meant(phrase, told) else asked.law:
+        if not _meant(words, told):
+            parser.error(f"{words}: no law has this number or these words in its name; `lockstep laws` lists them")
+    chosen = _meant(phrase, told) or [each for each in told if any(each in _meant(words, told) for words in asked.law)]
     for number, name, says in chosen:
         print("\n".join(textwrap.wrap(f"{number}  {as_sentence(name)}", WIDTH)))
         print(textwrap.indent(inspect.cleandoc(says), "    "), end="\n\n")
+
+
+def _meant(words: str, told: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The laws with this number, or with these words in their names."""
+    named = "_".join(words.lower().split())
+    return [each for each in told if words.upper() == each[0] or named in each[1]]
 
 
 def laws() -> list[tuple[str, str, str]]:

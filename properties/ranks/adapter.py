@@ -21,6 +21,7 @@ from lockstep.properties.sharded import Sharded
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
+INPUTS = 5  # positional arguments of the probe's forward
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
 GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
@@ -90,6 +91,30 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
     if accumulates and not callable(no_sync):
         return f"claims: accumulation needs a method no_sync, and that of {called} is {on_one_line(no_sync)}"
     return ""
+
+
+def takes_one(wrapped: Any) -> bool:
+    """Whether what was made, or what a class makes, is called with one argument and could not be with all that the
+    probe takes.
+    """
+    kind = wrapped if inspect.isclass(wrapped) else type(wrapped)
+    called = next(
+        (vars(each)[name] for each in kind.__mro__ for name in ("forward", "__call__") if name in vars(each)), 0
+    )
+    try:
+        signature = inspect.signature(called)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return _takes(signature, 1) and not _takes(signature, INPUTS)
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    """Whether a method takes so many positional arguments beside the first."""
+    try:
+        signature.bind(*range(1 + count))
+    except TypeError:
+        return False
+    return True
 
 
 def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:

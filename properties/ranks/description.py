@@ -13,6 +13,7 @@ from lockstep.properties.ranks.adapter import (
     needs_nothing,
     offered_by,
     optional_arguments,
+    takes_one,
 )
 from lockstep.properties.ranks.lookup import NotFound, find, takes
 
@@ -35,6 +36,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "takes": optional_arguments(name),
         "takes_replicas": takes(name, "replicas"),
         "takes_keywords": _takes_keywords(implementation),
+        "takes_one": inspect.isclass(implementation) and takes_one(implementation),
         "like_its_model": _like_its_model(implementation),
         "zero_grad": inspect.isclass(implementation) and _zeroes_gradients(implementation),
         "zeroes_otherwise": _zeroes_otherwise(implementation),

@@ -4,6 +4,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,13 +47,14 @@ def find(name: str) -> Callable[..., Any]:
         raise NotFound(f"{name}: write package.module:attribute or path/to/file.py:attribute")
     with importing():
         module = _load_file(place) if place.endswith(".py") else _import(place, name)
-    if not hasattr(module, attribute):
+    try:
+        found = operator.attrgetter(attribute)(module)  # a class may stand in another
+    except AttributeError:
         public = sorted(
             key for key, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
         )
         there = f"; it defines {', '.join(public)}" if public else ""
-        raise NotFound(f"{name}: {place} has no attribute {attribute!r}{there}")
-    found = getattr(module, attribute)
+        raise NotFound(f"{name}: {place} has no attribute {attribute!r}{there}") from None
     if not callable(found):
         wanted = "name a class or a function that takes the module"
         raise NotFound(f"{name}: {attribute} is {on_one_line(found)}, which cannot be called; {wanted}")
@@ -76,7 +78,7 @@ def _told(error: BaseException) -> str:
     words = str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         words = f"{error.msg} ({error.filename}, line {error.lineno})"
-    return f"{type(error).__name__}: {' '.join(words.split())}"
+    return ": ".join(filter(None, (type(error).__name__, " ".join(words.split()))))
 
 
 def _in_a_package(path: Path, error: BaseException) -> str:

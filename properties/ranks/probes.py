@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +24,16 @@ Failing: TypeAlias = tuple[str, int] | None
 
 class CallersError(Exception):
     """What a Raise raises."""
+
+
+class Inputs(NamedTuple):
+    """All that the forward of a `Probe` takes in one argument, for a wrapper whose own forward takes no more."""
+
+    coefficients: Sequence[torch.Tensor]
+    order: Sequence[int]
+    frozen: Sequence[int] = ()
+    increment: int = 0
+    fails: str = ""
 
 
 class _Fails(torch.autograd.Function):
@@ -169,19 +179,22 @@ class Probe(Home):
 
     def forward(
         self,
-        coefficients: Sequence[torch.Tensor],
-        order: Sequence[int],
+        coefficients: Any,
+        order: Sequence[int] | None = None,
         frozen: Sequence[int] = (),
         increment: int = 0,
         fails: str = "",
     ) -> torch.Tensor:
-        """The loss of one micro-batch. Backward reaches the parameters in the given ``order``.
+        """The loss of one micro-batch. Backward reaches the parameters in the given ``order``; without one,
+        ``coefficients`` are `Inputs`, or as a wrapper hands these on: a tuple of the same.
 
         Autograd runs backward through the products latest first, so they are created in reverse; the order in which
         they are then added up changes nothing. ``frozen``: parameters that are not trained; the root's own are read
         all the same. ``increment``: what is added to the buffers. ``fails``: where this forward, or its backward,
         raises; backward when it has reached half of them, a module when forward has.
         """
+        if order is None:
+            coefficients, order, frozen, increment, fails = coefficients
         if fails == "forward":
             raise CallersError("in forward")
         for index in range(self.buffer_count if self.training else 0):

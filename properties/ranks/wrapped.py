@@ -15,7 +15,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.ranks import adapter, randomness
-from lockstep.properties.ranks.probes import CallersError, Probe, to_numpy
+from lockstep.properties.ranks.probes import CallersError, Inputs, Probe, to_numpy
 from lockstep.properties.ranks.training import Training
 from lockstep.properties.seen import Seen, Values
 
@@ -71,6 +71,7 @@ class Wrapped:
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.note_random_numbers(self.place)
         self.offers = adapter.offers(self.wrapped)
+        self.takes_one = adapter.takes_one(self.wrapped)
         self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
         self.seen["stood"] = self.stands
         self.asked = self.wrapped if self.stands else self.probe
@@ -168,7 +169,9 @@ class Wrapped:
         begin = _recorded()
         frozen = tuple(self.scenario.names(*self.frozen))
         called = self.probe if self.place in self.conditions.around else self.wrapped
-        loss: torch.Tensor = called(inputs, order, frozen, increment, fails)
+        given = Inputs(inputs, order, frozen, increment, fails)
+        packed = self.takes_one and called is self.wrapped
+        loss: torch.Tensor = called(given) if packed else called(*given)
         if first and self.conditions.equal_from != EQUAL_FROM[0]:
             self.seen["built"].append((begin, _recorded()))
             self.begin()
@@ -268,6 +271,8 @@ def _multiplied(
     def of(given: Sequence[Any]) -> list[torch.Tensor]:
         return [values * factor for values, factor in zip(given, factors, strict=True)]
 
+    if len(inputs) == 1 and not named:  # all in one, see `Inputs`
+        return (Inputs(of(inputs[0][0]), *inputs[0][1:]),), named
     if "coefficients" in named:
         return tuple(inputs), {**named, "coefficients": of(named["coefficients"])}
     place = next(place for place, each in enumerate(inputs) if isinstance(each, list | tuple))

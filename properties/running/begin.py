@@ -38,6 +38,8 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
         asked = (option("--world"), option("--device"), option("--in-process"), option("--ranks-per-gpu"))
         where = decide(*asked, workers, option("--any-order"))
         part(option("--shard"), [])
+        if option("--report") and Path(option("--report")).exists() and not Path(option("--report")).is_dir():
+            raise Unusable(f"--report {option('--report')}: that is a file; name a folder for the scripts of failures")
         record = Record(Path(option("--record"))) if option("--record") else None
         if told is not None:
             setattr(config.option, SEED, told[SEED])

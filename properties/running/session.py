@@ -56,8 +56,12 @@ class Session:
     ) -> None:
         if unknown := [world for world in worlds if world not in WORLDS]:
             raise Unusable(f"world={unknown[0]!r}: there are {', '.join(map(repr, WORLDS))}")
-        if examples is not None and examples < 1:
-            raise Unusable(f"examples={examples}: a law needs at least one")
+        if examples is not None and (type(examples) is not int or examples < 1):
+            raise Unusable(f"examples={examples!r}: a law needs a whole number of them, at least one")
+        if seed is not None and type(seed) is not int:
+            raise Unusable(f"seed={seed!r}: it is a whole number, or None")
+        if report is not None and report.exists() and not report.is_dir():
+            raise Unusable(f"report={str(report)!r}: that is a file; name a folder for the scripts of failures")
         chosen = _chosen(laws)
         device.choose()
         name = name_of(target)

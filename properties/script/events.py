@@ -288,7 +288,9 @@ class Writer:
         frozen = [i for i in range(len(self.scenario.parameters)) if self.scenario.tensor(i) in self.frozen]
         given["frozen"] = repr([parameter_name(i) for i in frozen if self.scenario.unit(i) is None])
         rest = [given.get(name, default) for name, default in beside(self.scenario).items()]
-        return f"{self.calls}({', '.join([coefficients, order, *rest])})"
+        inputs = ", ".join([coefficients, order, *rest])
+        packed = self.implementation.takes_one and self.calls == "wrapped"
+        return f"{self.calls}(({inputs}))" if packed else f"{self.calls}({inputs})"
 
     def evaluate(self, event: Evaluate) -> list[str]:
         """A forward without autograd, in evaluation mode if it is switched to."""

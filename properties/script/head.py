@@ -132,7 +132,7 @@ def head(
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
-    model = "\n".join(_model(scenario, raises, evaluates, registered))
+    model = "\n".join(_model(scenario, raises, evaluates, registered, implementation.takes_one))
     return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
 
 
@@ -170,7 +170,7 @@ def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
     return ".".join([of, *([] if unit is None else [f"units[{unit}]"]), parameter_name(parameter)])
 
 
-def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[int, ...]) -> list[str]:
+def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[int, ...], packed: bool) -> list[str]:
     """The model: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
@@ -208,7 +208,7 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[
     for index in scenario.outside:
         lines += ["", "    @property", f"    def {parameter_name(index)}(self):"]
         lines += [f"        return {place(scenario, index, 'self')}  # read outside of its module"]
-    return [*lines, "", *_forward(scenario, raises)]
+    return [*lines, "", *_forward(scenario, raises, packed)]
 
 
 def _parameter(scenario: Scenario, index: int) -> list[str]:
@@ -226,9 +226,12 @@ def _parameter(scenario: Scenario, index: int) -> list[str]:
     return [f"{mine} = nn.Parameter({value}{'' if parameter.trainable else ', requires_grad=False'})"]
 
 
-def _forward(scenario: Scenario, raises: bool) -> list[str]:
+def _forward(scenario: Scenario, raises: bool, packed: bool) -> list[str]:
     takes = "".join(f", {name}={default}" for name, default in beside(scenario).items())
-    lines = [f"    def forward(self, coefficients, order{takes}):"]
+    lines = [f"    def forward(self, coefficients, order{'=None' * packed}{takes}):"]
+    if packed:
+        lines += ["        if order is None:  # what wraps it takes one argument, so all come in one"]
+        lines += [f"            {', '.join(['coefficients', 'order', *beside(scenario)])} = coefficients"]
     if raises:
         lines += ['        if fails == "forward":', "            raise CallersError"]
     lines += [f"        self.buffer{number} += increment" for number in range(len(scenario.buffers))]
@@ -276,6 +279,7 @@ def _imports(place: str, attribute: str) -> list[str]:
     if is_given(f"{place}:{attribute}"):
         words = f"put {attribute} here in place of this line; it was defined in {place}, and no script can import it"
         return [f"raise SystemExit({words!r})"]
+    attribute = attribute.partition(".")[0]  # a class may stand in another
     if not place.endswith(".py"):
         if all(part.isidentifier() and not iskeyword(part) for part in place.split(".")):
             return [f"from {place} import {attribute}"]
