@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 import lockstep
-from lockstep.properties.implementations import KERNELS
+from lockstep.properties.implementations import KERNELS, as_found
 from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.reports.causes import tell_once
@@ -176,10 +176,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
         f"lockstep: {', '.join(names)}; lockstep {lockstep.__version__}, {versions}",
         *([f"lockstep: {Path(__file__).parent} is what runs, and not {Path(other).parent}"] if other else []),
+        *(f"lockstep: {name}" for name in _as_found(config)),
         f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
     ]
+
+
+def _as_found(config: pytest.Config) -> list[str]:
+    """How each class of a user's is going to be used, a line each."""
+    theirs = config.stash[_BENCH].implementations if config.getoption("--impl") else []
+    return [f"{each.short}: {words}" for each in theirs if (words := as_found(each))]
 
 
 @pytest.hookimpl(optionalhook=True)

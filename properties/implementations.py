@@ -79,6 +79,21 @@ class Implementation:
 NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
 
 
+def as_found(implementation: Implementation) -> str:
+    """How it is going to be used, as far as that was found by looking at it: one line, in which a wrong guess shows."""
+    if implementation.claims.kernels or implementation.claims.collectives:
+        return ""
+    if implementation.made:
+        return "a function; the methods of what it makes are looked for on the ranks"
+    last = f"after {implementation.finish}()" if implementation.finish else "when backward returns"
+    found = [f"gradients are final {last}"]
+    found += [f"{name}() is not called" for name in implementation.perhaps]
+    found += ["its forward takes one argument, so a model's inputs come in one tuple"] * implementation.takes_one
+    found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
+    found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
+    return "; ".join(found)
+
+
 class Unusable(ValueError):
     """An implementation that cannot be put under test; one line says why."""
 

@@ -106,6 +106,7 @@ def test_a_class_is_checked_from_any_folder(
     assert code == 1, output
     assert "MyDDP breaks P1 on the sim world: silently wrong" in output
     assert "different parameters meet here" in output
+    assert "lockstep: MyDDP: gradients are final after finish_gradient_synchronization()\n" in output
     assert "Traceback" not in output
     assert ("lockstep.py" in {path.name for path in before}) == ("is what runs, and not" in output)
     new = {path.name for path in tmp_path.iterdir()} - {path.name for path in before} - {"__pycache__", ".hypothesis"}

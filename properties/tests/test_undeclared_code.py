@@ -15,8 +15,10 @@ from lockstep.properties.running.probing import probe
 from lockstep.properties.searching.search import search
 from lockstep.properties.searching.witnesses import unwitnessed
 from lockstep.properties.test_binding import STOOD
+from lockstep.properties.tests.scripts import lines
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.trial import ENDED, Trial
+from lockstep.properties.verdict import SilentlyWrong
 from lockstep.worlds.contract import World
 
 LAWS = every_law()
@@ -27,7 +29,7 @@ COMPRESSED = "test_compressed_gradients_travel_in_the_dtype_that_is_claimed"
 DROPPED = "test_a_window_that_is_dropped_halfway_leaves_no_trace"
 ODD = (
     *("Averaging", "Bytes", "Ring", "Exchanges", "OwnNames", "made_by_a_function", "Learns"),
-    *("BroadcastsInTurn", "SetsWhetherToSynchronize", "TellsAliases"),
+    *("BroadcastsInTurn", "SetsWhetherToSynchronize", "TellsAliases", "TakesOneInput"),
 )
 
 
@@ -46,6 +48,21 @@ def test_what_is_odd_and_right_passes_all_laws_that_its_shape_claims(sim: World,
             assert unwitnessed(law, under_test) == []
             held += under_test.witnessed[ENDED] > 0
     assert held > 10
+
+
+def test_a_forward_of_one_argument_hides_no_fault_behind_it(sim: World) -> None:
+    """The model's inputs come in one tuple, in programs, under hooks of the caller's, and in scripts."""
+    name = "lockstep.properties.tests.user_code:TakesOneInputAndSums"
+    under_test = trial_of(name, sim)
+    assert under_test.implementation.takes_one
+    (failure,) = search(LAWS[MEAN], under_test, 20, seed_value=0).failures
+    assert isinstance(failure.broken, SilentlyWrong)
+    right = "lockstep.properties.tests.undeclared:TakesOneInput"
+    for implementation, verdict in ((name, "WRONG"), (right, "right")):
+        told = lines(sim, implementation, failure.broken.scenario)
+        assert any(line.startswith("rank 0: the gradient of a is") and verdict in line for line in told)
+    hooked = trial_of(right, sim).run(failure.broken.scenario, module_hooked=1)
+    assert hooked.observations[0]["gradients"]
 
 
 def test_who_has_a_zero_method_of_its_own_is_not_blamed_for_a_window_that_was_dropped_without_it(sim: World) -> None:

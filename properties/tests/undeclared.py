@@ -32,6 +32,13 @@ class Averaging(nn.Module):
         gradient *= 1 / dist.get_world_size()
 
 
+class TakesOneInput(Averaging):
+    """Its forward takes one argument, as where a model is called with a batch."""
+
+    def forward(self, batch: Any) -> Any:
+        return self.module(batch)
+
+
 class Bytes(Averaging):
     """Gathers bytes, which are none of any floating-point format, and adds up."""
 

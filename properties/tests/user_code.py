@@ -92,6 +92,18 @@ class ReducesEachGradient(nn.Module):
                 parameter.grad /= torch.distributed.get_world_size()
 
 
+class TakesOneInputAndSums(ReducesEachGradient):
+    """Its forward takes one argument; and the mean is a sum."""
+
+    def forward(self, batch: Any) -> Any:
+        return self.module(batch)
+
+    def finish_gradient_synchronization(self) -> None:
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                torch.distributed.all_reduce(parameter.grad)
+
+
 class AveragesWhenLookedAt(ReducesEachGradient):
     """Nothing is sent before somebody asks for the means."""
 
