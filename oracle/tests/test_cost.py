@@ -1,5 +1,6 @@
 """Cost, against simulated rings and trees, a brute-force timeline, and published shapes of curves."""
 
+import argparse
 from fractions import Fraction
 from itertools import pairwise
 
@@ -233,7 +234,7 @@ def test_bad_input_is_refused_in_words():
 
 def test_the_module_prints_its_tables(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["cost"])
-    main()
+    main(argparse.ArgumentParser(), [])
     printed = capsys.readouterr().out
     assert "4.1875" in printed
     assert "31.41" in printed

@@ -1,5 +1,6 @@
 """Options that cannot be had are one clear line; what cannot run here is left out and said."""
 
+import argparse
 import sys
 
 import pytest
@@ -66,19 +67,17 @@ def test_a_run_on_one_gpu_says_how_nccl_can_have_more_ranks(monkeypatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "asked"),
+    ("run", "asked"),
     [
-        (soundness, ["--ranks", "3"]),
-        (again, ["--impl", "lockstep.impls.naive:NaiveDataParallel", "ModelScenario(world_size=3)"]),
+        (lambda: soundness.main(argparse.ArgumentParser(), sys.argv[1:]), ["--ranks", "3"]),
+        (again.main, ["--impl", "lockstep.impls.naive:NaiveDataParallel", "ModelScenario(world_size=3)"]),
     ],
 )
-def test_a_command_that_needs_more_ranks_than_there_are_says_how_to_have_them(
-    monkeypatch, capsys, command, asked
-) -> None:
+def test_a_command_that_needs_more_ranks_than_there_are_says_how_to_have_them(monkeypatch, capsys, run, asked) -> None:
     monkeypatch.setattr(devices, "look", lambda: TWO_GPUS)
     monkeypatch.setattr(sys, "argv", ["command", "--world", "nccl", *asked])
     with pytest.raises(SystemExit, match="2"):
-        command.main()
+        run()
     said = capsys.readouterr().err.splitlines()[-1]
     assert "3 ranks are needed, and --world nccl has 2 here; --ranks-per-gpu lets more share a GPU" in said
 
