@@ -78,7 +78,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", type=int, help="draw the same programs again")
     parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
-    parser.add_argument("-k", metavar="WORDS", help="only laws with these in their names, as in pytest")
+    parser.add_argument("-k", metavar="WORDS", help="only laws with these words in their names, or of a number: P6")
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
     parser.add_argument("-v", action="count", default=0, help="tell each failure in full, also those of one cause")
     parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
@@ -114,10 +114,19 @@ def _asked(asked: argparse.Namespace) -> list[str]:
 
 
 def _as_keyword(words: str) -> str:
-    """What `-k` is told, as pytest has it: words of a law's name, as it is printed, or an expression of such."""
-    if {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
-        return words
-    return "_".join(words.split())
+    """What `-k` is told, as pytest has it: words of a law's name, as it is printed, a number such as P6, or an
+    expression of such.
+    """
+    if not {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
+        words = "_".join(words.split())
+    return re.sub(r"\b[Pp]\d+\b", lambda number: f"({' or '.join(_named(number[0].upper()))})", words)
+
+
+def _named(number: str) -> list[str]:
+    """The names of the tests of the laws of a number; itself, which is in no name, where there are none."""
+    from lockstep.commands.laws import laws
+
+    return [name for each, name, _ in laws() if each == number] or [number]
 
 
 def _unknown(option: str) -> str:

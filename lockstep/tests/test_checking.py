@@ -23,6 +23,9 @@ LAW = "gradients_equal_the_mean"
 class OfThisFile(NaiveDataParallel):
     """A class in a test's own module."""
 
+    class Inside(NaiveDataParallel):
+        """And one that stands in it."""
+
 
 def made_here(divides: bool = True) -> type[nn.Module]:
     """A class that no other process can import."""
@@ -50,6 +53,7 @@ def test_a_class_that_others_can_import_is_named_as_they_import_it() -> None:
     assert name_of(NaiveDataParallel) == "lockstep.impls.naive:NaiveDataParallel"
     assert name_of("anywhere:Anything") == "anywhere:Anything"
     assert name_of(OfThisFile) == "lockstep.tests.test_checking:OfThisFile"
+    assert name_of(OfThisFile.Inside) == "lockstep.tests.test_checking:OfThisFile.Inside"
     first, second = made_here(), made_here()
     assert name_of(first) == "lockstep.tests.test_checking:MadeHere"
     assert name_of(second) == "lockstep.tests.test_checking 2:MadeHere"

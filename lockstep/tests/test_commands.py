@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import __version__, command
+from lockstep.commands.check import _as_keyword
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("oracle", "worlds", "impls", "properties", "benchmarks")
@@ -108,6 +109,16 @@ def test_laws_and_claims_are_listed_and_explained(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "values      None, 'untouched', 'zero'" in shown
     assert "needed by   P5 no rank waits for ever where ranks use different parameters" in shown
+
+
+def test_laws_are_chosen_by_their_words_their_numbers_or_an_expression_of_both() -> None:
+    assert _as_keyword("replicas are bitwise") == "replicas_are_bitwise"
+    assert _as_keyword("equal_the_mean or no_sync") == "equal_the_mean or no_sync"
+    assert _as_keyword("P99") == "(P99)"
+    chosen = _as_keyword("p6 and not nobody")
+    assert chosen.startswith("(test_")
+    assert "test_a_parameter_that_some_ranks_used_gets_the_mean_on_all or test_" in chosen
+    assert chosen.endswith(") and not nobody")
 
 
 def test_a_schedule_costs_and_an_order_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

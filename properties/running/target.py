@@ -1,10 +1,12 @@
 """What a caller hands over, a class, a function or a name, as a name by which ranks find it."""
 
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from lockstep.properties.implementations import Unusable
@@ -23,12 +25,20 @@ def name_of(target: str | Callable[..., Any]) -> str:
         raise Unusable(f"{target!r} cannot be called: give a class or a function that takes the module to wrap")
     module = sys.modules.get(getattr(target, "__module__", None) or "")
     attribute = getattr(target, "__qualname__", "")
-    if module is not None and attribute and getattr(module, attribute, None) is target:
+    if module is not None and attribute and _in(module, attribute) is target:
         file = getattr(module, "__file__", None)
         if module.__name__ != "__main__" and file is not None:
             return f"{module.__name__ if _is_imported_as(module.__name__, file) else file}:{attribute}"
     shown = attribute.rpartition(".")[2] or type(target).__name__
     return give(getattr(target, "__module__", None) or "__main__", shown, target)
+
+
+def _in(module: ModuleType, attribute: str) -> Any:
+    """What a module has under a name, dotted where it stands in a class; None where it has no such thing."""
+    try:
+        return operator.attrgetter(attribute)(module)
+    except AttributeError:
+        return None
 
 
 def why_only_here(target: Any) -> str:
