@@ -10,31 +10,8 @@ from pathlib import Path
 
 from lockstep.properties.tests.test_bad_input import ROOT
 
-README_CLASS = """import torch.distributed as dist
-from torch import nn
-
-
-class MyDDP(nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module, self.handles = module, []
-        for p in module.parameters():
-            dist.broadcast(p.data, src=0)
-            if p.requires_grad:
-                p.register_post_accumulate_grad_hook(self.reduce)
-
-    def reduce(self, p):
-        p.grad /= dist.get_world_size()
-        self.handles.append(dist.all_reduce(p.grad, async_op=True))
-
-    def forward(self, *args, **kwargs):
-        return self.module(*args, **kwargs)
-
-    def finish_gradient_synchronization(self):
-        for handle in self.handles:
-            handle.wait()
-        self.handles.clear()
-"""
+# The class that README takes as its example.
+README_CLASS = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
 LEFT_BEHIND = (".git", ".tox", ".venv", ".hypothesis", "build", "*.egg-info", "__pycache__", "lockstep-report")
 
 
