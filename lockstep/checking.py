@@ -75,7 +75,7 @@ class CheckResult:
         failed = [end for end in told if not end.passed]
         causes = tell_once(failed, all_of_them="`failures` of the result has them all")
         filed = [each for end in told if (each := filed_by(end)) is not None]
-        return "\n".join([*(f"{end.longrepr}\n" for end in failed), *summary(filed, causes, False, None)])
+        return "\n".join([*(f"{end.longrepr}\n" for end in failed), *summary(filed, causes, False, None, folded=True)])
 
     def __repr__(self) -> str:
         broken = sum(not law.passed for law in self.laws)

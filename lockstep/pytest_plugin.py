@@ -208,8 +208,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: Any, exitstatus: int, config: pytest.Config
 ) -> Generator[None, object, None]:
-    """The verdict of every law, for every implementation and world, after all that pytest tells; kept as well where a
-    record is.
+    """The verdict of every law, for every implementation and world, after all that pytest tells; kept in full as well
+    where a record is.
     """
     yield
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
@@ -219,9 +219,10 @@ def pytest_terminal_summary(
     most = config.getoption("maxfail") or 0
     stopped = exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= failed
     of_a_user = bench if config.getoption("--impl") else None
-    if lines := summary(filed, config.stash[_CAUSES], stopped, of_a_user):
+    tell = functools.partial(summary, filed, config.stash[_CAUSES], stopped, of_a_user)
+    if lines := tell():
         terminalreporter.section("verdicts")
-        for line in lines:
+        for line in tell(folded=bool(of_a_user) and config.option.verbose <= 0):
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)

@@ -48,9 +48,9 @@ def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return told
 
 
-def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
+def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str]:
     """Lines to print, a block for each implementation: a law a line, then its verdict and examples on each world; and
-    what was refused.
+    what was refused. ``folded``: the laws that are not claimed, and of which no more is known, are counted in one line.
     """
     rows: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for each in filed:
@@ -59,7 +59,12 @@ def matrix(filed: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for implementation, laws in rows.items():
         lines.append(implementation)
-        lines += [f"  {law:80} {_ended(by_world)}" for law, by_world in laws.items()]
+        ends = {law: _ended(by_world) for law, by_world in laws.items()}
+        hidden = [law for law, ended in ends.items() if folded and ended == NOT_CLAIMED]
+        lines += [f"  {law:80} {ended}" for law, ended in ends.items() if law not in hidden]
+        if hidden:
+            count = f"{len(hidden)} more {'law is' if len(hidden) == 1 else 'laws are'} not claimed"
+            lines.append(f"  {count}: -v lists them, and `lockstep claims` says what there is to claim")
         lines += _refusals(each for by_world in laws.values() for each in by_world)
     return lines
 

@@ -10,13 +10,18 @@ from lockstep.properties.running.bench import Bench
 
 
 def summary(
-    filed: Sequence[Mapping[str, Any]], causes: Sequence[str], stopped: bool, of_a_user: Bench | None
+    filed: Sequence[Mapping[str, Any]],
+    causes: Sequence[str],
+    stopped: bool,
+    of_a_user: Bench | None,
+    folded: bool = False,
 ) -> list[str]:
     """The lines, of verdicts as they were filed and causes in words; none where no law was held against anything.
 
     ``stopped``: before every law had come to its end. ``of_a_user``: the bench, unless it is of what ships.
+    ``folded``: laws that are not claimed are counted, and not listed.
     """
-    lines = matrix(filed)
+    lines = matrix(filed, folded)
     if not lines:
         return []
     lines += ["", totals(filed), *causes, *_scripts(filed)]

@@ -79,6 +79,16 @@ def test_the_matrix_counts_examples_by_world_and_in_all() -> None:
     ]
 
 
+def test_laws_that_are_not_claimed_are_counted_where_they_are_not_listed() -> None:
+    left_out = [("my:DDP", "P3", law, "") for law in ("another", "a third")]
+    filed = verdicts(
+        [Report(implementation="my:DDP", number="P1", law="a law", world="sim", verdict="holds")], left_out
+    )
+    told = [" ".join(line.split()) for line in matrix(filed, folded=True)]
+    more = "2 more laws are not claimed: -v lists them, and `lockstep claims` says what there is to claim"
+    assert told == ["my:DDP", "P1 a law holds on sim", more]
+
+
 def test_the_matrix_says_what_was_refused_most_often_over_all_laws() -> None:
     common = {
         "implementation": "my:DDP",

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_user_kernels_meet_the_laws_of_what_they_have() -> None:
     name = "properties/tests/user_kernels.py:SomeKernels"
-    command = [sys.executable, "-m", "pytest", "properties", "--impl", name, "--world", "sim", "-q", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", "properties", "--impl", name, "--world", "sim", "-v", "-p", "no:xdist"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     verdicts = dict(
         re.split(r"  +", re.sub(r"^  (P\d+) +", r"\1 ", line))
