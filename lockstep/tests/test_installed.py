@@ -101,7 +101,20 @@ def test_a_class_is_checked_from_any_folder(
     around(tmp_path)
     before = {*tmp_path.iterdir()}
     script = "from lockstep.command import main; main()"  # what the installed command is; it has no current folder
-    asked = ("check", "my_ddp:MyDDP", "--world", "sim", "-k", LAW, "-n", str(processes), "--junitxml", "out.xml")
+    asked = (
+        "check",
+        "my_ddp:MyDDP",
+        "--world",
+        "sim",
+        "-k",
+        LAW,
+        "--seed",
+        "1",
+        "-n",
+        str(processes),
+        "--junitxml",
+        "out.xml",
+    )
     code, output = environment.run(tmp_path, "-P", "-c", script, *asked)
     assert code == 1, output
     assert "MyDDP breaks P1 on the sim world: silently wrong" in output
@@ -113,7 +126,7 @@ def test_a_class_is_checked_from_any_folder(
     assert new == {"lockstep-report", "out.xml"}
     (case,) = ElementTree.parse(tmp_path / "out.xml").iter("testcase")
     told = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
-    assert told["lockstep.verdict"].startswith("silently wrong")
+    assert "silently wrong" in told["lockstep.verdict"]
     assert told["lockstep.script"].startswith("lockstep-report")
 
 
@@ -145,7 +158,7 @@ def test_the_laws_are_tests_of_a_suite_of_the_users_own(installed: Environment, 
     }
     verdicts = sorted(each["lockstep.verdict"] for each in told.values())
     assert verdicts[0] == "holds"
-    assert verdicts[1].startswith("silently wrong")
+    assert "silently wrong" in verdicts[1]
     code, output = installed.run(tmp_path, "-m", "pytest", "-q", "-k", "not my_ddp", "--impl", "theirs")
     assert (code, "4 passed" in output) == (0, True), output
 
