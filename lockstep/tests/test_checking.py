@@ -55,8 +55,9 @@ def test_a_class_that_others_can_import_is_named_as_they_import_it() -> None:
     assert name_of(OfThisFile) == "lockstep.tests.test_checking:OfThisFile"
     assert name_of(OfThisFile.Inside) == "lockstep.tests.test_checking:OfThisFile.Inside"
     first, second = made_here(), made_here()
-    assert name_of(first) == "lockstep.tests.test_checking:MadeHere"
-    assert name_of(second) == "lockstep.tests.test_checking 2:MadeHere"
+    names = {name_of(first), name_of(second)}  # a number tells them apart, which goes by what was named before
+    assert len(names) == 2
+    assert all(re.fullmatch(r"lockstep\.tests\.test_checking( \d+)?:MadeHere", name) for name in names)
     assert name_of(lambda module: module).endswith(":<lambda>")
     assert name_of(functools.partial(NaiveDataParallel)).endswith(":partial")
 
@@ -68,7 +69,9 @@ def test_a_class_made_in_a_function_is_checked_in_this_process() -> None:
     (law,) = right.laws
     assert (law.law, law.world, law.verdict) == ("P1 gradients equal the mean over ranks", "sim", "holds")
     assert 1 <= law.examples <= 5
-    assert repr(right) == "<CheckResult of lockstep.tests.test_checking 3:MadeHere: all 1 laws hold>"
+    assert re.fullmatch(
+        r"<CheckResult of lockstep\.tests\.test_checking( \d+)?:MadeHere: all 1 laws hold>", repr(right)
+    )
 
 
 def test_a_failure_has_its_law_verdict_report_scenario_and_script(tmp_path: Any) -> None:
