@@ -122,11 +122,9 @@ def check(
 
     Raises Unusable (a ValueError), in one line, for what cannot be put under test.
     """
-    chosen = [laws] if isinstance(laws, str) else laws
-    worlds = [world] if isinstance(world, str) else world
     progress = _Progress()
     with _TURN:
-        session = Session(target, claims, worlds, chosen, examples, seed, Path(report), progress.say)
+        session = Session(target, claims, world, laws, examples, seed, Path(report), progress.say)
         try:
             held = list(session.held(probed=True))
             ends = []

@@ -36,9 +36,7 @@ def law_tests(
         return _no_test
     import pytest
 
-    chosen = [laws] if isinstance(laws, str) else laws
-    worlds = [world] if isinstance(world, str) else world
-    cases = _Cases(target, claims, worlds, chosen, examples, seed, Path(report))
+    cases = _Cases(target, claims, world, laws, examples, seed, Path(report))
 
     def test(law: Any, request: Any) -> None:
         from lockstep.properties.reports.matrix import for_junit

@@ -35,6 +35,20 @@ def every_kernel_law() -> dict[str, Any]:
 
 
 @cache
+def every_text() -> tuple[tuple[str, str, str], ...]:
+    """Of each law, those on kernels too, its number, the name of its test and its docstring; by their numbers."""
+    told = [(law.number, law.name, law.says) for law in every_law().values()]
+    told += [("P17", name, test.__doc__ or "") for name, test in every_kernel_law().items()]
+    return tuple(sorted(told, key=lambda each: int(each[0][1:])))
+
+
+def laws_named(words: str) -> list[str]:
+    """The names of the tests of the laws with this number, such as "P6", or with these words in their names."""
+    named = "_".join(words.lower().split())
+    return [name for number, name, _ in every_text() if words.upper() == number or named in name]
+
+
+@cache
 def every_fault() -> dict[str, Any]:
     """What in `impls` says by which laws it is killed, by the name that ``--impl`` takes."""
     return _declaring("killed_by")

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from lockstep.home import PACKAGE
+from lockstep.properties.catalogue import laws_named
 from lockstep.properties.running.options import add_options
 
 LAWS = PACKAGE / "properties"
 PROFILES = ("dev", "ci", "release", "nightly")
 # pytest's own exit codes, where they are others here.
 CODES = {pytest.ExitCode.USAGE_ERROR: 2, pytest.ExitCode.INTERRUPTED: 130}
-# Options of pytest's that cannot be meant, by how they begin, and what is meant.
+# Options of pytest's that cannot be meant, and what is meant; so is all that begins with --cache.
 SENSELESS = {
-    ("--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise", "--cache"): (
+    ("--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"): (
         "Lockstep keeps no cache of pytest's; a law tries first what failed before, as it is"
     ),
     ("--impl",): "write the target as it is, behind `check`",
@@ -119,14 +120,8 @@ def _as_keyword(words: str) -> str:
     """
     if not {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
         words = "_".join(words.split())
-    return re.sub(r"\b[Pp]\d+\b", lambda number: f"({' or '.join(_named(number[0].upper()))})", words)
-
-
-def _named(number: str) -> list[str]:
-    """The names of the tests of the laws of a number; itself, which is in no name, where there are none."""
-    from lockstep.commands.laws import laws
-
-    return [name for each, name, _ in laws() if each == number] or [number]
+    # A number that no law has stays as it is, and is in no name.
+    return re.sub(r"\b[Pp]\d+\b", lambda number: f"({' or '.join(laws_named(number[0])) or number[0]})", words)
 
 
 def _unknown(option: str) -> str:
@@ -138,7 +133,7 @@ def _unknown(option: str) -> str:
 def _senseless(option: str) -> str:
     """Why an option of pytest's makes no sense here; empty if it may."""
     name = option.partition("=")[0]
-    found = (why for names, why in SENSELESS.items() if any(name == one for one in names) or name.startswith("--cache"))
+    found = (why for names, why in SENSELESS.items() if name in names or name.startswith("--cache"))
     if (why := next(found, "")) or option.startswith("-"):
         return why
     return "the laws are not files of yours; choose some of them with -k" if option.endswith(".py") else ""

@@ -21,7 +21,7 @@ from lockstep.properties.sharded import Sharded
 FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
-INPUTS = 5  # positional arguments of the probe's forward
+INPUTS = 5  # positional arguments of the probe's forward, the fields of `properties.ranks.probes.Inputs`
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
 GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
@@ -98,12 +98,10 @@ def takes_one(wrapped: Any) -> bool:
     probe takes.
     """
     kind = wrapped if inspect.isclass(wrapped) else type(wrapped)
-    called = next(
-        (vars(each)[name] for each in kind.__mro__ for name in ("forward", "__call__") if name in vars(each)), 0
-    )
+    methods = [vars(each)[name] for each in kind.__mro__ for name in ("forward", "__call__") if name in vars(each)]
     try:
-        signature = inspect.signature(called)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        signature = inspect.signature(methods[0])
+    except (IndexError, TypeError, ValueError):
         return False
     return _takes(signature, 1) and not _takes(signature, INPUTS)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.properties.catalogue import every_kernel_law, every_law
-from lockstep.properties.implementations import Implementation, Unusable, try_out
+from lockstep.properties.catalogue import every_kernel_law, every_law, every_text, laws_named
+from lockstep.properties.implementations import Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.kernels.under_test import look_up_kernels
 from lockstep.properties.law import Law, as_sentence, sentence
@@ -35,10 +35,11 @@ class Held:
 class Session:
     """One implementation on its worlds; every process that it starts ends with `close`.
 
-    ``target``: a class, a function, or the name of either. ``claims``: in place of what it declares. ``worlds``: names
-    of worlds. ``laws``: numbers such as "P6", or words of a law's name; None: all. ``examples``: programs for each law
-    on sim, a tenth of them on real processes; None: as many as `lockstep check` has. ``seed``: None: new programs each
-    time. ``report``: the folder for scripts of failures. ``say`` is given a line while a law takes long.
+    ``target``: a class, a function, or the name of either. ``claims``: in place of what it declares. ``world``: the
+    name of a world, or several. ``laws``: numbers such as "P6", or words of a law's name; None: all. ``examples``:
+    programs for each law on sim, a tenth of them on real processes; None: as many as `lockstep check` has. ``seed``:
+    None: new programs each time. ``report``: the folder for scripts of failures. ``say`` is given a line while a law
+    takes long.
 
     Raises Unusable, in one line, for what cannot be put under test.
     """
@@ -47,13 +48,14 @@ class Session:
         self,
         target: str | Callable[..., Any],
         claims: Mapping[str, Any] | None = None,
-        worlds: Sequence[str] = DEFAULT[:1],
-        laws: Sequence[str] | None = None,
+        world: str | Sequence[str] = DEFAULT[0],
+        laws: str | Sequence[str] | None = None,
         examples: int | None = None,
         seed: int | None = None,
         report: Path | None = None,
         say: Callable[[str], None] = say_nothing,
     ) -> None:
+        worlds = [world] if isinstance(world, str) else world
         if unknown := [world for world in worlds if world not in WORLDS]:
             raise Unusable(f"world={unknown[0]!r}: there are {', '.join(map(repr, WORLDS))}")
         if examples is not None and (type(examples) is not int or examples < 1):
@@ -100,12 +102,12 @@ class Session:
 
     def _program(self, law: Law, world: str) -> Callable[[Record], None]:
         def run(record: Record) -> None:
-            hold(law, self._bench.trial(self.implementation, world), record, self._budget(self.implementation, world))
+            hold(law, self._bench.trial(self.implementation, world), record, self._budget(world))
 
         return run
 
-    def _budget(self, implementation: Implementation, world: str) -> Budget:
-        examples = profiles.of_so_many(self._examples or profiles.USUAL, implementation.name, world != "sim")
+    def _budget(self, world: str) -> Budget:
+        examples = profiles.of_so_many(self._examples or profiles.USUAL, self.implementation.name, world != "sim")
         seed = None if self._seed is None else str(self._seed)
         return Budget(seed, say=self._say, examples=examples)
 
@@ -117,17 +119,14 @@ class Session:
         return run
 
 
-def _chosen(laws: Sequence[str] | None) -> set[str]:
+def _chosen(laws: str | Sequence[str] | None) -> set[str]:
     """The names of the tests of the laws that are meant. Raises Unusable where a word means none."""
-    numbers = {name: law.number for name, law in every_law().items()} | dict.fromkeys(every_kernel_law(), "P17")
     if laws is None:
-        return {*numbers}
+        return {name for _, name, _ in every_text()}
     chosen = set[str]()
     for word in [laws] if isinstance(laws, str) else laws:
-        named = "_".join(word.lower().split())
-        meant = {name for name, number in numbers.items() if word.upper() == number or named in name}
-        if not meant:
-            known = ", ".join(sorted({*numbers.values()}, key=lambda number: int(number[1:])))
+        if not (meant := laws_named(word)):
+            known = ", ".join(dict.fromkeys(number for number, _, _ in every_text()))
             raise Unusable(f"laws={word!r}: no law has this number or these words in its name; there are {known}")
-        chosen |= meant
+        chosen |= {*meant}
     return chosen

@@ -10,6 +10,7 @@ from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.law import concerns
 from lockstep.properties.ranks import adapter
+from lockstep.properties.ranks.probes import Inputs
 from lockstep.properties.reports.failure import story
 from lockstep.properties.running.probing import probe
 from lockstep.properties.searching.search import search
@@ -55,6 +56,7 @@ def test_a_forward_of_one_argument_hides_no_fault_behind_it(sim: World) -> None:
     name = "lockstep.properties.tests.user_code:TakesOneInputAndSums"
     under_test = trial_of(name, sim)
     assert under_test.implementation.takes_one
+    assert len(Inputs._fields) == adapter.INPUTS
     (failure,) = search(LAWS[MEAN], under_test, 20, seed_value=0).failures
     assert isinstance(failure.broken, SilentlyWrong)
     right = "lockstep.properties.tests.undeclared:TakesOneInput"
