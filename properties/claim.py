@@ -10,7 +10,10 @@ class Shape:
     """What is seen of an implementation from outside; None: a function makes the wrapper, so that nobody knows.
 
     ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
-    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything.
+    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``is_optimizer``: it takes
+    parameters and the class of an optimizer, and ``averages_in_step``, ``takes_closures``, ``adds_groups``,
+    ``schedules`` (for torch's schedulers) and ``saved_by`` say what was seen of that. ``spares_ranks``: it declares how
+    many parameters there are for each rank.
     """
 
     has_no_sync: bool | None
@@ -24,6 +27,13 @@ class Shape:
     like_its_model: bool = False
     finishes: bool | None = True
     whole: bool = True
+    is_optimizer: bool = False
+    averages_in_step: bool = False
+    takes_closures: bool = False
+    adds_groups: bool = False
+    schedules: bool = False
+    saved_by: str | None = None
+    spares_ranks: bool = False
 
     @property
     def leaves_weights(self) -> bool:
@@ -36,7 +46,7 @@ class Claim:
     """What is declared of a claim, beside its name, type and default.
 
     ``says``: the promise, in a sentence. ``choices``: its values, the default among them or not; none of a number.
-    ``some``: it is a tuple of some of these. ``probed``: the values that code which declares nothing is tried with.
+    ``some``: it is a tuple of some of these; of names of classes, where there are no choices. ``probed``: the values that code which declares nothing is tried with.
     ``inferred``: its value where it is not declared. ``excluded``: why it cannot have its value beside the other
     claims, in words; empty: it can. ``lacking``: what an implementation of that shape lacks for it, likewise.
     """
@@ -75,15 +85,28 @@ def wrong_value(of: "Field[Any]", value: Any) -> str:
     if kinds is not None and type(value) not in kinds:
         words = _WORDS[kind]
     elif declared.some:
-        if type(value) is tuple and all(each in declared.choices for each in value):
+        if type(value) is tuple and all(
+            each in declared.choices if declared.choices else isinstance(each, str) for each in value
+        ):
             return ""
-        words = f"a tuple of some of {listed}"
+        words = f"a tuple of some of {listed}" if declared.choices else "a tuple of classes"
     elif kinds is None and not any(type(value) is type(each) and value == each for each in declared.choices):
         none = "None or " if None in declared.choices else ""
         words = f"{none}one of {listed}"
     else:
         return ""
     return f"{of.name} is {words}, not {on_one_line(value)}"
+
+
+def by_name(value: Any) -> Any:
+    """A claim in which each class is told by its name, "module:Name". ValueError for one that no name leads to."""
+    if isinstance(value, tuple | list):
+        return type(value)(by_name(each) for each in value)
+    if not isinstance(value, type):
+        return value
+    if "<locals>" in value.__qualname__:
+        raise ValueError(f"claims: {value.__qualname__} is defined inside a function; define it in a module")
+    return f"{value.__module__}:{value.__qualname__}"
 
 
 def on_one_line(value: object) -> str:

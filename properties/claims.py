@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from lockstep.oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
-from lockstep.properties.claim import Shape, claim, on_one_line, told, wrong_value
+from lockstep.properties.claim import Shape, by_name, claim, on_one_line, told, wrong_value
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 # When every rank has rank 0's parameters and buffers: once it is constructed, or once a forward has run after that.
@@ -31,6 +31,10 @@ SCHEDULES = {1: ("reduce-scatter", "all-reduce"), 3: ("gather twice", "gather on
 REDUCTIONS = ("float32", "float64")
 # Beside True and False.
 MASTERS = "always"
+# Two ranks have as many: models have up to five parameters.
+MOST_PER_RANK = 2
+# Who saves a sharded optimizer's state: each rank its own, or rank 0 that of all, which every rank then loads.
+SAVED_BY = ("each rank", "rank 0")
 
 
 def _no_no_sync(shape: Shape) -> str:
@@ -63,6 +67,20 @@ def _not_like_its_model(shape: Shape) -> str:
 def _own_optimizer(name: str) -> Callable[[Shape], str]:
     words = f"{name} is for optimizers that the caller makes, and there is a make_optimizer"
     return lambda shape: words if shape.makes_optimizer else ""
+
+
+def _no_optimizer(name: str) -> Callable[[Shape], str]:
+    words = f"{name} is for sharded optimizers, made of parameters and a class of optimizers, and it is none"
+    return lambda shape: "" if shape.is_optimizer else words
+
+
+def _too_few_parameters(claims: "Claims") -> str:
+    if not 0 <= claims.parameters_per_rank <= MOST_PER_RANK:
+        return f"parameters_per_rank is from 0 to {MOST_PER_RANK}, not {claims.parameters_per_rank}"
+    if not claims.parameters_per_rank or not (claims.freezing or claims.unfreezing or claims.several_optimizers):
+        return ""
+    fewer = "of which a rank may own fewer"
+    return f"parameters_per_rank goes with no freezing, unfreezing or several_optimizers, {fewer}"
 
 
 def _no_ranks(claims: "Claims") -> str:
@@ -137,6 +155,7 @@ class Claims:
         "A parameter that no rank uses is allowed, and its gradient is left untouched or becomes zero.",
         choices=(None, *UNUSED),
         probed=True,
+        inferred=lambda shape: UNUSED[0] if shape.is_optimizer and not shape.averages_in_step else None,
     )
     survives_errors: bool = claim(
         False, "Training goes on after an error of the caller's in a micro-batch that the caller catches.", probed=True
@@ -245,14 +264,14 @@ class Claims:
         True,
         "Between steps the caller may write into the parameters, and training goes on from there.",
         probed=(True,),
-        inferred=lambda shape: shape.leaves_weights,
+        inferred=lambda shape: shape.leaves_weights or shape.is_optimizer,
     )
     idle_steps: bool = claim(True, "A step without any gradient leaves everything as it is.")
     several_optimizers: bool = claim(
         True,
         "Each group of parameters may have an optimizer of its own.",
         probed=(True,),
-        inferred=lambda shape: shape.makes_optimizer is False,
+        inferred=lambda shape: shape.makes_optimizer is False and not shape.spares_ranks,
     )
     joins: tuple[str, ...] = claim(
         (),
@@ -287,7 +306,12 @@ class Claims:
         "The loss may be made of gradients that `torch.autograd.grad` gives with `create_graph=True`.",
         probed=True,
     )
-    freezing: bool = claim(False, "Parameters may be frozen after wrapping, and trained again later.", probed=True)
+    freezing: bool = claim(
+        False,
+        "Parameters may be frozen after wrapping, and trained again later.",
+        probed=True,
+        inferred=lambda shape: shape.is_optimizer and not shape.spares_ranks,
+    )
     unfreezing: bool = claim(False, "Parameters that were frozen when they were wrapped may be trained later.")
     copied_models: bool = claim(
         False,
@@ -313,10 +337,18 @@ class Claims:
         probed=True,
     )
     other_models: bool = claim(
-        False, "Another model may be wrapped and trained on the same ranks, also with one loss for both.", probed=True
+        False,
+        "Another model may be wrapped and trained on the same ranks, also with one loss for both.",
+        probed=True,
+        inferred=lambda shape: shape.is_optimizer,
     )
     # Where it trains, and from when on.
     most_ranks: int = claim(8, "The largest world size it is run on.", excluded=_no_ranks)
+    parameters_per_rank: int = claim(
+        0,
+        "The smallest number of trained parameters for each rank; with 0, a rank may own none.",
+        excluded=_too_few_parameters,
+    )
     subgroups: bool = claim(
         False,
         "A constructor argument `process_group` or `group` takes the ranks to train on, of a larger world.",
@@ -348,6 +380,7 @@ class Claims:
         None,
         "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
         choices=(None, 0, 1, 2, 3),
+        inferred=lambda shape: 1 if shape.is_optimizer else None,
         excluded=_no_stage,
     )
     exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
@@ -363,7 +396,11 @@ class Claims:
         choices=(False, True, MASTERS),
         excluded=_masters_of_nothing,
     )
-    same_bits: bool = claim(False, "Its optimizer gives each element the bits that torch's plain optimizer gives.")
+    same_bits: bool = claim(
+        False,
+        "Its optimizer gives each element the bits that torch's plain optimizer gives.",
+        inferred=lambda shape: shape.is_optimizer,
+    )
     plain_bits: bool = claim(
         True, "A rank's own forward and backward have plain torch's bits: no scaled loss, no compiled forward."
     )
@@ -401,6 +438,50 @@ class Claims:
     overlaps: bool = claim(
         False, "Reductions are launched while backward runs, and none is waited for before the next is launched."
     )
+    # What a sharded optimizer is, that takes parameters and the class of a plain one.
+    is_optimizer: bool = claim(
+        False,
+        "It takes parameters and a class of optimizers, and no module: the laws on steps are held against it.",
+        inferred=lambda shape: shape.is_optimizer,
+        lacking=_no_optimizer("is_optimizer"),
+    )
+    averages_in_step: bool = claim(
+        False,
+        "Its `step` averages the gradients, which are each rank's own until then.",
+        inferred=lambda shape: shape.averages_in_step,
+        lacking=_no_optimizer("averages_in_step"),
+    )
+    closures: bool = claim(
+        False,
+        "Its `step` takes a closure, runs it once on every rank, and returns the loss.",
+        inferred=lambda shape: shape.takes_closures,
+        lacking=_no_optimizer("closures"),
+    )
+    adds_groups: bool = claim(
+        False,
+        "Its `add_param_group` adds parameters, before its first step or later.",
+        inferred=lambda shape: shape.adds_groups,
+        lacking=_no_optimizer("adds_groups"),
+    )
+    schedulers: bool = claim(
+        False,
+        "torch's schedulers set its learning rates.",
+        inferred=lambda shape: shape.schedules,
+        lacking=_no_optimizer("schedulers"),
+    )
+    saved_by: str | None = claim(
+        None,
+        "Who saves its `state_dict`: each rank its own, or rank 0 that of all; None: nobody can.",
+        choices=(None, *SAVED_BY),
+        inferred=lambda shape: shape.saved_by,
+        lacking=_no_optimizer("saved_by"),
+    )
+    optimizers: tuple[str, ...] = claim(
+        (),
+        "Beside SGD, Adam and AdamW it shards these classes, as `(torch.optim.Muon,)`, to the bit.",
+        some=True,
+        lacking=_no_optimizer("optimizers"),
+    )
     # What is no data parallelism.
     kernels: bool = claim(False, "It is a namespace of kernels: P17 is held against it and nothing else.")
     collectives: tuple[str, ...] = claim(
@@ -435,6 +516,16 @@ class Claims:
         return self.evaluates and self.measures
 
     @property
+    def saves_state(self) -> bool:
+        """Whether the state of its optimizer may be saved and loaded, and not the weights alone."""
+        return not self.is_optimizer or self.saved_by is not None
+
+    @property
+    def changes_ranks(self) -> bool:
+        """Whether a saved state may be loaded on another number of ranks: it is no rank's own."""
+        return self.most_ranks > 1 and (not self.is_optimizer or self.saved_by == SAVED_BY[-1])
+
+    @property
     def several_backwards(self) -> bool:
         """Whether a micro-batch may have more than one."""
         return self.backwards == BACKWARDS[-1] or (self.backwards is not None and self.accumulation)
@@ -459,9 +550,11 @@ def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
             close = " or ".join(map(repr, get_close_matches(str(name), table)))
             meant = f"did you mean {close}?" if close else f"there are {', '.join(table)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    seen = replace(shape, whole=(declared or {}).get("stage") in (None, 0))
+    declared = {name: by_name(value) for name, value in (declared or {}).items()}
+    whole = declared.get("stage") in (None, 0) and not shape.is_optimizer
+    seen = replace(shape, whole=whole, spares_ranks=bool(declared.get("parameters_per_rank")))
     inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
-    claims = Claims(**{**inferred, **(declared or {})})
+    claims = Claims(**{**inferred, **declared})
     for name, each in table.items():
         if each.lacking is not None and getattr(claims, name) and (words := each.lacking(seen)):
             raise ValueError(f"claims: {words}")

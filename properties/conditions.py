@@ -5,8 +5,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from lockstep.oracle.program import tuples
-from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.claims import EQUAL_FROM, SAVED_BY
 from lockstep.properties.part import WHOLE, Part
+
+
+# Those that follow from what is claimed, whatever the law.
+OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "saved_by")
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,13 @@ class Conditions:
     asks_the_wrapper: bool = False
     beside: str = ""  # a `properties.companion` takes its turns right "before" or "after" this model
     joint: str = ""  # a partner, with which it has one loss, has its forwards right "before" or "after" this model's
+    optimizer: str = ""  # the class of the plain optimizer, as claims name it; empty: the scenario's
+    averages_in_step: bool = False  # a sharded optimizer is claimed to average gradients itself
+    zeros: bool = False  # gradients that no rank has are zeros when it steps
+    saved_by: str | None = SAVED_BY[0]  # who is claimed to save its state
+    closures: bool = False  # its steps find gradients only once they have called a closure
+    added: int = -1  # the Step right before which the last group is added to it; below zero: it is made with all
+    scheduled: bool = False  # a scheduler of torch's sets learning rates
     collects: bool = False  # Python's garbage is collected after a ZeroGrad, where bytes are counted
 
     @classmethod

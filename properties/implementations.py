@@ -85,6 +85,8 @@ def as_found(implementation: Implementation) -> str:
         return ""
     if implementation.made:
         return "a function; the methods of what it makes are looked for on the ranks"
+    if implementation.claims.is_optimizer:
+        return _as_found_of_optimizers(implementation.claims)
     last = f"after {implementation.finish}()" if implementation.finish else "when backward returns"
     found = [f"gradients are final {last}"]
     found += [f"{name}() is not called" for name in implementation.perhaps]
@@ -92,6 +94,14 @@ def as_found(implementation: Implementation) -> str:
     found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
     found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
     return "; ".join(found)
+
+
+def _as_found_of_optimizers(claims: Claims) -> str:
+    found = ["a sharded optimizer"]
+    found += ["its step averages gradients" if claims.averages_in_step else "gradients are averaged before its step"]
+    found += ["it has an add_param_group"] * claims.adds_groups + ["its step takes a closure"] * claims.closures
+    saves = {None: "nobody saves its state", "rank 0": "rank 0 saves the state of all"}
+    return "; ".join([*found, saves.get(claims.saved_by, "each rank saves its own state")])
 
 
 class Unusable(ValueError):
@@ -116,11 +126,23 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
                 message += f"; its output ends with {on_one_line(printed[-1])}"
             raise Unusable(f"{name}: importing it failed: {message}")
         told = report.result if claims is None else {**report.result, "claims": claims}
+        if told["optimizer"]:
+            told = {**told, "optimizer": {**told["optimizer"], "averages_in_step": _averages_in_step(name, world)}}
         try:
             found.append(described(name, told))
         except (TypeError, ValueError) as error:
             raise Unusable(f"{name}: {error}") from None
     return found
+
+
+def _averages_in_step(name: str, world: World) -> bool:
+    """Whether the step of a sharded optimizer averages gradients: what it leaves on two ranks that have different ones
+    is of both. Where that cannot be told, it does not.
+    """
+    if (world.ranks or 2) < 2:
+        return False
+    outcome = world.run(Job("lockstep.properties.ranks.optimizers:probe_step", json.dumps(name), 2))
+    return any(report.result is not None and report.result["mixed"] for report in outcome)
 
 
 def try_out(found: Iterable[Implementation], world: World) -> None:
@@ -144,6 +166,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
+    takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"]}
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)

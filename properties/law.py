@@ -59,8 +59,23 @@ def law_of(test: Callable[..., None]) -> Law:
     return found
 
 
+# The laws on sharded optimizers, by numbers or names; the others are on what wraps a model.
+OF_OPTIMIZERS = {"P4", "P5", "P10", "P11", "P12"} | {
+    "test_features_go_together_in_any_combination",
+    "test_collectives_may_read_and_write_at_any_time",
+    "test_frozen_parameters_stay_as_they_are",
+    "test_what_is_frozen_or_trained_again_is_followed",
+    "test_a_tensor_of_two_names_is_one",
+    "test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained",
+    "test_a_model_trained_beside_another_is_as_if_it_were_alone",
+    "test_what_is_held_does_not_grow_from_step_to_step",
+}
+
+
 def concerns(law: Law, claims: Claims) -> bool:
     """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
+    if claims.is_optimizer and not {law.number, law.name} & OF_OPTIMIZERS:
+        return False
     if claims.kernels or bool(claims.collectives) != (law.number == "P14"):
         return False
     return law.needs(claims)

@@ -148,7 +148,7 @@ def during(expected: Expectation, begin: int, end: int) -> Expectation:
     return replace(expected, **kept)
 
 
-@law("P11", saving)
+@law("P11", saving, needs=lambda claims: claims.saves_state)
 def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial: Trial, scenario: Scenario) -> None:
     """After each rank saved, built everything anew and loaded, parameters and optimizer state are what they would be.
 
@@ -160,7 +160,7 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
     judge.values_equal(run, trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
 
 
-@law("P11", between_worlds, needs=lambda claims: claims.most_ranks > 1)
+@law("P11", between_worlds, needs=lambda claims: claims.changes_ranks)
 def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     trial: Trial, move: tuple[Scenario, int, Scenario]
 ) -> None:

@@ -176,6 +176,9 @@ class Trial:
             if conditions.get(other):
                 make(scenario)  # an error of ours is one here; on ranks it would be the implementation's
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
+        if self.claims.is_optimizer:
+            conditions |= {"averages_in_step": self.claims.averages_in_step, "saved_by": self.claims.saved_by}
+            conditions |= {"zeros": self.claims.unused == "zero"}
         of_the_world = {"asynchrony": asynchrony, "order": order, "timeline": timeline}
         choices = {name: value for name, value in of_the_world.items() if value}
         choices |= Conditions.of(conditions).unusual()

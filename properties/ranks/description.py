@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.properties.claim import on_one_line
+from lockstep.properties.claim import by_name, on_one_line
 from lockstep.properties.ranks.adapter import (
     cap_argument,
     finish_name,
@@ -16,6 +16,7 @@ from lockstep.properties.ranks.adapter import (
     takes_one,
 )
 from lockstep.properties.ranks.lookup import NotFound, find, takes
+from lockstep.properties.ranks.optimizers import is_optimizer, seen_of
 
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
 _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
@@ -42,6 +43,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
         "made": not inspect.isclass(implementation),
+        "optimizer": seen_of(implementation) if is_optimizer(implementation) else {},
         "known_fault": getattr(implementation, "known_fault", None),
     }
 
@@ -115,4 +117,6 @@ def _plain(name: str, what: str, value: Any) -> Any:
     for kind in (tuple, list, set, frozenset):
         if isinstance(value, kind):
             return kind(_plain(name, what, each) for each in value)
+    if inspect.isclass(value):
+        return by_name(value)
     raise NotFound(f"{name}: claims: {what} is a plain value of Python's, not {on_one_line(value)}")

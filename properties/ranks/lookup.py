@@ -40,8 +40,10 @@ def find(name: str) -> Callable[..., Any]:
     """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
     from lockstep.worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
 
+    from lockstep.properties.ranks.optimizers import met
+
     if name in _given:
-        return _given[name]
+        return met(_given[name])
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise NotFound(f"{name}: write package.module:attribute or path/to/file.py:attribute")
@@ -58,8 +60,7 @@ def find(name: str) -> Callable[..., Any]:
     if not callable(found):
         wanted = "name a class or a function that takes the module"
         raise NotFound(f"{name}: {attribute} is {on_one_line(found)}, which cannot be called; {wanted}")
-    implementation: Callable[..., Any] = found
-    return implementation
+    return met(found)
 
 
 def _import(place: str, name: str) -> Any:

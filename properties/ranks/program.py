@@ -39,7 +39,7 @@ from lockstep.oracle.program import (
 )
 from lockstep.properties import members
 from lockstep.properties.companion import companion, partner, turns
-from lockstep.properties.conditions import Conditions
+from lockstep.properties.conditions import OF_CLAIMS, Conditions
 from lockstep.properties.failure_place import note
 from lockstep.properties.part import Part
 from lockstep.properties.ranks import adapter, checkpoint, description
@@ -67,8 +67,8 @@ def run_program(payload: str, rank: int, world_size: int, kind: "Callable[..., R
     ranks_program = (kind or Rank)(name, scenario, rank, group, conditions)
     if where := conditions.beside or conditions.joint:
         its = companion(scenario) if conditions.beside else partner(scenario)
-        roles, since, asks = conditions.roles, conditions.equal_from, conditions.asks_for_masters
-        other = Rank(name, its, rank, group, Conditions(roles=roles, equal_from=since, asks_for_masters=asks))
+        usual = {name: getattr(conditions, name) for name in ("roles", *OF_CLAIMS)}
+        other = Rank(name, its, rank, group, Conditions(**usual))
         (run_in_turn if conditions.beside else run_jointly)(ranks_program, other, where)
         return ranks_program.seen
     part, place = conditions.part, -1
@@ -166,11 +166,12 @@ class Rank(Evaluating):
             case Clip():
                 seen["norms"][place] = to_numpy(self.clip(event))
             case Step():
+                if place == self.conditions.added:
+                    self.training.add_the_last_group()
                 self.training.step(event.groups)
-                if looks and not self.stands:  # what is stepped may be none of the model's own tensors
-                    full = "full_optimizer_state" in self.offers
-                    held = self.look(self.wrapped.full_optimizer_state) if full else None
-                    seen["states"][place] = self.training.states(held)
+                # What is stepped may be none of the model's own tensors.
+                if looks and not self.stands and (states := self.states()) is not None:
+                    seen["states"][place] = states
                 if self.training.scale is not None:
                     seen["loss_scales"][place] = self.training.scale
             case ZeroGrad() if place not in self.conditions.zeroed_late:

@@ -13,7 +13,10 @@ from torch import nn
 from lockstep.oracle import hyperparameters
 from lockstep.oracle.events import SetHyperparameters
 from lockstep.oracle.program import Scenario
-from lockstep.properties.ranks import checkpoint
+from lockstep.properties.claims import SAVED_BY
+from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.ranks import checkpoint, stepping
+from lockstep.properties.ranks.optimizers import Averaged, class_of, known_to, maker
 from lockstep.properties.ranks.probes import Probe, to_numpy
 
 
@@ -22,6 +25,7 @@ class Training:
 
     ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has;
     ``asked``: the module that tells the parameters of an optimizer of one group, and takes and gives the weights.
+    ``complaints``: what a caller would complain of that no value shows.
     """
 
     def __init__(
@@ -31,17 +35,20 @@ class Training:
         names: Sequence[str],
         wrapped: Any,
         offers: frozenset[str],
-        asks_for_masters: bool = True,
+        conditions: Conditions = AS_USUAL,
         *,
         asked: nn.Module,
     ) -> None:
         self.asked = asked
-        self.scenario, self.probe, self.asks_for_masters = scenario, probe, asks_for_masters
+        self.scenario, self.probe, self.conditions = scenario, probe, conditions
         self.names, self.wrapped, self.offers = names, wrapped, offers
         self.masters: dict[int, nn.Parameter] = {}
         # One, or one for each group that has parameters; made at the first step, unless the implementation makes them.
         self.optimizers: list[Any] = []
         self.held: list[nn.Parameter] = []  # what it was made of, by parameter
+        self.sharded = isinstance(wrapped, Averaged)  # whether it is a sharded optimizer, made by the caller
+        self.late = conditions.added >= 0  # whether the last group is still to be added to it
+        self.complaints: list[str] = []
         self._begin()
         if "make_optimizer" in offers:
             self.make_optimizers()
@@ -87,15 +94,21 @@ class Training:
             master.grad = None if gradient is None else gradient.float()
         by_group = {share[0]: each for share, each in zip(self.scenario.optimizers, self.optimizers, strict=True)}
         for optimizer in by_group.values() if groups is None else map(by_group.__getitem__, groups):
-            optimizer.step()
+            self._step_one(optimizer)
         with torch.no_grad():
             for index, master in self.masters.items():
                 if master.grad is not None:
                     parameters[index].copy_(master)
 
+    def _step_one(self, optimizer: Any) -> None:
+        if self.conditions.closures:
+            self.complaints += stepping.with_closure(optimizer, self.masters.values() or self.probe.tensors())
+        else:
+            optimizer.step()
+
     def make_optimizers(self) -> None:
         """The caller's, or those of the implementation; masters too."""
-        kind = getattr(torch.optim, self.scenario.optimizer)
+        kind = class_of(self.conditions.optimizer, self.scenario.optimizer)
         # Without a step size of the group, torch's default would do; every group has one.
         defaults: dict[str, Any] = {"lr": self.scenario.learning_rate}
         settings = zip(self.scenario.all_groups, self.settings, strict=True)
@@ -104,7 +117,7 @@ class Training:
                 {"names": [self.names[index] for index in group.parameters], **hyperparameters.options(values)}
                 for group, values in settings
             ]
-            defaults |= {"masters": True} if self.scenario.masters and self.asks_for_masters else {}
+            defaults |= {"masters": True} if self.scenario.masters and self.conditions.asks_for_masters else {}
             make: Callable[..., Any] = self.wrapped.make_optimizer
             self.optimizers = [make(kind, [named[n] for n in share], **defaults) for share in self.scenario.optimizers]
             return
@@ -115,16 +128,38 @@ class Training:
                     self.masters[index] = nn.Parameter(parameter.detach().float())
         if self.asked is not self.probe:
             ((_, values),) = settings
+            kind = maker(self.wrapped, kind)
             self.optimizers = [kind(self.asked.parameters(), **{**defaults, **hyperparameters.options(values)})]
             return
-        groups = [
-            {
-                "params": [self.masters.get(index, parameters[index]) for index in group.parameters],
-                **hyperparameters.options(values),
-            }
-            for group, values in settings
+        groups = [self.group(number) for number in range(len(self.settings))]
+        made = groups[:-1] if self.late else groups
+        make, defaults = maker(self.wrapped, kind), known_to(kind, defaults)
+        self.optimizers = [
+            make([made[n] for n in share if n < len(made)], **defaults) for share in self.scenario.optimizers
         ]
-        self.optimizers = [kind([groups[n] for n in share], **defaults) for share in self.scenario.optimizers]
+
+    def group(self, number: int) -> dict[str, Any]:
+        """A group of parameters, or of their masters, as torch's optimizers take it."""
+        parameters, kind = self.held, class_of(self.conditions.optimizer, self.scenario.optimizer)
+        members = [self.masters.get(index, parameters[index]) for index in self.scenario.all_groups[number].parameters]
+        return {"params": members, **known_to(kind, hyperparameters.options(self.settings[number]))}
+
+    def add_the_last_group(self) -> None:
+        """To an optimizer that was made without it."""
+        if not self.optimizers:
+            self.make_optimizers()
+        self.late = False
+        self.optimizers[0].add_param_group(self.group(len(self.settings) - 1))
+
+    def zero_grad(self, set_to_none: bool) -> bool:
+        """Whether a sharded optimizer has a way to zero gradients, which then has zeroed those of all parameters."""
+        if self.sharded and not self.optimizers:
+            self.make_optimizers()
+        if not self.sharded or self.late or not all(map(stepping.zeroes, self.optimizers)):
+            return False
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=set_to_none)
+        return True
 
     def replace(self, tensor: int, parameter: nn.Parameter) -> None:
         """Another tensor takes the place of one of the model's: its master, if it has one, and state begin afresh."""
@@ -147,9 +182,15 @@ class Training:
             self._tell_settings()
 
     def _tell_settings(self) -> None:
+        kind = class_of(self.conditions.optimizer, self.scenario.optimizer)
         for share, optimizer in zip(self.scenario.optimizers, self.optimizers, strict=True):
-            for number, group in zip(share, optimizer.param_groups, strict=True):
-                group.update(hyperparameters.options(self.settings[number]))
+            there = share[:-1] if self.late else share
+            told = [known_to(kind, hyperparameters.options(self.settings[number])) for number in there]
+            for options, group in zip(told, optimizer.param_groups, strict=True):
+                scheduled = {"lr": group["lr"]} if self.conditions.scheduled else {}
+                group.update(options | scheduled)
+            if self.conditions.scheduled:
+                stepping.schedule(optimizer, [options["lr"] for options in told])
 
     def save_weights(self) -> Mapping[str, Any]:
         """Parameters and buffers."""
@@ -164,7 +205,8 @@ class Training:
         if not self.optimizers:
             self.make_optimizers()
         masters = {index: master.detach() for index, master in self.masters.items()}
-        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        by = self.conditions.saved_by if self.sharded else SAVED_BY[0]
+        states = [] if by is None else [stepping.saved_state(optimizer, by) for optimizer in self.optimizers]
         return copy.deepcopy({**saved, "optimizers": states, "masters": masters})
 
     def load(self, weights: Mapping[str, Any], rest: dict[str, Any] | None) -> None:

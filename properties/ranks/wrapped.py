@@ -14,7 +14,8 @@ from lockstep.oracle.program import Clip, Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.naming import parameter_name
-from lockstep.properties.ranks import adapter, randomness
+from lockstep.properties.ranks import adapter, randomness, stepping
+from lockstep.properties.ranks.optimizers import Averaged
 from lockstep.properties.ranks.probes import CallersError, Inputs, Probe, to_numpy
 from lockstep.properties.ranks.training import Training
 from lockstep.properties.seen import Seen, Values
@@ -70,6 +71,8 @@ class Wrapped:
         self.constructed_as = adapter.constructed_as(self.name, self.scenario)
         self.wrapped = adapter.construct(self.name, self.probe, self.scenario, self.group)
         self.note_random_numbers(self.place)
+        if isinstance(self.wrapped, Averaged):
+            self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros)
         self.offers = adapter.offers(self.wrapped)
         self.takes_one = adapter.takes_one(self.wrapped)
         self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
@@ -84,8 +87,9 @@ class Wrapped:
                 parameter.register_post_accumulate_grad_hook(self.keep)
         if self.scenario.mode == "eval":
             self.switch("eval")
-        given = (ordered, self.wrapped, self.offers, self.conditions.asks_for_masters)
+        given = (ordered, self.wrapped, self.offers, self.conditions)
         self.training = Training(self.scenario, self.probe, *given, asked=self.asked)
+        self.training.complaints = self.seen["complaints"]
         if early is not None:
             self.training.optimizers, self.training.held = early.optimizers, early.held
         self.seen["built"].append((begin, _recorded()))
@@ -213,6 +217,16 @@ class Wrapped:
         self.seen["looks"].append((before, _recorded()))
         return found
 
+    def states(self) -> list[dict[str, Any]] | None:
+        """What the optimizer holds for each parameter; None where that cannot be seen of a sharded one."""
+        if "full_optimizer_state" in self.offers:
+            return self.training.states(self.look(self.wrapped.full_optimizer_state))
+        if not self.training.sharded:
+            return self.training.states()
+        named = dict(zip(self.training.names, self.probe.in_order(), strict=True))
+        held = self.look(lambda: stepping.full_state(self.training.optimizers, named) or {})
+        return self.training.states(held) if held else None
+
     def add_up_a_metric(self) -> None:
         """A collective of the caller's own, of one element, among the ranks that train."""
         metric, before = torch.tensor(self.rank + 1.0, device=self.device), _recorded()
@@ -228,6 +242,8 @@ class Wrapped:
         """Gradients become None, or zero where there are some."""
         if "zero_grad" in self.offers:
             self.wrapped.zero_grad(set_to_none=set_to_none)
+            return
+        if self.training.zero_grad(set_to_none):
             return
         for parameter in self.asked.parameters() if self.stands else self.probe.in_order():
             if set_to_none:

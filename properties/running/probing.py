@@ -26,6 +26,8 @@ from lockstep.properties.verdict import (
 )
 
 EXAMPLES = 20
+# What sharded optimizers are tried with; the rest is about what wraps a model.
+OF_OPTIMIZERS = ("tied_parameters", "unfreezing")
 # Of several claims that a law would do with, that counts which the code comes closest to keeping.
 NO_FAILURE = (HOLDS, REFUSES, NOT_RUNNABLE, SHOWS_NOTHING)
 BEST_FIRST = (*NO_FAILURE, *(kind.verdict for kind in (Wasteful, Crashes, Hangs, SilentlyWrong)))
@@ -45,7 +47,8 @@ def one_more(implementation: Implementation) -> Iterator[Claims]:
     for each in fields(Claims):
         declared, shape = told(each), implementation.shape
         lacks = declared.lacking is not None and shape is not None and declared.lacking(shape)
-        if each.name in implementation.undeclared and not lacks:
+        wrappers = implementation.claims.is_optimizer and each.name not in OF_OPTIMIZERS
+        if each.name in implementation.undeclared and not lacks and not wrappers:
             for value in (value for value in declared.probed if value != getattr(implementation.claims, each.name)):
                 with contextlib.suppress(ValueError):  # it goes with none of what is claimed
                     yield replace(implementation.claims, **{each.name: value})

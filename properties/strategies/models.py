@@ -61,6 +61,8 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
         )
         for index, (shape, (_, odd, trained)) in enumerate(zip(shapes, seed.shapes, strict=True))
     ]
+    if claims.parameters_per_rank:  # what is frozen may have no rank
+        made = [replace(parameter, trainable=True) for parameter in made]
     if not any(parameter.trainable for parameter in made):
         made[0] = replace(made[0], trainable=True)
     if (form := options.get("empty")) is not None:

@@ -184,7 +184,7 @@ class Loop:
                     self.events.append(Write((self.tensor(phase),) if phase.twist % 2 == 0 else self.tensors))
             case "save":
                 self.settled(phase)
-                self.events.append(SaveAndLoad(phase.shift % 3 != 2))
+                self.events.append(SaveAndLoad(self.claims.saves_state and phase.shift % 3 != 2))
                 self.gradients = self.averages = self.infinite = self.unscaled = False
                 self.when_wrapped, self.kept = set(self.trained), False
             case "keep":
@@ -193,7 +193,7 @@ class Loop:
                 self.settled(phase)
                 if not self.kept:
                     self.keep(phase)
-                self.events.append(Load(phase.shift % 3 != 2))
+                self.events.append(Load(self.claims.saves_state and phase.shift % 3 != 2))
                 self.gradients = self.averages = self.infinite = self.unscaled = False
             case "evaluate" | "infer":
                 if not self.broadcasts:

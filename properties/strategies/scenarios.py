@@ -116,9 +116,12 @@ def scenarios(
 ) -> Scenario:
     """A scenario within the claims. ``hook_orders``: "any" draws one for each rank, "same on all ranks" one for all."""
     crowd = _crowd(draw(_RANKS), draw(_CROWD))[: claims.most_ranks]
+    if claims.parameters_per_rank:
+        crowd = crowd[: max(1, MOST_PARAMETERS // claims.parameters_per_rank)]
     options = _options_drawn(draw, claims, features, enclosed)
     ranks = _ranks(crowd, options, claims, hook_orders)
     least = max((feature.parameters for feature in features), default=1)
+    least = max(least, claims.parameters_per_rank * len(ranks))
     model = models.model(models.ModelSeed(*draw(models.model_seeds(least))), options, claims, len(ranks))
     quadratic = FEATURES["quadratic"] in features or draw(_BOOLEANS)
     rate, signs = draw(_RATES), draw(_SIGNS[FEATURES["signs"] in features])

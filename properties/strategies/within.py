@@ -14,6 +14,7 @@ from lockstep.oracle.program import (
     Finish,
     Freeze,
     Join,
+    Load,
     Raise,
     SaveAndLoad,
     Scenario,
@@ -60,7 +61,11 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "masters of a sharded optimizer"
     if claims.masters == MASTERS and not scenario.masters and FEATURES["16 bits"].occurs(scenario):
         return "16 bits without masters"
+    if few_parameters(claims, scenario):
+        return f"fewer than {claims.parameters_per_rank} parameters for each rank"
     for event in scenario.program:
+        if isinstance(event, SaveAndLoad | Load) and event.optimizer and not claims.saves_state:
+            return "the state of an optimizer that cannot be saved"
         if isinstance(event, Raise) and not event.synchronize and not claims.accumulation:
             return "an error inside no_sync"
         evaluates = claims.evaluates if isinstance(event, Raise) and event.synchronize else claims.measures_losses
@@ -79,6 +84,12 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
     if not claims.unfreezing and _trains_what_was_frozen(scenario):
         return "training what was frozen when it was wrapped"
     return ""
+
+
+def few_parameters(claims: Claims, scenario: Scenario) -> bool:
+    """Whether some rank has fewer parameters of the trained ones than is claimed to be needed."""
+    trained = [index for index in scenario.tensors if scenario.parameters[index].trainable]
+    return len(trained) < claims.parameters_per_rank * scenario.world_size
 
 
 def hook_orders_differ(scenario: Scenario) -> bool:

@@ -1,0 +1,190 @@
+"""Meets sharded optimizers of the usual shape, which take parameters and the class of the optimizer that they shard:
+
+    optimizer = Sharded(model.parameters(), torch.optim.AdamW, lr=0.1)
+
+Such a class is the caller's optimizer, and wraps no model. `met` gives it what does: plain averaging, under which its
+steps are held against everything that other steps are held against.
+"""
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, reduce
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lockstep.properties.claims import SAVED_BY
+from lockstep.worlds.devices import place
+
+# How a constructor calls what is stepped, its first argument, and the class of the optimizer that it shards.
+PARAMETERS = re.compile(r"(model_)?(params?|parameters)(_or_groups)?|param_groups|params_or_param_groups")
+PLAIN = re.compile(r"((inner|base|local|wrapped)_)?(optim|optimizer|opt)(_?(cls|class|type|ctor|fn|factory))?")
+
+
+def plain_argument(implementation: Any) -> str:
+    """The constructor argument of a sharded optimizer that takes the class of the plain one; empty: it is none."""
+    if inspect.isclass(implementation) and not callable(getattr(implementation, "step", None)):
+        return ""
+    try:
+        first, *others = inspect.signature(implementation).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    if not PARAMETERS.fullmatch(first.name):
+        return ""
+    by_name = (each.name for each in others if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY))
+    return next((name for name in by_name if PLAIN.fullmatch(name)), "")
+
+
+def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """What wraps a model: for a sharded optimizer a class of `Averaged`, and anything else as it is."""
+    argument = plain_argument(implementation)
+    if not argument:
+        return implementation
+    told = {name: getattr(implementation, name) for name in ("claims", "known_fault") if hasattr(implementation, name)}
+    told |= {"__module__": getattr(implementation, "__module__", __name__), "__doc__": implementation.__doc__}
+    name = getattr(implementation, "__name__", type(implementation).__name__)
+    return type(name, (Averaged,), {**told, "sharded": staticmethod(implementation), "argument": argument})
+
+
+class Averaged(nn.Module):
+    """A model whose gradients are averaged when backward is over, for a sharded optimizer to step.
+
+    ``sharded``: the constructor of that; ``argument``: its argument that takes the class of the plain optimizer.
+    """
+
+    sharded: Callable[..., Any]
+    argument: str
+    zeros = False  # whether a parameter that no rank used gets a gradient of zeros
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        for tensor in (*module.parameters(), *module.buffers()):
+            whole = tensor.detach().contiguous()
+            dist.broadcast(whole, src=0)
+            tensor.data.copy_(whole)
+
+    def heed(self, averages_in_step: bool, zeros: bool) -> None:
+        """Follows what is claimed: a step that averages gradients finds each rank's own, and their mean is taken here
+        only to be looked at.
+        """
+        self.zeros = zeros
+        if averages_in_step:
+            self.finish_gradient_synchronization = _nothing  # type: ignore[method-assign]
+            self.full_gradients, self.unscale_, self.clip_grad_norm_ = self._means, self._unscale, _no_clip
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The model's."""
+        return self.module(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        """Every gradient that some rank has becomes the mean, on all."""
+        for parameter, mean in self._averaged():
+            if parameter.grad is None:
+                parameter.grad = mean
+            else:  # in place: it may lie in a buffer of the optimizer's
+                parameter.grad.copy_(mean)
+
+    def _averaged(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """The trained parameters that some rank has a gradient of, each with the mean."""
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        there = torch.tensor([float(self.zeros or each.grad is not None) for each in trained], device=place())
+        dist.all_reduce(there)
+        for parameter in (each for each, some in zip(trained, there.tolist(), strict=True) if some):
+            mean = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach().clone()
+            whole = mean.contiguous()
+            dist.all_reduce(whole)
+            yield parameter, mean.copy_(whole / dist.get_world_size())
+
+    def _means(self) -> Mapping[str, torch.Tensor | None]:
+        """The mean of each gradient, by name."""
+        means = dict(self._averaged())
+        named = self.module.named_parameters(remove_duplicate=False)
+        return {name: means.get(parameter, parameter.grad) for name, parameter in named}
+
+    def _unscale(self, scale: float) -> bool:
+        """Divides each rank's gradients. All agree on whether they are finite, as none has the others' yet."""
+        own = [each.grad for each in self.module.parameters() if each.grad is not None]
+        for gradient in own:
+            gradient /= scale
+        finite = torch.tensor(float(all(bool(gradient.isfinite().all()) for gradient in own)), device=place())
+        dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+        return bool(finite)
+
+
+def _nothing() -> None:
+    """The step takes the mean."""
+
+
+def _no_clip(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    raise NotImplementedError("gradients are averaged inside step(), so that no mean can be clipped before it")
+
+
+def is_optimizer(implementation: Any) -> bool:
+    """Whether what `met` has given is for a sharded optimizer."""
+    return inspect.isclass(implementation) and issubclass(implementation, Averaged)
+
+
+def seen_of(implementation: type[Averaged]) -> dict[str, Any]:
+    """What can be told of a sharded optimizer without making one, in the words of `properties.claim.Shape`."""
+    made = implementation.sharded
+    made = getattr(made, "func", made)  # of a functools.partial
+    step = getattr(made, "step", None)
+    saves = hasattr(made, "state_dict") and hasattr(made, "load_state_dict")
+    return {
+        "takes_closures": step is not None and _takes(step, None, _nothing),  # None: self
+        "adds_groups": hasattr(made, "add_param_group"),
+        "schedules": inspect.isclass(made) and issubclass(made, torch.optim.Optimizer),
+        "saved_by": SAVED_BY[hasattr(made, "consolidate_state_dict")] if saves else None,
+    }
+
+
+def _takes(method: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
+    try:
+        inspect.signature(method).bind(*arguments, **named)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return True
+    return True
+
+
+def maker(wrapped: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What the caller makes its optimizer with: the plain class, or the sharded optimizer of it."""
+    return partial(wrapped.sharded, **{wrapped.argument: plain}) if isinstance(wrapped, Averaged) else plain
+
+
+def class_of(name: str, otherwise: str) -> Callable[..., Any]:
+    """The class of the plain optimizer: the one of that name, as claims have it; or, where it is empty, torch's."""
+    home, _, attribute = (name or f"torch.optim:{otherwise}").partition(":")
+    found: Callable[..., Any] = reduce(getattr, attribute.split("."), sys.modules.get(home) or import_module(home))
+    return found
+
+
+def known_to(plain: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a group's options that a class of optimizers takes."""
+    takes = inspect.signature(plain).parameters
+    return {name: value for name, value in options.items() if name in takes}
+
+
+def probe_step(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Whether one step of SGD on gradients that differ between ranks is ``mixed``: of their mean, or of their sum.
+    ``payload``: the name of a sharded optimizer.
+    """
+    from lockstep.properties.ranks.lookup import find
+
+    implementation: Any = find(json.loads(payload))
+    parameters = [nn.Parameter(torch.zeros(2, device=place())) for _ in range(2 * world_size)]
+    optimizer = implementation.sharded(parameters, **{implementation.argument: torch.optim.SGD}, lr=1.0)
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 4.0**rank)
+    optimizer.step()
+    total = sum(4.0**each for each in range(world_size))
+    left = {value for parameter in parameters for value in parameter.tolist()}
+    return {"mixed": bool(left & {-total, -total / world_size})}
