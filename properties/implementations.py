@@ -68,6 +68,7 @@ class Implementation:
     shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
     takes_one: bool = False  # its forward takes one argument, so that a model's inputs come in one tuple
     perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
+    plain: str = ""  # the constructor argument of a sharded optimizer that takes the class of the plain one
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
     @property
@@ -132,6 +133,11 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
             found.append(described(name, told))
         except (TypeError, ValueError) as error:
             raise Unusable(f"{name}: {error}") from None
+        if claimed := found[-1].claims.optimizers:
+            asked = json.dumps([name, claimed])
+            (report,) = world.run(Job("lockstep.properties.ranks.optimizers:classes", asked, 1))
+            if report.result is not None and report.result["wrong"]:
+                raise Unusable(f"{name}: {report.result['wrong']}")
     return found
 
 
@@ -172,7 +178,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     claims = read_claims(told["claims"], seen)
     known = {
         name: told[name]
-        for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made", "takes_one")
+        for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made", "takes_one", "plain")
     }
     return Implementation(
         name,

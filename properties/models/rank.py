@@ -11,13 +11,16 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
-from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.claims import EQUAL_FROM, SAVED_BY
+from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.failure_place import note
 from lockstep.properties.models import data, modules
 from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from lockstep.properties.models.seen import ModelSeen
 from lockstep.properties.ranks import adapter, checkpoint
+from lockstep.properties.ranks.optimizers import Averaged, maker
 from lockstep.properties.ranks.probes import to_numpy
+from lockstep.properties.ranks.stepping import saved_state
 from lockstep.properties.seen import Values
 from lockstep.worlds.devices import place
 
@@ -25,24 +28,21 @@ OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, ModelScenario, str]:
-    """The implementation's name, the scenario, and from when on ranks are equal; read once for all ranks of the
+def _read(payload: str) -> tuple[str, ModelScenario, Conditions]:
+    """The implementation's name, the scenario, and what its claims have ranks know; read once for all ranks of the
     simulated world.
     """
     request = json.loads(payload)
-    scenario = ModelScenario.from_json(request["scenario"])
-    return request["implementation"], scenario, request.get("equal_from", EQUAL_FROM[0])
+    return request.pop("implementation"), ModelScenario.from_json(request.pop("scenario")), Conditions.of(request)
 
 
 def train(payload: str, rank: int, world_size: int) -> ModelSeen:
-    """Runs a scenario. ``payload``: the implementation's name and the scenario, and ``equal_from`` when ranks are
-    claimed to be equal.
-    """
-    name, scenario, equal_from = _read(payload)
+    """Runs a scenario. ``payload``: the implementation's name and the scenario, and what its claims have ranks know."""
+    name, scenario, conditions = _read(payload)
     number = -1
     try:
-        training = ModelTraining(name, scenario, rank)
-        if equal_from == EQUAL_FROM[0]:
+        training = ModelTraining(name, scenario, rank, conditions)
+        if conditions.equal_from == EQUAL_FROM[0]:
             training.seen["initial"] = [*training.parameters(), *training.buffers()]
         for number in range(len(scenario.program)):
             training.run(scenario.program[number])
@@ -55,7 +55,8 @@ def train(payload: str, rank: int, world_size: int) -> ModelSeen:
 class ModelTraining:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
-    def __init__(self, name: str, scenario: ModelScenario, rank: int) -> None:
+    def __init__(self, name: str, scenario: ModelScenario, rank: int, conditions: Conditions = AS_USUAL) -> None:
+        self.conditions = conditions
         self.name, self.scenario, self.rank, self.batch = name, scenario, rank, 0
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
@@ -68,14 +69,16 @@ class ModelTraining:
     def _wrap(self) -> None:
         options: Any = self.scenario  # it has those of a program that a constructor takes
         self.wrapped = adapter.construct(self.name, self.model, options)
+        if isinstance(self.wrapped, Averaged):
+            self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros)
         self.offers = adapter.offers(self.wrapped)
         self.optimizer = self._optimizer()  # what wraps may do so only here
 
     def _optimizer(self) -> Any:
         """The implementation's, where it shards its state; else the caller's."""
-        if "make_optimizer" not in self.offers:
-            return modules.optimizer(self.scenario, self.model)
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
+        if "make_optimizer" not in self.offers:
+            return maker(self.wrapped, kind)(self.model.parameters(), **options)
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
     def parameters(self) -> Values:
@@ -99,7 +102,8 @@ class ModelTraining:
     def save(self) -> dict[str, Any]:
         """What a caller keeps of a run: weights, buffers, the optimizer's state, its rank's random numbers."""
         whole = "load_full" in self.offers
-        states = self.wrapped.full_optimizer_state() if whole else self.optimizer.state_dict()
+        by = self.conditions.saved_by if isinstance(self.wrapped, Averaged) else SAVED_BY[0]
+        states = self.wrapped.full_optimizer_state() if whole else saved_state(self.optimizer, by)
         weights = checkpoint.weights_of(self.model, self.wrapped, self.offers)
         return {"weights": weights, "optimizer": copy.deepcopy(states), "random": random_numbers()}
 

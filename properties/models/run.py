@@ -15,7 +15,11 @@ FUNCTION = "lockstep.properties.models.rank:train"  # by name: torch is imported
 def run(trial: Trial, scenario: ModelScenario) -> Run:
     """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
     asked: Any = scenario  # a verdict tells of it as it does of a program
-    told = {} if trial.claims.equal_from == EQUAL_FROM[0] else {"equal_from": trial.claims.equal_from}
+    told: dict[str, Any] = {}
+    if trial.claims.equal_from != EQUAL_FROM[0]:
+        told["equal_from"] = trial.claims.equal_from
+    if trial.claims.is_optimizer:
+        told |= {"averages_in_step": trial.claims.averages_in_step, "saved_by": trial.claims.saved_by}
     payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json(), **told})
     outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)

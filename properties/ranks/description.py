@@ -24,7 +24,7 @@ _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer
 
 def describe(name: str) -> Mapping[str, Any]:
     """What can be told of an implementation without running it. Raises NotFound."""
-    implementation = find(name)
+    implementation: Any = find(name)
     return {
         "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
         "has_no_sync": _has(implementation, "no_sync"),
@@ -43,6 +43,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
         "made": not inspect.isclass(implementation),
+        "plain": implementation.argument if is_optimizer(implementation) else "",
         "optimizer": seen_of(implementation) if is_optimizer(implementation) else {},
         "known_fault": getattr(implementation, "known_fault", None),
     }

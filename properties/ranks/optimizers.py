@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from importlib import import_module
 from typing import Any
 
@@ -126,6 +126,11 @@ def _no_clip(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     raise NotImplementedError("gradients are averaged inside step(), so that no mean can be clipped before it")
 
 
+def plain(params: Any, optimizer_cls: Any, **defaults: Any) -> Any:
+    """What shards nothing: every rank has the plain optimizer of all parameters."""
+    return optimizer_cls(params, **defaults)
+
+
 def is_optimizer(implementation: Any) -> bool:
     """Whether what `met` has given is for a sharded optimizer."""
     return inspect.isclass(implementation) and issubclass(implementation, Averaged)
@@ -155,9 +160,9 @@ def _takes(method: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
     return True
 
 
-def maker(wrapped: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+def maker(wrapped: Any, kind: Callable[..., Any]) -> Callable[..., Any]:
     """What the caller makes its optimizer with: the plain class, or the sharded optimizer of it."""
-    return partial(wrapped.sharded, **{wrapped.argument: plain}) if isinstance(wrapped, Averaged) else plain
+    return partial(wrapped.sharded, **{wrapped.argument: kind}) if isinstance(wrapped, Averaged) else kind
 
 
 def class_of(name: str, otherwise: str) -> Callable[..., Any]:
@@ -167,10 +172,32 @@ def class_of(name: str, otherwise: str) -> Callable[..., Any]:
     return found
 
 
-def known_to(plain: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def known_to(kind: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a group's options that a class of optimizers takes."""
-    takes = inspect.signature(plain).parameters
+    takes = _arguments(kind)
     return {name: value for name, value in options.items() if name in takes}
+
+
+@cache
+def _arguments(kind: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(kind).parameters)
+
+
+def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """What is ``wrong`` with the classes that a sharded optimizer claims, in words; empty where nothing is. ``payload``:
+    its name, and theirs.
+    """
+    from lockstep.properties.ranks.lookup import find
+
+    name, claimed = json.loads(payload)
+    find(name)  # which may define them
+    for each in claimed:
+        try:
+            if not inspect.isclass(class_of(each, "")):
+                return {"wrong": f"claims: optimizers: {each} is no class"}
+        except (ImportError, AttributeError, ValueError) as error:
+            return {"wrong": f"claims: optimizers: there is no {each}: {error}"}
+    return {"wrong": ""}
 
 
 def probe_step(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:

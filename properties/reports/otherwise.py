@@ -49,6 +49,10 @@ HOOKED_BEFORE = ", from before wrapping on"
 KEEPS_GRADIENTS = "; hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"
 OPTIMIZER_FIRST = "; the optimizer is made right after wrapping"
 OPTIMIZER_BEFORE = "; the optimizer is made right before wrapping"
+OPTIMIZER = "; the plain optimizer is {}, with those of these options that it takes"
+CLOSURES = "; each step is given a closure, and gradients are there only once that has run"
+ADDED = "; the last group is added to the optimizer right before event {}"
+SCHEDULED = "; a scheduler of torch's sets the learning rates"
 ASKS_THE_WRAPPER = "; parameters and state dict are those that the wrapper tells of itself"
 SEEDED = "; random numbers are seeded before wrapping, on each rank otherwise"
 REGISTERED = "; parameters are registered in the order {}"
@@ -67,6 +71,10 @@ RUN_OTHERWISE = {
     "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
     "optimizer_before": "that the optimizer is made before wrapping",
+    "optimizer": "the class of the optimizer",
+    "closures": "that steps are given closures",
+    "added": "the group that is added late",
+    "scheduled": "that a scheduler sets learning rates",
     "seeded": "that random numbers are seeded",
     "asks_the_wrapper": "that the wrapper is asked for parameters and state",
     "beside": "the other model",
@@ -94,6 +102,10 @@ def in_words(choices: Mapping[str, Any], units: bool) -> str:
     how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
     how += OPTIMIZER_BEFORE if "optimizer_before" in choices else ""
+    how += OPTIMIZER.format(choices["optimizer"].replace(":", ".")) if "optimizer" in choices else ""
+    how += CLOSURES if "closures" in choices else ""
+    how += ADDED.format(choices["added"]) if "added" in choices else ""
+    how += SCHEDULED if "scheduled" in choices else ""
     how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
     how += SEEDED if "seeded" in choices else ""
     for way, words in {"hooked": HOOKED, "module_hooked": MODULE_HOOKED}.items():

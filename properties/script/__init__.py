@@ -6,6 +6,7 @@ offered      and where a function makes the wrapper, whose methods are known onl
 events       the program, event by event
 between      what the caller does between these
 optimizers   the caller's optimizer, or optimizers, and their steps
+stepped      the same, where it is a sharded optimizer
 checkpoints  what is saved and loaded
 seen         what must be seen after an event
 """
@@ -21,6 +22,7 @@ from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.part import Part
+from lockstep.properties.script import stepped
 from lockstep.properties.script.events import Writer
 from lockstep.properties.script.head import connection, definitions, head
 
@@ -68,8 +70,13 @@ def script(
     if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
         told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
         expected = replace(expected, gradients=told)
+    if conditions.optimizer:
+        expected = None  # it knows torch's three alone
+    elif expected is not None and implementation.plain:
+        expected = replace(expected, states={})  # of which each rank has its own
     writer = Writer(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
+    own += stepped.definitions(writer) if implementation.plain else ""
     evaluates = scenario.has(Evaluate) or any(
         (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
     )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.oracle import hyperparameters
 from lockstep.oracle.events import Load, SaveAndLoad
-from lockstep.properties.script import optimizers
+from lockstep.properties.script import optimizers, stepped
 
 if TYPE_CHECKING:
     from lockstep.properties.script.events import Writer
@@ -18,8 +18,9 @@ def save(writer: "Writer", everything: bool = True) -> list[str]:
         lines += [f"saved_state, saved_options = copy.deepcopy({state})"] * everything
     else:
         lines = [f"saved = copy.deepcopy({writer.asked}.state_dict())"]
-        state = "optimizer.state_dict()"
-        state = "{n: each.state_dict() for n, each in optimizers.items()}" if writer.several else state
+        state = stepped.state_of(writer, "optimizer")
+        each = stepped.state_of(writer, "each")
+        state = f"{{n: {each} for n, each in optimizers.items()}}" if writer.several else state
         lines += [f"saved_optimizer = copy.deepcopy({state})"] * everything
         lines += ["saved_masters = copy.deepcopy(masters)"] * (everything and writer.masters)
     return lines + ["saved_scale = scale, steps"] * (everything and writer.scaled)

@@ -149,6 +149,8 @@ class Writer:
         lines += self.optimizer_of_the_caller() if self.made_before else []
         hooks, before = between.hooked(self.conditions, self.scenario), self.conditions.hooked_before
         wrap = [f"wrapped = {self.implementation.short}(model{given})"]
+        if self.implementation.plain:
+            wrap = ["wrapped = model", "begin_alike()"]
         wrap += [between.WRAPPED] * bool(self.conditions.differs)
         lines += [*hooks, *wrap] if before else [*wrap, *hooks]
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
@@ -166,6 +168,8 @@ class Writer:
             case Backward():
                 return self.backward(number, event)
             case Finish():
+                if self.implementation.plain:
+                    return [] if self.implementation.claims.averages_in_step else ["average()"]
                 finish = self.implementation.finish
                 call = f"wrapped.{finish}()" if finish else ""
                 done = ["finish()"] if self.implementation.made else [call] * bool(call)
@@ -182,7 +186,8 @@ class Writer:
                     return [f"norm = wrapped.clip_grad_norm_({most})", f"norm = {read}.reshape(())"]
                 return [f"norm = torch.nn.utils.clip_grad_norm_({self.asked}.parameters(), {most})"]
             case Step():
-                return optimizers.step(self, event)
+                added = optimizers.add(self) if number == self.conditions.added else []
+                return added + optimizers.step(self, event)
             case ZeroGrad():
                 return [] if number in self.conditions.zeroed_late else self.zero_grad(event.set_to_none)
             case SetHyperparameters():
@@ -318,7 +323,7 @@ class Writer:
 
     def zero_grad(self, set_to_none: bool) -> list[str]:
         """Gradients dropped, or set to zero."""
-        if self.in_pieces or self.implementation.made:
+        if self.in_pieces or self.implementation.made or (self.implementation.plain and self.optimizes):
             return [f"zero_grad({set_to_none})"]
         if self.implementation.zero_grad:
             return [f"wrapped.zero_grad(set_to_none={set_to_none})"]

@@ -142,7 +142,7 @@ def definitions(implementation: Implementation, scenario: Scenario) -> str:
     own = _OWN.replace("{names}", "{" + names + "}")
     if may_hold_pieces(implementation):
         own += definitions_of_pieces(len(scenario.optimizers) > 1)
-    else:
+    elif not implementation.plain:
         own += _GRADIENTS + (ZERO_GRAD if implementation.made else "")
     return own + (FINISH if implementation.made else "")
 
@@ -159,6 +159,8 @@ def _group(scenario: Scenario) -> str:
 
 def may_hold_pieces(implementation: Implementation) -> bool:
     """Whether the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
+    if implementation.plain:
+        return False
     return implementation.claims.stage is not None or "make_optimizer" in implementation.offers
 
 

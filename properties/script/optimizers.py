@@ -8,6 +8,7 @@ from lockstep.oracle.optimizers import SGD, Adam
 from lockstep.oracle.program import SetHyperparameters, Step
 from lockstep.properties.claims import MASTERS
 from lockstep.properties.naming import parameter_name
+from lockstep.properties.script import stepped
 from lockstep.properties.script.head import place
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def make(writer: "Writer") -> list[str]:
     for group, values in zip(scenario.all_groups, settings, strict=True):
         members = ", ".join(held(writer, index) for index in group.parameters)
         groups.append(f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}")
+    if writer.implementation.plain:
+        before, call, groups, defaults = stepped.make(writer, groups)
+        return [*lines, *before, *_made(writer, call, groups, defaults)]
     if len(groups) == 1 and not writer.masters:
         chosen = _keywords(settings[0], "=")
         return [*lines, f"optimizer = torch.optim.{scenario.optimizer}({writer.asked}.parameters(), {chosen})"]
@@ -45,6 +49,15 @@ def _made(writer: "Writer", make: str, groups: list[str], defaults: str = "") ->
         each = [f"    {number}: {make}[{groups[number]}]{defaults})," for (number,) in writer.scenario.optimizers]
         return ["optimizers = {  # by group", *each, "}"]
     return [f"optimizer = {make}[", *(f"    {group}," for group in groups), f"]{defaults})"]
+
+
+def add(writer: "Writer") -> list[str]:
+    """The last group, to a sharded optimizer that was made without it."""
+    settings = hyperparameters.at(writer.scenario, writer.conditions.added)
+    group, values = writer.scenario.all_groups[-1], settings[-1]
+    members = ", ".join(held(writer, index) for index in group.parameters)
+    told = f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}"
+    return [f"optimizer.add_param_group({told})"]
 
 
 def held(writer: "Writer", tensor: int) -> str:
@@ -78,6 +91,10 @@ def change(writer: "Writer", event: SetHyperparameters) -> list[str]:
         groups += f"[{event.group} : {event.group + 1}]"
     if event.group is not None and writer.several:  # a group without parameters has no optimizer
         groups = f"optimizers[{event.group}].param_groups" if (event.group,) in writer.scenario.optimizers else "()"
+    if writer.conditions.scheduled:
+        rate = event.values.learning_rate
+        rates = f"[{rate} if {event.group} in (None, number) else group['lr'] for number, group in enumerate("
+        return [f"Sets(optimizer, {rates}optimizer.param_groups)])"]
     values = {"lr" if k == "learning_rate" else k: v for k, v in vars(event.values).items() if v is not None}
     return [f"for group in {groups}:", f"    group.update({', '.join(f'{k}={v!r}' for k, v in values.items())})"]
 
@@ -100,7 +117,9 @@ def step(writer: "Writer", event: Step) -> list[str]:
         lines += ["for name, master in masters.items():", "    p = tensors()[name]"]
         lines += ["    master.grad = None if p.grad is None else p.grad.float()"]
     of = [number for number, *_ in writer.scenario.optimizers] if event.groups is None else event.groups
-    lines += [f"optimizers[{number}].step()" for number in of] if writer.several else ["optimizer.step()"]
+    steps = [f"optimizers[{number}].step" for number in of] if writer.several else ["optimizer.step"]
+    for each in steps:
+        lines += stepped.CLOSURE.replace("{step}", each).splitlines() if writer.conditions.closures else [f"{each}()"]
     if masters:
         lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
         lines += ["        if master.grad is not None:", "            tensors()[name].copy_(master)"]

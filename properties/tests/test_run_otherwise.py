@@ -98,6 +98,9 @@ def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
     more = {
         "equal_from",
         "asks_for_masters",
+        "averages_in_step",
+        "zeros",
+        "saved_by",
         "loner",
         "differs_in",
         "hooked_before",

@@ -1,0 +1,196 @@
+"""P12: what the user of a sharded optimizer does with it beside steps, and which plain optimizers it shards."""
+
+from dataclasses import replace
+from math import prod
+
+from hypothesis import strategies as st
+from hypothesis.errors import UnsatisfiedAssumption
+
+from lockstep.oracle.program import (
+    Backward,
+    Finish,
+    Freeze,
+    Group,
+    Hyperparameters,
+    Parameter,
+    Scenario,
+    SetHyperparameters,
+    Step,
+    ZeroGrad,
+)
+from lockstep.properties.claims import SAVED_BY, Claims
+from lockstep.properties.expected import known
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.judging import judge
+from lockstep.properties.law import law
+from lockstep.properties.strategies import exact_scenarios, those_there_are
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.test_sharding import only_steps_round
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+
+_PAIR = (Parameter((1,)), Parameter((1,)))
+_WINDOW = (ZeroGrad(), Backward(((0, 1), (0, 1))), Finish(), Step())
+_FIRST_ALONE = (Backward(((0,), (0,))), Finish(), Step())
+TWO_STEPS = Scenario(2, _PAIR, _WINDOW * 2, optimizer="Adam")
+ADDED_AFTER_A_STEP = Scenario(2, _PAIR, (*_FIRST_ALONE, *_WINDOW), groups=(Group((1,)),)), 6
+RATE = SetHyperparameters(Hyperparameters(learning_rate=0.25))
+SCHEDULED = Scenario(2, _PAIR, (*_WINDOW, RATE, *_WINDOW))
+AFTER = "a group was added after a step"
+BETWEEN = "a learning rate was set between steps"
+# Steps every parameter on every rank with the plain optimizer.
+PLAIN = "lockstep.properties.ranks.optimizers:plain"
+
+
+def stepping(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Steps of any kind, some of them several."""
+    kinds = ((), ("momentum",), ("adam",), ("several steps", "adam"), ("groups",))
+    return st.one_of(*(exact_scenarios(claims, has=("step", *kind)) for kind in kinds))
+
+
+@law("P12", stepping, needs=lambda claims: claims.closures)
+def test_a_step_runs_its_closure_once_and_returns_the_loss(trial: Trial, scenario: Scenario) -> None:
+    """Where a step is given a closure, which runs forward and backward, every rank runs it once, with autograd, steps
+    with the gradients that are there then, and returns the closure's loss.
+
+    Why: a closure has the collectives of a backward in it, so that a rank that leaves it out leaves the others waiting;
+    and callers log, and stop by, the loss. Recipes: a rank that owns nothing returns at once, gradients are read before
+    the closure has run, the loss is dropped. No report of it is known.
+    """
+    run = trial.run(scenario, closures=True)
+    judge.values_equal(run, trial.expected(scenario), "A step that is given a closure goes wrong.")
+
+
+def with_a_late_group(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
+    """Scenarios with a group that no rank uses before some step, or before any, and the first step after that."""
+    kinds = ((), ("adam",), ("momentum",), ("several steps",), ("several steps", "adam"), ("set hyperparameters",))
+    claims = replace(claims, several_optimizers=False, reloads=False, freezing=False, unfreezing=False)
+    drawn = st.one_of(*(exact_scenarios(claims, has=("step", "groups", *kind)) for kind in kinds))
+    made = st.builds(lambda scenario, late: late_group(scenario, late, claims), drawn, st.booleans())
+    return made.filter(lambda each: each is not None)
+
+
+def late_group(scenario: Scenario, late: bool, claims: Claims) -> tuple[Scenario, int] | None:
+    """The scenario, ``late``: without the last group in what comes before the first step; and the place of the step by
+    which the group must be there. None where there is no such step, or nothing else to step before.
+    """
+    members = {*scenario.names(*scenario.all_groups[-1].parameters)}
+    kinds = [type(event) for event in scenario.program]
+    if not members or not scenario.all_groups[0].parameters or {*kinds} & {Freeze}:
+        return None
+    if any(kind.__name__ in ("SaveAndLoad", "Save", "Load") for kind in kinds):
+        return None
+    program = [
+        replace(event, orders=tuple(tuple(p for p in order if p not in members) for order in event.orders))
+        if late and isinstance(event, Backward) and place < kinds.index(Step)
+        else event
+        for place, event in enumerate(scenario.program)
+    ]
+    uses = (at for at, event in enumerate(program) if isinstance(event, Backward) and members & {*sum(event.orders, ())})
+    first = next(uses, None)
+    if first is None or Step not in kinds[first:]:
+        return None
+    try:
+        other = replace(scenario, program=tuple(program))
+    except ValueError:
+        return None
+    return None if beyond(claims, other) or known(other, claims) is None else (other, kinds.index(Step, first))
+
+
+@law(
+    "P12",
+    with_a_late_group,
+    needs=lambda claims: claims.adds_groups and claims.unused == "untouched",
+    witnesses={AFTER: ADDED_AFTER_A_STEP},
+)
+def test_a_group_of_parameters_that_is_added_later_is_stepped_like_the_others(
+    trial: Trial, drawn: tuple[Scenario, int]
+) -> None:
+    """Parameters that `add_param_group` adds, before the first step or after others, are stepped from then on as if the
+    optimizer had been made with them, with options of their own, on every rank.
+
+    Why: so are layers trained that are thawed one by one. Whoever has shared out parameters by then has to share out
+    the new ones, and has to send them around. Recipes: a group that the inner optimizer does not hear of, a group that
+    only some rank steps, new parameters that nobody broadcasts. No report of it is known.
+    """
+    scenario, place = drawn
+    trial.witnessed[AFTER] += Step in map(type, scenario.program[:place])
+    run = trial.run(scenario, added=place)
+    judge.values_equal(run, trial.expected(scenario), "Steps go wrong where a group of parameters was added later.")
+
+
+def with_rates_set(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Learning rates that are set before steps and between them, and no other options."""
+    claims = replace(claims, several_optimizers=False, reloads=False)
+    kinds = ((), ("several steps",), ("several steps", "momentum"), ("groups",))
+    drawn = st.one_of(*(exact_scenarios(claims, has=("set hyperparameters", *kind)) for kind in kinds))
+    return those_there_are(drawn.map(lambda scenario: rates_alone(scenario, claims)))
+
+
+def rates_alone(scenario: Scenario, claims: Claims) -> Scenario | None:
+    """The scenario with a learning rate in each event that sets options; None where nothing is known of that."""
+
+    def rate(event: SetHyperparameters) -> SetHyperparameters:
+        return replace(event, values=Hyperparameters(learning_rate=event.values.learning_rate or 0.25))
+
+    program = tuple(rate(event) if isinstance(event, SetHyperparameters) else event for event in scenario.program)
+    if any(type(event).__name__ in ("SaveAndLoad", "Load") for event in program):
+        return None
+    other = replace(scenario, program=program)
+    return None if known(other, claims) is None else other
+
+
+@law("P12", with_rates_set, needs=lambda claims: claims.schedulers, witnesses={BETWEEN: SCHEDULED})
+def test_a_scheduler_sets_the_learning_rates_of_the_next_step(trial: Trial, scenario: Scenario) -> None:
+    """A scheduler of torch's that is made for the optimizer sets its learning rates, and the next step has them.
+
+    Why: that is how nearly every learning rate is set. A scheduler writes into the groups of the optimizer that it was
+    given, and puts its own step in the place of that optimizer's. Broken where another optimizer steps, with groups of
+    its own: facebookresearch/fairscale#58.
+    """
+    kinds = [type(event) for event in scenario.program]
+    trial.witnessed[BETWEEN] += Step in kinds[: kinds.index(SetHyperparameters)]
+    run = trial.run(scenario, scheduled=True)
+    judge.values_equal(run, trial.expected(scenario), "A step does not have the learning rate that a scheduler has set.")
+
+
+def of_any_class(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+    """Scenarios with exact gradients that do not depend on parameters, half of them of matrices alone, and a class."""
+    kinds = ((), ("several steps",), ("momentum",), ("adam",), ("groups",), ("set hyperparameters",))
+    kinds += (("go on",),) if claims.saves_state else ()
+    kinds += (("several steps", "unused"),) if claims.unused == "untouched" else ()
+    drawn = st.one_of(*(exact_scenarios(replace(claims, writes_weights=False), has=("step", *kind)) for kind in kinds))
+    linear = drawn.filter(lambda scenario: scenario.probe == "linear" and only_steps_round(scenario, claims))
+    shaped = st.builds(lambda scenario, whether: of_matrices(scenario) if whether else scenario, linear, st.booleans())
+    return st.tuples(shaped, st.sampled_from(claims.optimizers))
+
+
+def of_matrices(scenario: Scenario) -> Scenario:
+    """The same with parameters in two dimensions, as some optimizers take no others."""
+
+    def matrix(parameter: Parameter) -> Parameter:
+        shape = parameter.shape if parameter.layout != "contiguous" else (prod(parameter.shape[:-1]), *parameter.shape[-1:])
+        return replace(parameter, shape=(*shape, *(1,) * (2 - len(shape))))
+
+    return replace(scenario, parameters=tuple(map(matrix, scenario.parameters)))
+
+
+@law("P12", of_any_class, needs=lambda claims: bool(claims.optimizers))
+def test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer(
+    trial: Trial, drawn: tuple[Scenario, str]
+) -> None:
+    """With each class that is claimed, parameters after every step have the bits that the plain optimizer of that class
+    leaves on the same gradients, with the same options, of all parameters in one process.
+
+    Why: to share out whole parameters changes no arithmetic, and to share out elements changes none of an optimizer
+    that works element by element. What looks at whole matrices, or at all rows and columns, as Muon and Adafactor do,
+    is another one on a part of a matrix. Recipes: matrices cut into flat shards, options that do not reach every
+    rank, a step of every rank with a share of the norm. No report of it is known.
+    """
+    scenario, name = drawn
+    claims = replace(trial.claims, averages_in_step=False, saved_by=SAVED_BY[0])
+    try:
+        whole = replace(trial, implementation=Implementation(PLAIN, claims)).run(scenario, optimizer=name)
+    except (LawBroken, Refused):
+        raise UnsatisfiedAssumption("the plain class takes no such parameters, or no such options") from None
+    judge.runs_equal(trial.run(scenario, optimizer=name), whole, f"Steps are not those of the plain {name.replace(':', '.')}.")
