@@ -552,7 +552,9 @@ def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     declared = {name: by_name(value) for name, value in (declared or {}).items()}
     whole = declared.get("stage") in (None, 0) and not shape.is_optimizer
-    seen = replace(shape, whole=whole, spares_ranks=bool(declared.get("parameters_per_rank")))
+    averages = bool(declared.get("averages_in_step", shape.averages_in_step))
+    few = bool(declared.get("parameters_per_rank"))
+    seen = replace(shape, whole=whole, spares_ranks=few, averages_in_step=averages)
     inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
     claims = Claims(**{**inferred, **declared})
     for name, each in table.items():

@@ -8,7 +8,6 @@ from lockstep.oracle.program import tuples
 from lockstep.properties.claims import EQUAL_FROM, SAVED_BY
 from lockstep.properties.part import WHOLE, Part
 
-
 # Those that follow from what is claimed, whatever the law.
 OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "saved_by")
 

@@ -106,7 +106,7 @@ def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: Mod
         judge.replicas(found, "Replicas of a real model differ.", "parameters", step)
 
 
-@law("P11", saved_scenarios)
+@law("P11", saved_scenarios, needs=lambda claims: claims.saves_state)
 def test_a_real_model_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
     trial: Trial, scenario: ModelScenario
 ) -> None:

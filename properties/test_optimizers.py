@@ -86,7 +86,9 @@ def late_group(scenario: Scenario, late: bool, claims: Claims) -> tuple[Scenario
         else event
         for place, event in enumerate(scenario.program)
     ]
-    uses = (at for at, event in enumerate(program) if isinstance(event, Backward) and members & {*sum(event.orders, ())})
+    uses = (
+        at for at, event in enumerate(program) if isinstance(event, Backward) and members & {*sum(event.orders, ())}
+    )
     first = next(uses, None)
     if first is None or Step not in kinds[first:]:
         return None
@@ -151,7 +153,9 @@ def test_a_scheduler_sets_the_learning_rates_of_the_next_step(trial: Trial, scen
     kinds = [type(event) for event in scenario.program]
     trial.witnessed[BETWEEN] += Step in kinds[: kinds.index(SetHyperparameters)]
     run = trial.run(scenario, scheduled=True)
-    judge.values_equal(run, trial.expected(scenario), "A step does not have the learning rate that a scheduler has set.")
+    judge.values_equal(
+        run, trial.expected(scenario), "A step does not have the learning rate that a scheduler has set."
+    )
 
 
 def of_any_class(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
@@ -169,7 +173,9 @@ def of_matrices(scenario: Scenario) -> Scenario:
     """The same with parameters in two dimensions, as some optimizers take no others."""
 
     def matrix(parameter: Parameter) -> Parameter:
-        shape = parameter.shape if parameter.layout != "contiguous" else (prod(parameter.shape[:-1]), *parameter.shape[-1:])
+        shape = (
+            parameter.shape if parameter.layout != "contiguous" else (prod(parameter.shape[:-1]), *parameter.shape[-1:])
+        )
         return replace(parameter, shape=(*shape, *(1,) * (2 - len(shape))))
 
     return replace(scenario, parameters=tuple(map(matrix, scenario.parameters)))
@@ -193,4 +199,6 @@ def test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer(
         whole = replace(trial, implementation=Implementation(PLAIN, claims)).run(scenario, optimizer=name)
     except (LawBroken, Refused):
         raise UnsatisfiedAssumption("the plain class takes no such parameters, or no such options") from None
-    judge.runs_equal(trial.run(scenario, optimizer=name), whole, f"Steps are not those of the plain {name.replace(':', '.')}.")
+    judge.runs_equal(
+        trial.run(scenario, optimizer=name), whole, f"Steps are not those of the plain {name.replace(':', '.')}."
+    )

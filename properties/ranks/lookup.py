@@ -38,9 +38,8 @@ def is_given(name: str) -> bool:
 @functools.lru_cache
 def find(name: str) -> Callable[..., Any]:
     """The class or factory that "package.module:attribute" or "path/to/file.py:attribute" names."""
-    from lockstep.worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
-
     from lockstep.properties.ranks.optimizers import met
+    from lockstep.worlds.settings import importing  # and torch, for which whoever wants but a name is not to wait
 
     if name in _given:
         return met(_given[name])

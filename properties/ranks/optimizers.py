@@ -184,8 +184,8 @@ def _arguments(kind: Callable[..., Any]) -> frozenset[str]:
 
 
 def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with the classes that a sharded optimizer claims, in words; empty where nothing is. ``payload``:
-    its name, and theirs.
+    """What is ``wrong`` with the classes that a sharded optimizer claims, in words; empty where nothing is.
+    ``payload``: its name, and theirs.
     """
     from lockstep.properties.ranks.lookup import find
 

@@ -1,4 +1,4 @@
-"""What a caller does with an optimizer of somebody else's: steps with a closure, schedules, saves, and looks at state."""
+"""What a caller does with somebody else's optimizer: steps with a closure, schedules, saves, and looks at state."""
 
 import copy
 import inspect

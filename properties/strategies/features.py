@@ -220,7 +220,9 @@ FEATURES: dict[str, Feature] = {
     "16 bits": Feature(_in_sixteen_bits, _sixteen, options=("16 bits",)),
     "freeze": Feature(_has(Freeze), lambda claims: claims.freezing, ("freeze",), parameters=2),
     "save": Feature(_has(SaveAndLoad), phases=("save",)),
-    "go on": Feature(_goes_on, lambda claims: claims.saves_state, phases=("synchronize", "step", "save", "synchronize", "step")),
+    "go on": Feature(
+        _goes_on, lambda claims: claims.saves_state, phases=("synchronize", "step", "save", "synchronize", "step")
+    ),
     "keep": Feature(_has(Save, Load), lambda claims: claims.reloads, ("keep", "go back")),
     "go back": Feature(
         lambda s: _in_turn(s, Save, Step, Load, Backward, Step),
