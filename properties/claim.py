@@ -46,9 +46,10 @@ class Claim:
     """What is declared of a claim, beside its name, type and default.
 
     ``says``: the promise, in a sentence. ``choices``: its values, the default among them or not; none of a number.
-    ``some``: it is a tuple of some of these; of names of classes, where there are no choices. ``probed``: the values that code which declares nothing is tried with.
-    ``inferred``: its value where it is not declared. ``excluded``: why it cannot have its value beside the other
-    claims, in words; empty: it can. ``lacking``: what an implementation of that shape lacks for it, likewise.
+    ``some``: it is a tuple of some of these; of names of classes, where there are no choices. ``probed``: the values
+    that code which declares nothing is tried with. ``inferred``: its value where it is not declared. ``excluded``: why
+    it cannot have its value beside the other claims, in words; empty: it can. ``lacking``: what an implementation of
+    that shape lacks for it, likewise.
     """
 
     says: str

@@ -170,7 +170,7 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
     """What is under test, as `properties.ranks.description.describe` tells of it. Raises TypeError or ValueError."""
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
-    takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
+    takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"]}
     finishes = None if told["made"] else told["finish"] is not None

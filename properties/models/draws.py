@@ -49,6 +49,8 @@ def model_scenarios(
     """
     model = draw(st.sampled_from([each for each in (*claimed(claims), "transformer") if each in models]))
     ranks = min(draw(st.sampled_from((2, 3, 1, 5, 4))), claims.most_ranks)
+    if claims.parameters_per_rank:  # some models train no more than two
+        ranks = min(ranks, 2 // claims.parameters_per_rank)
     local = draw(st.lists(st.integers(0, 2 if claims.accumulation else 0), min_size=steps, max_size=3).map(tuple))
     if accumulating and not any(local):
         local = (1, *local[1:])

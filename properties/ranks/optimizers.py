@@ -168,7 +168,8 @@ def maker(wrapped: Any, kind: Callable[..., Any]) -> Callable[..., Any]:
 def class_of(name: str, otherwise: str) -> Callable[..., Any]:
     """The class of the plain optimizer: the one of that name, as claims have it; or, where it is empty, torch's."""
     home, _, attribute = (name or f"torch.optim:{otherwise}").partition(":")
-    found: Callable[..., Any] = reduce(getattr, attribute.split("."), sys.modules.get(home) or import_module(home))
+    module: Any = sys.modules.get(home) or import_module(home)
+    found: Callable[..., Any] = reduce(getattr, attribute.split("."), module)
     return found
 
 

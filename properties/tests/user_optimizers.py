@@ -184,7 +184,7 @@ class SavesTheGroupsAlone(OwnedParameters):
     """Has torch's own `state_dict`, which knows nothing of the optimizer inside."""
 
     state_dict = torch.optim.Optimizer.state_dict
-    load_state_dict = torch.optim.Optimizer.load_state_dict  # type: ignore[assignment]
+    load_state_dict = torch.optim.Optimizer.load_state_dict
 
 
 class WaitsInItsStep(OwnedParameters):
