@@ -12,8 +12,8 @@ class Shape:
     ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
     ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``is_optimizer``: it takes
     parameters and the class of an optimizer, and ``averages_in_step``, ``takes_closures``, ``adds_groups``,
-    ``schedules`` (for torch's schedulers) and ``saved_by`` say what was seen of that. ``spares_ranks``: it declares how
-    many parameters there are for each rank.
+    ``schedules`` (for torch's schedulers) and ``saved_by`` say what was seen of that; ``of_one_kind``: it takes no
+    class, but has a rule of its own. ``spares_ranks``: it declares how many parameters there are for each rank.
     """
 
     has_no_sync: bool | None
@@ -33,6 +33,7 @@ class Shape:
     adds_groups: bool = False
     schedules: bool = False
     saved_by: str | None = None
+    of_one_kind: bool = False
     spares_ranks: bool = False
 
     @property

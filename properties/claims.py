@@ -74,6 +74,14 @@ def _no_optimizer(name: str) -> Callable[[Shape], str]:
     return lambda shape: "" if shape.is_optimizer else words
 
 
+def _no_rule(claims: "Claims") -> str:
+    if not claims.of_one_kind or claims.optimizers:
+        return ""
+    return (
+        "an optimizer that takes no class says whose steps it takes: optimizers is a tuple such as (torch.optim.Muon,)"
+    )
+
+
 def _too_few_parameters(claims: "Claims") -> str:
     if not 0 <= claims.parameters_per_rank <= MOST_PER_RANK:
         return f"parameters_per_rank is from 0 to {MOST_PER_RANK}, not {claims.parameters_per_rank}"
@@ -450,6 +458,13 @@ class Claims:
         "Its `step` averages the gradients, which are each rank's own until then.",
         inferred=lambda shape: shape.averages_in_step,
         lacking=_no_optimizer("averages_in_step"),
+    )
+    of_one_kind: bool = claim(
+        False,
+        "It takes parameters alone, and steps them by one rule: that of the class which it claims in `optimizers`.",
+        inferred=lambda shape: shape.of_one_kind,
+        lacking=_no_optimizer("of_one_kind"),
+        excluded=_no_rule,
     )
     closures: bool = claim(
         False,

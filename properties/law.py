@@ -70,6 +70,7 @@ OF_OPTIMIZERS = {"P4", "P5", "P10", "P11", "P12"} | {
     "test_a_model_trained_beside_another_is_as_if_it_were_alone",
     "test_what_is_held_does_not_grow_from_step_to_step",
 }
+OF_CLASSES = "test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer"
 # Of what the ranks of a sharded optimizer hold, each its own, nothing is to be the same on all.
 NOT_OF_OPTIMIZERS = {"test_optimizer_state_is_the_same_on_every_rank"}
 
@@ -77,6 +78,8 @@ NOT_OF_OPTIMIZERS = {"test_optimizer_state_is_the_same_on_every_rank"}
 def concerns(law: Law, claims: Claims) -> bool:
     """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
     if claims.is_optimizer and (law.name in NOT_OF_OPTIMIZERS or not {law.number, law.name} & OF_OPTIMIZERS):
+        return False
+    if claims.of_one_kind and law.name != OF_CLASSES:
         return False
     if claims.kernels or bool(claims.collectives) != (law.number == "P14"):
         return False

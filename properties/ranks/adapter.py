@@ -15,6 +15,8 @@ from typing import Any
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks.lookup import find, takes
+from lockstep.properties.ranks.optimizers import is_optimizer
+from lockstep.properties.ranks.optimizers import wrong_call as wrong_optimizer
 from lockstep.properties.sharded import Sharded
 
 # In the order in which they are looked for. Published classes have both, and the second reduces again.
@@ -74,6 +76,8 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
 
     Only what no use of it could change. Whatever else construction may raise is judged by the laws.
     """
+    if is_optimizer(implementation := find(name)):
+        return wrong_optimizer(implementation, module)  # type: ignore[arg-type]  # it is a class of these
     given = options(cap_argument(name), optional_arguments(name), scenario)
     called = _call(name, given)
     try:

@@ -41,10 +41,15 @@ def plain_argument(implementation: Any) -> str:
     return next((name for name in by_name if PLAIN.fullmatch(name)), "")
 
 
+def is_of_one_kind(implementation: Any) -> bool:
+    """Whether it is a sharded optimizer that brings its own rule, and so takes no class, as distributed Muon does."""
+    return inspect.isclass(implementation) and issubclass(implementation, torch.optim.Optimizer)
+
+
 def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
     """What wraps a model: for a sharded optimizer a class of `Averaged`, and anything else as it is."""
     argument = plain_argument(implementation)
-    if not argument:
+    if not argument and not is_of_one_kind(implementation):
         return implementation
     told = {name: getattr(implementation, name) for name in ("claims", "known_fault") if hasattr(implementation, name)}
     told |= {"__module__": getattr(implementation, "__module__", __name__), "__doc__": implementation.__doc__}
@@ -55,7 +60,8 @@ def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
 class Averaged(nn.Module):
     """A model whose gradients are averaged when backward is over, for a sharded optimizer to step.
 
-    ``sharded``: the constructor of that; ``argument``: its argument that takes the class of the plain optimizer.
+    ``sharded``: the constructor of that; ``argument``: its argument that takes the class of the plain optimizer; empty:
+    it takes none.
     """
 
     sharded: Callable[..., Any]
@@ -147,6 +153,7 @@ def seen_of(implementation: type[Averaged]) -> dict[str, Any]:
         "adds_groups": hasattr(made, "add_param_group"),
         "schedules": inspect.isclass(made) and issubclass(made, torch.optim.Optimizer),
         "saved_by": SAVED_BY[hasattr(made, "consolidate_state_dict")] if saves else None,
+        "of_one_kind": not implementation.argument,
     }
 
 
@@ -162,7 +169,27 @@ def _takes(method: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
 
 def maker(wrapped: Any, kind: Callable[..., Any]) -> Callable[..., Any]:
     """What the caller makes its optimizer with: the plain class, or the sharded optimizer of it."""
-    return partial(wrapped.sharded, **{wrapped.argument: kind}) if isinstance(wrapped, Averaged) else kind
+    return made_of(type(wrapped), kind) if isinstance(wrapped, Averaged) else kind
+
+
+def made_of(implementation: type[Averaged], kind: Callable[..., Any]) -> Callable[..., Any]:
+    """The constructor of a sharded optimizer with the class of the plain one filled in, if it takes any."""
+    taken = {implementation.argument: kind} if implementation.argument else {}
+    return partial(implementation.sharded, **taken)
+
+
+def wrong_call(implementation: type[Averaged], module: nn.Module) -> str:
+    """What is wrong with how a sharded optimizer is to be called, in words; empty where nothing is."""
+    if not implementation.argument:
+        return ""
+    try:
+        made_of(implementation, torch.optim.SGD)([{"params": [*module.parameters()], "lr": 0.5}], lr=0.5)
+    except TypeError as error:
+        place = error.__traceback__.tb_next if error.__traceback__ else None
+        if place is not None and place.tb_next is None:  # the call itself, and nothing further in
+            called = f"{implementation.__name__}(groups, {implementation.argument}=SGD, lr=0.5)"
+            return f"it is called as {called}, and {error}; name a function that takes these and fills in the rest"
+    return ""
 
 
 def class_of(name: str, otherwise: str) -> Callable[..., Any]:
@@ -209,7 +236,9 @@ def probe_step(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     implementation: Any = find(json.loads(payload))
     parameters = [nn.Parameter(torch.zeros(2, device=place())) for _ in range(2 * world_size)]
-    optimizer = implementation.sharded(parameters, **{implementation.argument: torch.optim.SGD}, lr=1.0)
+    if not implementation.argument:
+        return {"mixed": False}
+    optimizer = made_of(implementation, torch.optim.SGD)(parameters, lr=1.0)
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 4.0**rank)
     optimizer.step()

@@ -150,6 +150,22 @@ def test_a_class_that_cannot_be_found_is_told_in_one_line(sim: World, name: str,
     assert "\n" not in str(refused.value)
 
 
+def test_an_optimizer_with_a_rule_of_its_own_is_held_against_the_class_that_it_names(sim: World) -> None:
+    right, wrong = look_up([f"{USER}:DistributedLion", f"{USER}:DistributedLionOfOneRank"], sim)
+    assert [name for name, law in LAWS.items() if concerns(law, right.claims)] == [CLASSES]
+    assert search(LAWS[CLASSES], Trial(right, sim), 20, seed_value=0).failures == []
+    assert search(LAWS[CLASSES], Trial(wrong, sim), 20, seed_value=0, shrink=False).failures
+    with pytest.raises(Unusable, match=re.escape("optimizers is a tuple such as (torch.optim.Muon,)")):
+        look_up([f"{USER}:SaysNotWhoseRule"], sim)
+
+
+def test_an_optimizer_that_needs_more_than_parameters_and_a_class_is_told_in_one_line(sim: World) -> None:
+    words = "it is called as NeedsARank(groups, optimizer_cls=SGD, lr=0.5), and "
+    with pytest.raises(Unusable, match=re.escape(words)) as refused:
+        try_out(look_up([f"{USER}:NeedsARank"], sim), sim)
+    assert "missing 1 required positional argument: 'rank'; name a function" in str(refused.value)
+
+
 def test_claims_on_optimizers_are_for_optimizers_alone(sim: World) -> None:
     for claim in ({"closures": True}, {"optimizers": (torch.optim.Muon,)}, {"saved_by": "rank 0"}):
         with pytest.raises(Unusable, match="is for sharded optimizers, made of parameters and a class of optimizers"):

@@ -81,6 +81,46 @@ class OfMuonAndOthers(OwnedParameters):
     }
 
 
+class DistributedLion(Lion):
+    """Shards its own rule, so that it takes no class: each rank steps its own parameters, and broadcasts them."""
+
+    claims: Any = {"optimizers": (Lion,)}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        everything = [p for group in self.param_groups for p in group["params"]]
+        kept = {p: p.grad for p in everything}
+        for place, p in enumerate(everything):
+            if place % dist.get_world_size() != dist.get_rank():
+                p.grad = None
+        loss = super().step(closure)
+        for place, p in enumerate(everything):
+            p.grad = kept[p]
+            dist.broadcast(p.data, src=place % dist.get_world_size())
+        return loss
+
+
+class DistributedLionOfOneRank(DistributedLion):
+    """Rank 0 sends what it has not stepped."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = super().step(closure)
+        for p in (p for group in self.param_groups for p in group["params"]):
+            dist.broadcast(p.data, src=dist.get_world_size() - 1)
+            p.data.mul_(1.5)
+        return loss
+
+
+class SaysNotWhoseRule(DistributedLion):
+    claims = None
+
+
+class NeedsARank(OwnedParameters):
+    """Cannot be made of parameters and a class."""
+
+    def __init__(self, params: Any, optimizer_cls: Any, rank: int, **defaults: Any) -> None:
+        super().__init__(params, optimizer_cls, **defaults)
+
+
 class NoOptimizerOfTorchs:
     """Has what an optimizer has, and is none: no scheduler takes it."""
 
