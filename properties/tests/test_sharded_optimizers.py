@@ -1,11 +1,14 @@
 """Sharded optimizers of the usual shape are met as they stand, and what is wrong with them is found."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import lockstep
+from lockstep.impls.owned_parameters import OwnedParameters
 from lockstep.oracle.program import (
     Backward,
     Finish,
@@ -104,6 +107,19 @@ def test_torchs_own_is_met_as_it_stands(sim: World) -> None:
 def test_what_is_wrong_is_found(sim: World, name: str, law: str) -> None:
     found = search(LAWS[law], trial_of(f"{USER}:{name}", sim), 100, seed_value=0, shrink=False)
     assert found.failures, found.examples
+
+
+@pytest.mark.parametrize("world", ["sim", "gloo"])
+def test_a_class_is_checked_from_end_to_end(world: str, tmp_path: Path) -> None:
+    """On real processes too; and with a script."""
+    asked: dict[str, Any] = {"world": world, "examples": 40, "seed": 1, "report": tmp_path}
+    wrong = lockstep.check(user_optimizers.NeverBroadcasts, laws="replicas are bitwise equal", **asked)
+    (failure,) = wrong.failures
+    assert failure.verdict == "silently wrong"
+    assert failure.script is not None
+    assert "optimizer = NeverBroadcasts([" in failure.script.read_text()
+    right = lockstep.check(OwnedParameters, laws="replicas are bitwise equal", **asked)
+    assert right.passed, str(right)
 
 
 def test_whether_a_step_takes_the_mean_is_tried_out(sim: World) -> None:
