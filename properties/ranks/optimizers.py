@@ -185,8 +185,7 @@ def wrong_call(implementation: type[Averaged], module: nn.Module) -> str:
     try:
         made_of(implementation, torch.optim.SGD)([{"params": [*module.parameters()], "lr": 0.5}], lr=0.5)
     except TypeError as error:
-        place = error.__traceback__.tb_next if error.__traceback__ else None
-        if place is not None and place.tb_next is None:  # the call itself, and nothing further in
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:  # the call itself raised it
             called = f"{implementation.__name__}(groups, {implementation.argument}=SGD, lr=0.5)"
             return f"it is called as {called}, and {error}; name a function that takes these and fills in the rest"
     return ""
