@@ -11,6 +11,7 @@
     trainer             static buckets, and what comes after backward: unscaling, clipping, an optimizer with masters
     zero1, zero2, zero3  ZeRO: optimizer state, gradients too, parameters too are shared out over ranks
     sharded, shards, sharded_optimizer  what the three have in common
+    owned_parameters    a sharded optimizer as users write it: each parameter belongs whole to one rank
     wrapper             what all wrappers have in common: the same start, `no_sync`
     average             the mean after a sum, by a kernel where the tensors are on a GPU
     collectives         wrappers of collectives that autograd goes through, on rings of sends and receives

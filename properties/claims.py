@@ -480,7 +480,7 @@ class Claims:
     )
     schedulers: bool = claim(
         False,
-        "torch's schedulers set its learning rates.",
+        "Learning rates may be set by schedulers of torch's.",
         inferred=lambda shape: shape.schedules,
         lacking=_no_optimizer("schedulers"),
     )

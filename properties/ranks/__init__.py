@@ -6,6 +6,8 @@ evaluating   the model evaluated, with other weights too, and copies of it
 losses       what the caller makes losses of itself
 randomness   seeds a rank's random numbers, and looks which come next
 training     the caller's side: the optimizer, masters, the loss scale
+optimizers   meets sharded optimizers, made of parameters and a class
+stepping     what the caller does with one beside steps
 probes       the probe models in torch
 adapter      meets an implementation where it stands
 lookup       finds it by its name

@@ -21,7 +21,8 @@ from lockstep.properties.strategies.independent import sample
 from lockstep.properties.strategies.traits import TRAITS
 
 T = TypeVar("T")
-_NO_SCENARIOS = ("kernels", "differentiable", "integers")  # what is claimed by code that no program is drawn for
+# What is claimed by code that no program is drawn for, or that says of an optimizer which laws are for it.
+_NO_SCENARIOS = ("kernels", "differentiable", "integers", "is_optimizer", "of_one_kind", "averages_in_step")
 _PROMISES: dict[str, Any] = {
     field.name: True for field in fields(Claims) if field.default is False and field.name not in _NO_SCENARIOS
 }

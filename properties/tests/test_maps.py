@@ -46,7 +46,7 @@ def test_the_readme_lists_every_law_with_the_file_that_it_is_in() -> None:
     listed = dict(re.findall(r"(P\d+)  [a-z].*?  (test_\w+)\.py", (ROOT / "README.md").read_text()))
     assert sorted(listed) == sorted({law.number for law in every_law().values()} | {"P17"})  # P17: laws of kernels
     files = {path.stem: path.read_text() for path in (ROOT / "properties").glob("test_*.py")}
-    assert {*listed.values(), "test_combinations", "test_joins", "test_models"} == set(files)
+    assert {*listed.values(), "test_combinations", "test_joins", "test_models", "test_optimizers"} == set(files)
     for number, name in listed.items():
         assert files[name].startswith(f'"""{number}: ')
 
