@@ -165,8 +165,8 @@ class NeedsOneEach(OwnedParameters):
 
     claims: Any = {"parameters_per_rank": 1}
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
+    def __init__(self, params: Any, optimizer_cls: Any, **defaults: Any) -> None:
+        super().__init__(params, optimizer_cls, **defaults)
         if len(self.owners) < dist.get_world_size():
             raise ValueError("optimizer got an empty parameter list")
 
