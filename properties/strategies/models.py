@@ -61,8 +61,10 @@ def model(seed: ModelSeed, options: Options, claims: Claims, ranks: int) -> tupl
         )
         for index, (shape, (_, odd, trained)) in enumerate(zip(shapes, seed.shapes, strict=True))
     ]
-    if claims.parameters_per_rank:  # what is frozen may have no rank
-        made = [replace(parameter, trainable=True) for parameter in made]
+    frozen = [place for place, parameter in enumerate(made) if not parameter.trainable]
+    missing = claims.parameters_per_rank * ranks - (len(made) - len(frozen))
+    for place in frozen[: max(0, missing)]:
+        made[place] = replace(made[place], trainable=True)
     if not any(parameter.trainable for parameter in made):
         made[0] = replace(made[0], trainable=True)
     if (form := options.get("empty")) is not None:
