@@ -112,7 +112,7 @@ def test_what_is_wrong_is_found(sim: World, name: str, law: str) -> None:
 @pytest.mark.parametrize("world", ["sim", "gloo"])
 def test_a_class_is_checked_from_end_to_end(world: str, tmp_path: Path) -> None:
     """On real processes too; and with a script."""
-    examples = {"sim": 8, "gloo": 20}[world]
+    examples = {"sim": 8, "gloo": 40}[world]
     asked: dict[str, Any] = {"world": world, "examples": examples, "seed": 1, "report": tmp_path}
     wrong = lockstep.check(user_optimizers.NeverBroadcasts, laws="replicas are bitwise equal", **asked)
     (failure,) = wrong.failures
