@@ -6,18 +6,9 @@ from math import prod
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.program import (
-    Backward,
-    Finish,
-    Freeze,
-    Group,
-    Hyperparameters,
-    Parameter,
-    Scenario,
-    SetHyperparameters,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Finish, Freeze, SetHyperparameters, Step, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import SAVED_BY, Claims
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import Implementation

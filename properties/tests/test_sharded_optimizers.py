@@ -9,18 +9,9 @@ import torch
 
 import lockstep
 from lockstep.impls.owned_parameters import OwnedParameters
-from lockstep.oracle.program import (
-    Backward,
-    Finish,
-    Group,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    SetHyperparameters,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Finish, SaveAndLoad, SetHyperparameters, Step, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.claims import Claims
 from lockstep.properties.implementations import Unusable, as_found, look_up, try_out
