@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.properties.claim import Shape, on_one_line
 from lockstep.properties.claims import Claims, read_claims
+from lockstep.properties.ranks.names import Call
 from lockstep.worlds.contract import Job, World
 
 CORRECT = (
@@ -58,7 +59,10 @@ class Implementation:
     name: str
     claims: Claims
     known_fault: str | None = None
-    finish: str | None = None  # its method that ends a synchronization
+    finish: Call | None = None  # what ends a synchronization
+    start: Call | None = None  # its method that is called before the forward of a micro-batch that synchronizes
+    before: Call | None = None  # that which is called before its backward
+    after: bool = False  # no wrapper, but a function, `finish`, that is called with the model after backward
     cap: str | None = None  # the constructor argument that takes a bucket cap
     group: str | None = None  # that which takes the ranks to train on
     takes: tuple[str, ...] = ()  # other constructor arguments, see `properties.ranks.adapter.optional_arguments`
@@ -67,7 +71,7 @@ class Implementation:
     undeclared: tuple[str, ...] = ()  # the claims of which it says nothing itself
     shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
     takes_one: bool = False  # its forward takes one argument, so that a model's inputs come in one tuple
-    perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
+    perhaps: tuple[str, ...] = ()  # calls that may be meant to end a synchronization too, and are not made
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
     @property
@@ -85,9 +89,13 @@ def as_found(implementation: Implementation) -> str:
         return ""
     if implementation.made:
         return "a function; the methods of what it makes are looked for on the ranks"
-    last = f"after {implementation.finish}()" if implementation.finish else "when backward returns"
+    last = f"after {implementation.finish}" if implementation.finish else "when backward returns"
     found = [f"gradients are final {last}"]
-    found += [f"{name}() is not called" for name in implementation.perhaps]
+    if implementation.after:
+        found = [f"a function, called after backward: {implementation.finish}; ranks are given rank 0's model before"]
+    found += [f"{implementation.start} is called before each forward"] * (implementation.start is not None)
+    found += [f"{implementation.before} is called before each backward"] * (implementation.before is not None)
+    found += [f"{call} is not called" for call in implementation.perhaps]
     found += ["its forward takes one argument, so a model's inputs come in one tuple"] * implementation.takes_one
     found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
     found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
@@ -149,8 +157,9 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     claims = read_claims(told["claims"], seen)
     known = {
         name: told[name]
-        for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made", "takes_one")
+        for name in ("known_fault", "cap", "group", "zero_grad", "offers", "made", "takes_one", "after")
     }
+    known |= {name: told[name] and Call(*told[name]) for name in ("finish", "start", "before")}
     return Implementation(
         name,
         claims,

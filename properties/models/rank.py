@@ -132,7 +132,7 @@ class ModelTraining:
                 if "initial" not in self.seen:
                     self.seen["initial"] = self.parameters()
             case Finish():
-                adapter.finish(self.wrapped)
+                adapter.finish(self.wrapped, self.model)
                 self.seen["gradients"].append(self.gradients())
             case Step():
                 self.optimizer.step()

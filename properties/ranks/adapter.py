@@ -14,11 +14,10 @@ from typing import Any
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
+from lockstep.properties.ranks import names
 from lockstep.properties.ranks.lookup import find, takes
 from lockstep.properties.sharded import Sharded
 
-# In the order in which they are looked for. Published classes have both, and the second reduces again.
-FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
 INPUTS = 5  # positional arguments of the probe's forward, the fields of `properties.ranks.probes.Inputs`
@@ -55,7 +54,10 @@ def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> 
     given = options(cap_argument(name), optional_arguments(name), scenario)
     if group is not None:
         given[group_argument(name) or GROUP_NAMES[0]] = group
-    return find(name)(module, **given)
+    implementation = find(name)
+    if (after := names.after_backward(implementation)) is not None:
+        return names.CalledAfterBackward(module, implementation, after.takes)
+    return implementation(module, **given)
 
 
 def constructed_as(name: str, scenario: Scenario) -> str:
@@ -154,23 +156,25 @@ def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dic
     return given
 
 
-def finish(wrapped: Any) -> None:
-    """Says that backward is over, if the implementation wants to hear it."""
-    name = finish_name(wrapped)
-    if name is not None:
-        getattr(wrapped, name)()
+def finish(wrapped: Any, module: Any = None) -> None:
+    """Says that backward is over, if the implementation wants to hear it. ``module``: the model that it wraps."""
+    _call_first(wrapped, names.FINISH_NAMES, module)
 
 
-def finish_name(wrapped: Any) -> str | None:
-    """The method that ends a synchronization, if there is one: what needs an argument is something else."""
-    return next((name for name in FINISH_NAMES if _ends(wrapped, name)), None)
+def start(wrapped: Any, module: Any) -> None:
+    """Says, before a forward, that a micro-batch begins which synchronizes."""
+    _call_first(wrapped, names.START_NAMES, module)
 
 
-def _ends(wrapped: Any, name: str) -> bool:
-    method = getattr(wrapped, name, None)
-    if not callable(method):
-        return False
-    return needs_nothing(method) if inspect.isclass(wrapped) else _accepts(wrapped, name, ((), {}))
+def before_backward(wrapped: Any, module: Any) -> None:
+    """Says, after that forward, that its backward begins."""
+    _call_first(wrapped, names.BEFORE_NAMES, module)
+
+
+def _call_first(wrapped: Any, known: tuple[str, ...], module: Any) -> None:
+    call = names.called(wrapped, known)
+    if call is not None:
+        call.of(wrapped, getattr(wrapped, "module", None) if module is None else module)
 
 
 def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.properties.claim import on_one_line
+from lockstep.properties.ranks import names
 from lockstep.properties.ranks.adapter import (
     cap_argument,
-    finish_name,
     group_argument,
     needs_nothing,
     offered_by,
@@ -23,15 +23,25 @@ _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer
 
 def describe(name: str) -> Mapping[str, Any]:
     """What can be told of an implementation without running it. Raises NotFound."""
-    implementation = find(name)
+    target = find(name)
+    after = names.after_backward(target)
+    implementation = target if after is None else names.CalledAfterBackward
+    finishes = names.all_called(implementation, names.FINISH_NAMES)
+    calls = {
+        "finish": finishes[0] if after is None and finishes else after,
+        "start": names.called(implementation, names.START_NAMES),
+        "before": names.called(implementation, names.BEFORE_NAMES),
+    }
+    likely = [str(each) for each in finishes[1:]] if finishes else [f"{each}()" for each in _like_a_finish(target)]
     return {
-        "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
+        "claims": _plain(name, "a claim", getattr(target, "claims", None)),
         "has_no_sync": _has(implementation, "no_sync"),
         "has_join": _has(implementation, "join"),
         "makes_optimizer": _has(implementation, "make_optimizer"),
         "offers": offered_by(implementation),
-        "finish": finish_name(implementation),
-        "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
+        **{what: None if call is None else tuple(call) for what, call in calls.items()},
+        "after": after is not None,
+        "perhaps": tuple(likely),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
         "takes_replicas": takes(name, "replicas"),
@@ -42,7 +52,7 @@ def describe(name: str) -> Mapping[str, Any]:
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
         "made": not inspect.isclass(implementation),
-        "known_fault": getattr(implementation, "known_fault", None),
+        "known_fault": getattr(target, "known_fault", None),
     }
 
 

@@ -158,7 +158,7 @@ class Rank(Evaluating):
                 if place in self.conditions.metrics:
                     self.add_up_a_metric()
             case Finish():
-                adapter.finish(self.wrapped)
+                adapter.finish(self.wrapped, self.probe)
                 if self.conditions.keeps_gradients:
                     seen["kept"][place] = self.all_kept()
             case Unscale():
@@ -265,6 +265,8 @@ class Rank(Evaluating):
             if event.nested:
                 with self.wrapped.no_sync():
                     pass
+            if event.synchronize:
+                adapter.start(self.wrapped, self.probe)
             losses = [self.call(inputs, order) for inputs in first]
             increment = batch * self.scenario.world_size + self.rank + 1
             final = self.last_loss(last, order, increment)
@@ -274,6 +276,8 @@ class Rank(Evaluating):
                 self.zero_grad(late.set_to_none)
             if place in self.conditions.measured:
                 self.evaluate(Evaluate(switch=False))
+            if event.synchronize:
+                adapter.before_backward(self.wrapped, self.probe)
             yield [self.scaled(loss) for loss in losses] * event.passes
             self.no_sync = no_sync.pop_all() if self.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:

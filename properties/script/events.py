@@ -34,6 +34,7 @@ from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import MEASURES, event_words, parameter_name
 from lockstep.properties.ranks import adapter
+from lockstep.properties.ranks.names import Call
 from lockstep.properties.script import between, checkpoints, optimizers
 from lockstep.properties.script.head import beside, initial_values, may_hold_pieces, place
 from lockstep.properties.script.seen import by_name, by_rank, compare, seen
@@ -149,6 +150,8 @@ class Writer:
         lines += self.optimizer_of_the_caller() if self.made_before else []
         hooks, before = between.hooked(self.conditions, self.scenario), self.conditions.hooked_before
         wrap = [f"wrapped = {self.implementation.short}(model{given})"]
+        if self.implementation.after:
+            wrap = ["for tensor in model.state_dict().values():", "    dist.broadcast(tensor, 0)", "wrapped = model"]
         wrap += [between.WRAPPED] * bool(self.conditions.differs)
         lines += [*hooks, *wrap] if before else [*wrap, *hooks]
         lines += [*SWITCH, "        module.eval()"] if self.scenario.mode == "eval" else []
@@ -166,9 +169,7 @@ class Writer:
             case Backward():
                 return self.backward(number, event)
             case Finish():
-                finish = self.implementation.finish
-                call = f"wrapped.{finish}()" if finish else ""
-                done = ["finish()"] if self.implementation.made else [call] * bool(call)
+                done = ["finish()"] if self.implementation.made else self.tell(self.implementation.finish)
                 return done + (between.kept(self, number) if self.conditions.keeps_gradients else [])
             case Unscale():
                 return optimizers.unscale(self)
@@ -213,6 +214,11 @@ class Writer:
             case Raise():
                 return self.fail(number, event)
 
+    def tell(self, call: Call | None) -> list[str]:
+        """A call of a method of the implementation, or of the function that it is; nothing where there is none."""
+        where = "" if self.implementation.after else "wrapped."
+        return [f"{where}{call.in_a_script}"] if call else []
+
     def backward(self, number: int, event: Backward) -> list[str]:
         """One micro-batch."""
         scenario, batch, ranks = self.scenario, self.scenario.batch(number), range(self.scenario.world_size)
@@ -247,9 +253,10 @@ class Writer:
         meanwhile = self.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else []
         if number in self.conditions.measured:
             meanwhile += [f"# {MEASURES}", *self.evaluate(Evaluate(switch=False))]
+        meanwhile += self.tell(self.implementation.before) if event.synchronize else []
         run += self.go_back(event, loss, meanwhile)
         if event.synchronize:
-            return [*lines, *run]
+            return [*lines, *self.tell(self.implementation.start), *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
         inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
         if not inside and not stays:

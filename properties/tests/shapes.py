@@ -1,0 +1,186 @@
+"""Wrappers in the shapes in which people publish them: of each a right one and two wrong ones."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def begin_alike(module: nn.Module) -> None:
+    """Every rank has rank 0's parameters."""
+    for parameter in module.parameters():
+        dist.broadcast(parameter.data, src=0)
+
+
+def average(parameters: Iterable[nn.Parameter]) -> None:
+    """Gradients become the mean over ranks."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+class Plain(nn.Module):
+    """What the others derive from: it wraps, and averages gradients where it is told to."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        begin_alike(module)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.module(*inputs, **named)
+
+    def average(self) -> None:
+        average(self.module.parameters())
+
+
+class Sums(Plain):
+    """Wrong: never divides."""
+
+    def average(self) -> None:
+        super().average()
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                parameter.grad *= dist.get_world_size()
+
+
+class MissesTheLast(Plain):
+    """Wrong: leaves one parameter out."""
+
+    def average(self) -> None:
+        average(list(self.module.parameters())[:-1])
+
+
+class OneArgument(Plain):
+    """Its forward takes one argument."""
+
+    def forward(self, x: Any) -> Any:  # type: ignore[override]
+        return self.module(x)
+
+    def finish_gradient_synchronization(self) -> None:
+        self.average()
+
+
+class OneArgumentSums(OneArgument, Sums): ...
+
+
+class OneArgumentMisses(OneArgument, MissesTheLast): ...
+
+
+class OneClaim(Plain):
+    """Declines one claim."""
+
+    claims = {"hook_order": False}
+
+    def finish_gradient_synchronization(self) -> None:
+        self.average()
+
+
+class OneClaimSums(OneClaim, Sums): ...
+
+
+class OneClaimMisses(OneClaim, MissesTheLast): ...
+
+
+class Pair(Plain):
+    """Two methods around backward, which are given the model and its optimizer."""
+
+    ready = False
+
+    def on_before_backward(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        assert {*model.parameters()} == {each for group in optimizer.param_groups for each in group["params"]}
+        self.ready = True
+
+    def on_after_backward(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        assert self.ready
+        self.ready = False
+        self.average()
+
+
+class PairSums(Pair, Sums): ...
+
+
+class PairMisses(Pair, MissesTheLast): ...
+
+
+class ReduceGradients(Plain):
+    def reduce_gradients(self) -> None:
+        self.average()
+
+
+class ReduceGradientsSums(ReduceGradients, Sums): ...
+
+
+class ReduceGradientsMisses(ReduceGradients, MissesTheLast): ...
+
+
+class Sync(Plain):
+    def sync(self) -> None:
+        self.average()
+
+
+class SyncSums(Sync, Sums): ...
+
+
+class SyncMisses(Sync, MissesTheLast): ...
+
+
+class AllReduceGrads(Plain):
+    def allreduce_grads(self) -> None:
+        self.average()
+
+
+class AllReduceGradsSums(AllReduceGrads, Sums): ...
+
+
+class AllReduceGradsMisses(AllReduceGrads, MissesTheLast): ...
+
+
+class Finish(Plain):
+    def finish(self) -> None:
+        self.average()
+
+
+class FinishSums(Finish, Sums): ...
+
+
+class FinishMisses(Finish, MissesTheLast): ...
+
+
+def average_gradients(model: nn.Module) -> None:
+    """No wrapper: it is called with the model after backward."""
+    average(model.parameters())
+
+
+class OfTheModelThatSums:
+    @staticmethod
+    def average_gradients(model: nn.Module) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+class OfTheModelThatMisses:
+    @staticmethod
+    def average_gradients(model: nn.Module) -> None:
+        average(list(model.parameters())[:-1])
+
+
+def sync_grads(params: Iterable[nn.Parameter], scale: float = 1.0) -> None:
+    """The same, called with the parameters."""
+    average(params)
+
+
+class OfParametersThatSums:
+    @staticmethod
+    def sync_grads(params: Iterable[nn.Parameter]) -> None:
+        OfTheModelThatSums.average_gradients(nn.ParameterList(params))
+
+
+class OfParametersThatMisses:
+    @staticmethod
+    def sync_grads(params: Iterable[nn.Parameter]) -> None:
+        average(list(params)[:-1])
