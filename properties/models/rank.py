@@ -2,8 +2,9 @@
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -125,7 +126,10 @@ class ModelTraining:
                         parameter.requires_grad_(event.trained)
             case Microbatch():
                 with adapter.synchronizing(self.wrapped, event.synchronize):
-                    of_inputs = backward(self.scenario, self.wrapped, self.rank, self.batch)
+                    if event.synchronize:
+                        adapter.start(self.wrapped, self.model)
+                    begin = partial(adapter.before_backward, self.wrapped, self.model) if event.synchronize else None
+                    of_inputs = backward(self.scenario, self.wrapped, self.rank, self.batch, begin)
                 self.batch += 1
                 self.seen["buffers"].append(self.buffers())
                 self.seen["inputs"].append([to_numpy(of_inputs)])
@@ -161,12 +165,19 @@ def forward(scenario: ModelScenario, model: nn.Module, inputs: torch.Tensor) -> 
         return model(inputs=inputs) if scenario.named else model(inputs)
 
 
-def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> torch.Tensor | None:
-    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one."""
+def backward(
+    scenario: ModelScenario, model: nn.Module, rank: int, number: int, begin: Callable[[], None] | None = None
+) -> torch.Tensor | None:
+    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one. ``begin``: called
+    between the two.
+    """
     batch = batch_of(scenario, rank, number)
     inputs = batch["inputs"].requires_grad_(scenario.through)
     outputs = forward(scenario, model, inputs)
-    modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
+    loss = modules.loss(scenario, outputs, batch, scenario.used(rank, number))
+    if begin is not None:
+        begin()
+    loss.backward()
     return inputs.grad
 
 

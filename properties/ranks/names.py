@@ -56,9 +56,9 @@ class Call(NamedTuple):
         return f"{self.name}({', '.join(self.takes)})"
 
     @property
-    def in_a_script(self) -> str:
-        """The call as code."""
-        return f"{self.name}({', '.join(IN_A_SCRIPT[each] for each in self.takes)})"
+    def given_in_a_script(self) -> str:
+        """The arguments as code."""
+        return ", ".join(IN_A_SCRIPT[each] for each in self.takes)
 
     def of(self, owner: Any, module: Any) -> Any:
         """Calls the method of an object."""

@@ -216,8 +216,8 @@ class Writer:
 
     def tell(self, call: Call | None) -> list[str]:
         """A call of a method of the implementation, or of the function that it is; nothing where there is none."""
-        where = "" if self.implementation.after else "wrapped."
-        return [f"{where}{call.in_a_script}"] if call else []
+        of = self.implementation
+        return [f"{of.short if of.after else f'wrapped.{call.name}'}({call.given_in_a_script})"] if call else []
 
     def backward(self, number: int, event: Backward) -> list[str]:
         """One micro-batch."""

@@ -184,3 +184,23 @@ class OfParametersThatMisses:
     @staticmethod
     def sync_grads(params: Iterable[nn.Parameter]) -> None:
         average(list(params)[:-1])
+
+
+class TwoNames(Plain):
+    """The second is not called."""
+
+    def sync_gradients(self) -> None:
+        self.average()
+
+    def finish(self) -> None:
+        raise AssertionError
+
+
+def made_by_a_function(module: nn.Module) -> nn.Module:
+    """Its methods are known only once it is made; none of a pair is called in a script."""
+    return ReduceGradients(module)
+
+
+def made_wrong_by_a_function(module: nn.Module) -> nn.Module:
+    """The same, wrong."""
+    return ReduceGradientsSums(module)
