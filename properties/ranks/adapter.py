@@ -9,7 +9,9 @@ own parameters.
 import contextlib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lockstep.oracle.program import Scenario
@@ -55,9 +57,30 @@ def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> 
     if group is not None:
         given[group_argument(name) or GROUP_NAMES[0]] = group
     implementation = find(name)
+    _keep_apart(implementation)
     if (after := names.after_backward(implementation)) is not None:
         return names.CalledAfterBackward(module, implementation, after.takes)
     return implementation(module, **given)
+
+
+def _keep_apart(implementation: Any) -> None:
+    """Has the simulated world keep apart by rank what an implementation's modules hold, if it is asked to: its own, and
+    those of its package or, of a file, those beside it. Of Lockstep's it is one module.
+    """
+    from lockstep.worlds.sim.possessions import keep_apart
+
+    module = sys.modules.get(getattr(implementation, "__module__", None) or "")
+    if module is not None:
+        package, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+        folder = str(Path(file).parent) if file and " in " in module.__name__ else None
+        others = [] if package == "lockstep" else [*sys.modules.items()]
+        beside = [
+            each
+            for name, each in others
+            if name.partition(".")[0] == package
+            or (folder is not None and str(Path(getattr(each, "__file__", None) or "/").parent) == folder)
+        ]
+        keep_apart(dict.fromkeys([module, *beside]))
 
 
 def constructed_as(name: str, scenario: Scenario) -> str:

@@ -64,6 +64,10 @@ PAST = (
     "fails only after other examples have run in the same process, so it keeps state (such as a class attribute) from "
     "one wrapped module to the next; each example was therefore run in fresh processes"
 )
+SHARED = (
+    "fails on the simulated world only while ranks share global variables and class attributes; they were kept apart "
+    "by rank, as processes have them"
+)
 PAUSED = (
     "an example exceeded its time limit once but never when run again, so the machine was busy (on sim a real hang "
     "hangs every time); the search was restarted"
@@ -135,6 +139,10 @@ def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tup
     if trial.world.name == "sim" and paused(law, trial, found.failures):
         remarks.append(PAUSED)
         found = budget.spend(law, trial)
+    if trial.world.name == "sim" and owes_to_sharing(law, trial, found.failures):
+        trial = replace(trial, own_state=True, witnessed=Counter())
+        remarks.append(SHARED)
+        found = budget.spend(law, trial)
     if found.stale or owes_to_the_past(law, trial, found.failures):
         trial = replace(trial, apart=True, witnessed=Counter())
         found = budget.spend(law, trial)
@@ -202,6 +210,15 @@ def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> boo
             if not _fails(law, fresh, failure):
                 return True
         elif _fails(law, fresh, failure, all, SURELY):
+            return True
+    return False
+
+
+def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
+    """Whether one of these fails each time, and never where simulated ranks have state of their own."""
+    own = replace(trial, own_state=True, witnessed=Counter())
+    for failure in failures:
+        if not took_the_clock(failure.broken) and not _fails(law, own, failure) and _fails(law, trial, failure, all):
             return True
     return False
 
