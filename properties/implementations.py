@@ -96,6 +96,8 @@ def as_found(implementation: Implementation) -> str:
     found += [f"{implementation.start} is called before each forward"] * (implementation.start is not None)
     found += [f"{implementation.before} is called before each backward"] * (implementation.before is not None)
     found += [f"{call} is not called" for call in implementation.perhaps]
+    if implementation.shape is not None and implementation.shape.shards:
+        found += ["parameters of plain layers are in pieces, as of ZeRO's stage 3"]
     found += ["its forward takes one argument, so a model's inputs come in one tuple"] * implementation.takes_one
     found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
     found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
@@ -124,11 +126,19 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
                 message += f"; its output ends with {on_one_line(printed[-1])}"
             raise Unusable(f"{name}: importing it failed: {message}")
         told = report.result if claims is None else {**report.result, "claims": claims}
+        if told["may_shard"] and "stage" not in _declared(told["claims"]):
+            reports = world.run(Job("lockstep.properties.ranks.description:shards", json.dumps(name), 2))
+            told = {**told, "shards": any(each.result is not None and each.result["shards"] for each in reports)}
         try:
             found.append(described(name, told))
         except (TypeError, ValueError) as error:
             raise Unusable(f"{name}: {error}") from None
     return found
+
+
+def _declared(claims: Any) -> Mapping[str, Any]:
+    """What is declared, as far as that can be."""
+    return claims if isinstance(claims, Mapping) else {}
 
 
 def try_out(found: Iterable[Implementation], world: World) -> None:
@@ -152,6 +162,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
+    takes["shards"] = told.get("shards", False)
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)

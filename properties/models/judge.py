@@ -11,6 +11,29 @@ from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
+IN_SHARDS = (
+    'Code that holds parameters in shards claims {"stage": 3}; it may tell them whole by full_parameters() or '
+    "gather_full_params()."
+)
+
+
+def whole(run: Run, headline: str) -> None:
+    """Every rank shows parameters, and gradients where there are some, of the shapes of the model's own."""
+    for rank, seen in enumerate(run.observations):
+        given = seen["given"][: len(seen["names"][0])]
+        shown = [("parameter", -1, seen["initial"][: len(given)])]
+        shown += [("parameter", step, values) for step, values in enumerate(seen["parameters"])]
+        shown += [("gradient", step, values) for step, values in enumerate(seen["gradients"])]
+        for quantity, place, values in shown:
+            for index, (value, wanted) in enumerate(zip(values, given, strict=True)):
+                if value is not None and value.shape != wanted.shape:
+                    told = f"of shape {value.shape}", f"of shape {wanted.shape}"
+                    what = seen["names"][0][index] + ".grad" * (quantity == "gradient")
+                    when = f"in step {place}" if place >= 0 else f"after {run.start}"
+                    words = f"On rank {rank}, {when}, {what} is {told[0]} where it must be {told[1]}. {IN_SHARDS}"
+                    difference = Difference(quantity, place, rank, index, (), value, wanted)
+                    raise run.broken(SilentlyWrong, f"{headline} {words}", difference)
+
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:
     """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised and no
@@ -96,4 +119,6 @@ def _words(run: Run, difference: Difference) -> str:
     when = f"{places.get(difference.quantity, 'after step')} {difference.place}"
     when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
+    if difference.kinds:
+        told = [f"{value} ({kind})" for value, kind in zip(told, difference.kinds, strict=True)]
     return f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."

@@ -18,6 +18,7 @@ from lockstep.properties.models import data, modules
 from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from lockstep.properties.models.seen import ModelSeen
 from lockstep.properties.ranks import adapter, checkpoint
+from lockstep.properties.ranks.pieces import Pieces
 from lockstep.properties.ranks.probes import to_numpy
 from lockstep.properties.seen import Values
 from lockstep.worlds.devices import place
@@ -26,23 +27,24 @@ OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, ModelScenario, str]:
-    """The implementation's name, the scenario, and from when on ranks are equal; read once for all ranks of the
-    simulated world.
+def _read(payload: str) -> tuple[str, ModelScenario, str, bool]:
+    """The implementation's name, the scenario, from when on ranks are equal, and whether parameters may be in pieces;
+    read once for all ranks of the simulated world.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
-    return request["implementation"], scenario, request.get("equal_from", EQUAL_FROM[0])
+    since, pieces = request.get("equal_from", EQUAL_FROM[0]), request.get("pieces", False)
+    return request["implementation"], scenario, since, pieces
 
 
 def train(payload: str, rank: int, world_size: int) -> ModelSeen:
     """Runs a scenario. ``payload``: the implementation's name and the scenario, and ``equal_from`` when ranks are
-    claimed to be equal.
+    claimed to be equal, and whether ranks may hold ``pieces`` of parameters, which nobody but us puts together.
     """
-    name, scenario, equal_from = _read(payload)
+    name, scenario, equal_from, pieces = _read(payload)
     number = -1
     try:
-        training = ModelTraining(name, scenario, rank)
+        training = ModelTraining(name, scenario, rank, pieces)
         if equal_from == EQUAL_FROM[0]:
             training.seen["initial"] = [*training.parameters(), *training.buffers()]
         for number in range(len(scenario.program)):
@@ -56,8 +58,10 @@ def train(payload: str, rank: int, world_size: int) -> ModelSeen:
 class ModelTraining:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
-    def __init__(self, name: str, scenario: ModelScenario, rank: int) -> None:
-        self.name, self.scenario, self.rank, self.batch = name, scenario, rank, 0
+    pieces: Pieces | None = None
+
+    def __init__(self, name: str, scenario: ModelScenario, rank: int, in_pieces: bool = False) -> None:
+        self.name, self.scenario, self.rank, self.batch, self.in_pieces = name, scenario, rank, 0, in_pieces
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
         self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[])
@@ -68,8 +72,11 @@ class ModelTraining:
 
     def _wrap(self) -> None:
         options: Any = self.scenario  # it has those of a program that a constructor takes
+        wholes = [parameter.detach().clone() for parameter in self.model.parameters()] if self.in_pieces else []
         self.wrapped = adapter.construct(self.name, self.model, options)
         self.offers = adapter.offers(self.wrapped)
+        if self.in_pieces and "full_gradients" not in self.offers:
+            self.pieces = Pieces(self.names, wholes, list(self.model.parameters()))
         self.optimizer = self._optimizer()  # what wraps may do so only here
 
     def _optimizer(self) -> Any:
@@ -82,16 +89,20 @@ class ModelTraining:
     def parameters(self) -> Values:
         """Copies of the parameters, whole."""
         if "full_parameters" in self.offers:
-            whole = self.wrapped.full_parameters()
+            whole = adapter.full_parameters(self.wrapped)
             return [to_numpy(whole[name]) for name in self.names]
-        return [to_numpy(parameter) for parameter in self.model.parameters()]  # a wrapper may have named them anew
+        return self._together(list(self.model.parameters()))  # a wrapper may have named them anew
 
     def gradients(self) -> Values:
         """Copies of the gradients, whole."""
         if "full_gradients" in self.offers:
             whole = self.wrapped.full_gradients()
             return [to_numpy(whole[name]) for name in self.names]
-        return [to_numpy(parameter.grad) for parameter in self.model.parameters()]
+        return self._together([parameter.grad for parameter in self.model.parameters()])
+
+    def _together(self, values: list[torch.Tensor | None]) -> Values:
+        """Copies of the wholes of these."""
+        return [to_numpy(each) for each in (values if self.pieces is None else self.pieces.together(values))]
 
     def buffers(self) -> Values:
         """Copies of the buffers."""

@@ -26,6 +26,8 @@ INPUTS = 5  # positional arguments of the probe's forward, the fields of `proper
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
 GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
+# Other names of methods of `Sharded`, which take nothing.
+ALSO_CALLED = {"full_parameters": ("gather_full_params", "gather_full_parameters", "full_params")}
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -229,6 +231,23 @@ def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
     return norm
 
 
+def offered(wrapped: Any, name: str) -> str:
+    """What a method of `Sharded` is called by an object, or by a class; empty where it has none."""
+    for each in (name, *ALSO_CALLED.get(name, ())):
+        try:
+            if callable(getattr(wrapped, each, None)):
+                return each
+        except Exception:  # of a property, which is no method
+            continue
+    return ""
+
+
+def full_parameters(wrapped: Any) -> Mapping[str, Any]:
+    """Every parameter, whole, by the name that it has in the model."""
+    found = getattr(wrapped, offered(wrapped, "full_parameters"))()
+    return {name.removeprefix("module."): value for name, value in found.items()}
+
+
 def offers(wrapped: Any) -> frozenset[str]:
     """Which methods of `Sharded` an implementation has.
 
@@ -236,7 +255,7 @@ def offers(wrapped: Any) -> frozenset[str]:
     """
     from torch import nn
 
-    found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
+    found = {name for name in _OFFERED if offered(wrapped, name)}
     if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
         found.discard("zero_grad")
     if "make_optimizer" in found and (missing := [name for name in _WITH_THE_OPTIMIZER if name not in found]):
@@ -252,7 +271,7 @@ def offered_by(implementation: Any) -> tuple[str, ...]:
     """The methods of `Sharded` that a class has; none of what a function makes, as that is not known before."""
     if not inspect.isclass(implementation):
         return ()
-    found = [name for name in _OFFERED if callable(getattr(implementation, name, None))]
+    found = [name for name in _OFFERED if offered(implementation, name)]
     if "make_optimizer" in found:
         return tuple(found)
     calls = {name: ((None, *given), named) for name, (given, named) in _CALLED_WITH.items()}  # None: self

@@ -1,16 +1,20 @@
 """What can be told of an implementation without running it."""
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
 from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks import names
 from lockstep.properties.ranks.adapter import (
     cap_argument,
+    construct,
     group_argument,
     needs_nothing,
+    offered,
     offered_by,
     optional_arguments,
     takes_one,
@@ -19,6 +23,8 @@ from lockstep.properties.ranks.lookup import NotFound, find, takes
 
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
 _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
+
+_LIKE_SHARDS = re.compile(r"FSDP|Shard|Zero|ZeRO")
 
 
 def describe(name: str) -> Mapping[str, Any]:
@@ -53,7 +59,31 @@ def describe(name: str) -> Mapping[str, Any]:
         "group": group_argument(name),
         "made": not inspect.isclass(implementation),
         "known_fault": getattr(target, "known_fault", None),
+        "may_shard": _may_shard(target),
     }
+
+
+def _may_shard(target: Any) -> bool:
+    """Whether a class that makes no optimizer may hold parameters in pieces, by its name or by a method."""
+    if not inspect.isclass(target) or hasattr(target, "make_optimizer"):
+        return False
+    return bool(_LIKE_SHARDS.search(target.__name__) or offered(target, "full_parameters"))
+
+
+def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Whether what is named leaves a rank of several less than the whole of a model of plain layers; ``payload``: its
+    name. False where it cannot be constructed: of that others tell.
+    """
+    from torch import nn
+
+    name = json.loads(payload)
+    model = nn.Sequential(nn.Embedding(6, 4), nn.LayerNorm(4), nn.Linear(4, 6))
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    try:
+        construct(name, model, Scenario(world_size, (Parameter((1,)),), (Backward(((0,),) * world_size), Finish())))
+    except Exception:
+        return {"shards": False}
+    return {"shards": sum(parameter.numel() for parameter in model.parameters()) < whole}
 
 
 def _like_a_finish(implementation: Any) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ class Wrapped:
     def parameters(self) -> Values:
         """The values of the parameters."""
         if "full_parameters" in self.offers:
-            full = self.look(self.wrapped.full_parameters)
+            full = self.look(partial(adapter.full_parameters, self.wrapped))
             return [to_numpy(full[name]) for name in self.training.names]
         return [to_numpy(parameter) for parameter in self.probe.in_order()]
 

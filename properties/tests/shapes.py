@@ -204,3 +204,85 @@ def made_by_a_function(module: nn.Module) -> nn.Module:
 def made_wrong_by_a_function(module: nn.Module) -> nn.Module:
     """The same, wrong."""
     return ReduceGradientsSums(module)
+
+
+class _Gathered(torch.autograd.Function):
+    """The whole of a weight from its pieces; of its gradient each rank gets its piece of the mean."""
+
+    @staticmethod
+    def forward(context: Any, shard: torch.Tensor, rows: int, each: int) -> torch.Tensor:
+        context.rows, context.each = len(shard), each
+        padded = shard.new_zeros((each, *shard.shape[1:]))
+        padded[: len(shard)] = shard
+        parts = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, padded)
+        return torch.cat(parts)[:rows]
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        begin = dist.get_rank() * context.each
+        return _shard_of_the_mean(total)[begin : begin + context.rows], None, None
+
+
+def _shard_of_the_mean(total: torch.Tensor) -> torch.Tensor:
+    return total / dist.get_world_size()
+
+
+class ShardsLayers(nn.Module):
+    """FSDP-like: the weights of linear layers and embeddings are in pieces, under their own names; the caller makes the
+    optimizer of what there is. All else is averaged when the caller says that backward is over.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.layers = module, dict[str, tuple[nn.Module, int, int]]()
+        begin_alike(module)
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.Linear | nn.Embedding):
+                rows = len(layer.weight)
+                each = -(-rows // ranks)
+                shard = layer.weight.detach()[rank * each : (rank + 1) * each].clone()
+                layer.weight = nn.Parameter(shard, requires_grad=layer.weight.requires_grad)
+                self.layers[name] = layer, rows, each
+                layer.forward = self.forward_of(layer, rows, each)  # type: ignore[method-assign]
+
+    def forward_of(self, layer: Any, rows: int, each: int) -> Any:
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            weight = _Gathered.apply(layer.weight, rows, each)
+            if isinstance(layer, nn.Linear):
+                return nn.functional.linear(inputs, weight, layer.bias)
+            return nn.functional.embedding(inputs, weight)
+
+        return forward
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.module(*inputs, **named)
+
+    def finish_gradient_synchronization(self) -> None:
+        cut = {layer.weight for layer, _, _ in self.layers.values()}
+        average(parameter for parameter in self.module.parameters() if parameter not in cut)
+
+    def gather_full_params(self) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            found = dict(self.module.named_parameters())
+            wholes = {
+                f"{name}.weight": _Gathered.apply(layer.weight, rows, each)
+                for name, (layer, rows, each) in self.layers.items()
+            }
+            return {**found, **wholes}
+
+
+class ShardsLayersTellingNothing(ShardsLayers):
+    """No method gathers them."""
+
+    claims = {"stage": 3}
+    gather_full_params = None  # type: ignore[assignment]
+
+
+class ShardsLayersUndeclared(ShardsLayers):
+    """The same, and nothing says so."""
+
+    gather_full_params = None  # type: ignore[assignment]
