@@ -210,8 +210,8 @@ class _Gathered(torch.autograd.Function):
     """The whole of a weight from its pieces; of its gradient each rank gets its piece of the mean."""
 
     @staticmethod
-    def forward(context: Any, shard: torch.Tensor, rows: int, each: int) -> torch.Tensor:
-        context.rows, context.each = len(shard), each
+    def forward(context: Any, shard: torch.Tensor, rows: int, each: int, wrong: str) -> torch.Tensor:
+        context.rows, context.each, context.wrong = len(shard), each, wrong
         padded = shard.new_zeros((each, *shard.shape[1:]))
         padded[: len(shard)] = shard
         parts = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
@@ -222,18 +222,17 @@ class _Gathered(torch.autograd.Function):
     def backward(context: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
         total = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
-        begin = dist.get_rank() * context.each
-        return _shard_of_the_mean(total)[begin : begin + context.rows], None, None
-
-
-def _shard_of_the_mean(total: torch.Tensor) -> torch.Tensor:
-    return total / dist.get_world_size()
+        begin = 0 if context.wrong == "first" else dist.get_rank() * context.each
+        divisor = 1 if context.wrong == "sum" else dist.get_world_size()
+        return total[begin : begin + context.rows] / divisor, None, None, None
 
 
 class ShardsLayers(nn.Module):
     """FSDP-like: the weights of linear layers and embeddings are in pieces, under their own names; the caller makes the
     optimizer of what there is. All else is averaged when the caller says that backward is over.
     """
+
+    wrong = ""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -251,7 +250,7 @@ class ShardsLayers(nn.Module):
 
     def forward_of(self, layer: Any, rows: int, each: int) -> Any:
         def forward(inputs: torch.Tensor) -> torch.Tensor:
-            weight = _Gathered.apply(layer.weight, rows, each)
+            weight = _Gathered.apply(layer.weight, rows, each, self.wrong)
             if isinstance(layer, nn.Linear):
                 return nn.functional.linear(inputs, weight, layer.bias)
             return nn.functional.embedding(inputs, weight)
@@ -269,7 +268,7 @@ class ShardsLayers(nn.Module):
         with torch.no_grad():
             found = dict(self.module.named_parameters())
             wholes = {
-                f"{name}.weight": _Gathered.apply(layer.weight, rows, each)
+                f"{name}.weight": _Gathered.apply(layer.weight, rows, each, self.wrong)
                 for name, (layer, rows, each) in self.layers.items()
             }
             return {**found, **wholes}
@@ -286,3 +285,37 @@ class ShardsLayersUndeclared(ShardsLayers):
     """The same, and nothing says so."""
 
     gather_full_params = None  # type: ignore[assignment]
+
+
+class ShardsLayersThatSum(ShardsLayers):
+    """Wrong: a piece of the sum."""
+
+    wrong = "sum"
+
+
+class ShardsLayersOfRankZero(ShardsLayers):
+    """Wrong: every rank has the gradient of the first piece."""
+
+    wrong = "first"
+
+
+class ForCUDA(Plain):
+    """Orders its work on a GPU."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.stream = torch.cuda.Stream()
+
+    def finish_gradient_synchronization(self) -> None:
+        done = torch.cuda.Event(enable_timing=True)
+        torch.cuda.nvtx.range_push("average")
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream), torch.cuda.nvtx.range("sum"):
+            self.average()
+            for parameter in self.module.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.record_stream(self.stream)
+            done.record()
+        torch.cuda.current_stream().wait_event(done)
+        torch.cuda.nvtx.range_pop()
+        torch.cuda.synchronize()
