@@ -3,6 +3,7 @@
     scenario    what is drawn: a model, its options, ranks, steps, micro-batches
     draws       the strategies
     modules     the models in torch
+    yours       a user's own model in their place
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
     seen        what it sees, and sends back

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.failure_place import note
-from lockstep.properties.models import data, modules
+from lockstep.properties.models import data, modules, yours
 from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from lockstep.properties.models.seen import ModelSeen
 from lockstep.properties.ranks import adapter, checkpoint
@@ -84,6 +84,7 @@ class ModelTraining:
         if "make_optimizer" not in self.offers:
             return modules.optimizer(self.scenario, self.model)
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
+        options = {**options, "lr": yours.RATE} if self.scenario.yours else options
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
     def parameters(self) -> Values:
@@ -182,14 +183,20 @@ def backward(
     """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one. ``begin``: called
     between the two.
     """
-    batch = batch_of(scenario, rank, number)
-    inputs = batch["inputs"].requires_grad_(scenario.through)
-    outputs = forward(scenario, model, inputs)
-    loss = modules.loss(scenario, outputs, batch, scenario.used(rank, number))
+    inputs: Any = None
+    if scenario.yours:
+        given, loss_of = yours.sample(scenario, rank, number)
+        torch.set_num_threads(1)
+        loss = loss_of(yours.call(model, given))
+    else:
+        batch = batch_of(scenario, rank, number)
+        inputs = batch["inputs"].requires_grad_(scenario.through)
+        outputs = forward(scenario, model, inputs)
+        loss = modules.loss(scenario, outputs, batch, scenario.used(rank, number))
     if begin is not None:
         begin()
     loss.backward()
-    return inputs.grad
+    return None if inputs is None else inputs.grad
 
 
 @torch.no_grad()
@@ -200,7 +207,11 @@ def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int)
     switched = [wrapped] if shown else [each for each in (wrapped, model) if isinstance(each, nn.Module)]
     for module in switched:
         module.eval()
-    outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
+    if scenario.yours:
+        torch.set_num_threads(1)
+        outputs = yours.call(wrapped, yours.sample(scenario, rank, scenario.microbatches)[0])
+    else:
+        outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
     for module in switched:
         module.train()
     return [to_numpy(output) for output in tree_leaves(modules.bare(outputs)) if isinstance(output, torch.Tensor)]

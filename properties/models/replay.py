@@ -9,16 +9,15 @@ import torch
 from torch import nn
 
 from lockstep.oracle.events import SaveAndLoad, Step
-from lockstep.oracle.formats import FORMATS
 from lockstep.properties.models import modules
 from lockstep.properties.models.rank import backward, evaluate, random_numbers, seed_of
 from lockstep.properties.models.scenario import Evaluation, Microbatch, ModelScenario
 from lockstep.properties.ranks.probes import to_numpy
 
 
-def _unpack(text: str, like: torch.Tensor, dtype: str) -> torch.Tensor:
-    values = np.frombuffer(bytes.fromhex(text), FORMATS[dtype].numpy).reshape(like.shape)
-    return torch.from_numpy(values.copy()).to(like.device)
+def _unpack(text: str, like: torch.Tensor) -> torch.Tensor:
+    values = np.frombuffer(bytes.fromhex(text), np.uint8).copy()
+    return torch.from_numpy(values).view(like.dtype).reshape(like.shape).to(like.device)
 
 
 def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -41,9 +40,9 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
             replayed.run(event)
         elif isinstance(event, Step):
             step = len(after)
-            _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
+            _set(optimized, request["parameters"][step], range(len(request["gradients"][step])))
             for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
-                parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
+                parameter.grad = None if seen is None else _unpack(seen, parameter)
             optimizer.step()
             after.append([to_numpy(parameter) for parameter in optimized.parameters()])
             replayed.begin(step + 1, request["parameters"][step + 1])
@@ -51,7 +50,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
             replayed.build_anew()
         elif isinstance(event, Evaluation):
             replayed.evaluate()
-    found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs}
+    trained = [parameter.requires_grad for parameter in optimized.parameters()]
+    found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs, "trained": trained}
     return {**found, "outputs": replayed.outputs, "parameters": after}
 
 
@@ -83,7 +83,9 @@ class Replay:
     def begin(self, step: int, parameters: Sequence[str]) -> None:
         """A step, from these parameters, packed, on every rank."""
         for model in self.models:
-            _set(model, parameters, self.scenario.dtype, self.numbers)
+            _set(model, parameters, self.numbers)
+            if self.scenario.yours:  # of which its owner says what is trained
+                continue
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(self.scenario.trains(modules.stands_for(self.scenario, name), step))
 
@@ -121,6 +123,6 @@ class Replay:
 
 
 @torch.no_grad()
-def _set(model: nn.Module, packed: Sequence[str], dtype: str, numbers: Sequence[int]) -> None:
+def _set(model: nn.Module, packed: Sequence[str], numbers: Sequence[int]) -> None:
     for parameter, number in zip(model.parameters(), numbers, strict=True):
-        parameter.copy_(_unpack(packed[number], parameter, dtype))
+        parameter.copy_(_unpack(packed[number], parameter))
