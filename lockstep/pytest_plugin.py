@@ -144,9 +144,16 @@ def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
 
 
 @pytest.fixture
-def hold(trial: Trial, record: Callable[[str, object], None], budget: Budget) -> Callable[[Law], None]:
-    """Holds a law against an implementation on a world."""
-    return functools.partial(hold_against, trial=trial, record=record, budget=budget)
+def hold(
+    request: pytest.FixtureRequest, trial: Trial, record: Callable[[str, object], None], budget: Budget
+) -> Callable[[Law], None]:
+    """Holds a law against an implementation on a world; on a user's own model, where there is one."""
+    model = request.config.stash[_BENCH].model
+
+    def held(law: Law) -> None:
+        hold_against(law if model is None else model.on(law), trial, record, budget)
+
+    return held
 
 
 @pytest.fixture
@@ -182,6 +189,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
+        *([f"lockstep: on the model of {bench.model.name} alone"] if bench.model else []),
         *([f"lockstep: {cuda_stubs.TOLD}"] if cuda_stubs.are_asked() else []),
     ]
 

@@ -101,6 +101,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
     told += [flag for flag, wanted in flags.items() if wanted]
     values = {
         "--device": asked.device,
+        "--model": asked.model,
         "--ranks-per-gpu": asked.ranks_per_gpu,
         "--shard": asked.shard,
         "--record": asked.record,

@@ -4,6 +4,7 @@
     draws       the strategies
     modules     the models in torch
     yours       a user's own model in their place
+    on_yours    the laws on that
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
     seen        what it sees, and sends back

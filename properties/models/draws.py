@@ -5,13 +5,11 @@ All shrink to a perceptron on two ranks, one micro-batch, one step, no options.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import strategies as st
 
 from lockstep.oracle.lattice import Inexact
 from lockstep.properties.claims import EQUAL_FROM, Claims
-from lockstep.properties.law import Law
 from lockstep.properties.models import exact
 from lockstep.properties.models.scenario import (
     BUFFERED,
@@ -21,7 +19,6 @@ from lockstep.properties.models.scenario import (
     MODELS,
     OPTIMIZERS,
     SPARSE,
-    YOURS,
     ModelScenario,
 )
 
@@ -138,23 +135,3 @@ def is_provable(scenario: ModelScenario, averaging: str) -> bool:
         except Inexact:
             return False
     return True
-
-
-def of_your_model(drawn: st.SearchStrategy[Any], name: str) -> st.SearchStrategy[Any]:
-    """The same runs, of a user's own model, with all that its owner decides left to the owner."""
-
-    def of(scenario: ModelScenario) -> ModelScenario:
-        kept = {"optimizer": scenario.optimizer, "bucket_cap": scenario.bucket_cap, "seed": scenario.seed}
-        kept |= {"saved": scenario.saved, "evaluated": scenario.evaluated}
-        return ModelScenario(YOURS, scenario.world_size, scenario.local, **kept, yours=name)
-
-    return drawn.map(of)
-
-
-def held_on_your_model(law: Law, name: str) -> Law:
-    """A law on real models, held on a user's own."""
-
-    def draws(claims: Claims) -> st.SearchStrategy[Any]:
-        return of_your_model(law.draws(claims), name)
-
-    return replace(law, draws=draws, witnesses={})

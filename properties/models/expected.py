@@ -24,7 +24,7 @@ Values = list[Any]  # by parameter or buffer: an array, an interval, or None
 @dataclass(frozen=True)
 class Expected:
     """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers`` and what ``inputs`` get, by
-    evaluation and rank the ``outputs``.
+    evaluation and rank the ``outputs``, and the ``inner`` ones of a user's own model: by module, what it gives.
 
     ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
     """
@@ -35,6 +35,7 @@ class Expected:
     inputs: list[list[Values]]
     outputs: list[list[Values]]
     terms: list[list[Interval]]
+    inner: Sequence[Sequence[Sequence[tuple[str, Any]]]] = ()
 
 
 def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
@@ -68,7 +69,7 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
         named = zip(seen["names"][0], means, report.result["trained"], strict=True)
         yours = bool(scenario.yours)
         gradients.append([m if (own if yours else scenario.trains(name, step)) else None for name, m, own in named])
-    return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms)
+    return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms, report.result["inner"])
 
 
 def _by_dtype(batches: Sequence[Sequence[Values]], like: Values, trial: Trial) -> tuple[Values, list[Interval]]:

@@ -88,7 +88,22 @@ def outputs(run: Run, expected: Expected, headline: str) -> None:
         for rank, seen in enumerate(run.observations):
             outputs = seen["outputs"][step - scenario.evaluated + 1]
             given, wanted = zip(*zip_longest(outputs, by_rank[rank]), strict=True)
-            _compare(run, headline, "output", step, rank, given, wanted)
+            if scenario.yours:
+                place = step - scenario.evaluated + 1
+                headline_of = f"{headline} {_first_module(seen['inner'][place], expected.inner[place][rank])}".rstrip()
+            _compare(run, headline_of if scenario.yours else headline, "output", step, rank, given, wanted)
+
+
+def _first_module(seen: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
+    """In words, the first module that gives something else than by itself; empty where none does, or where modules are
+    not called one by one.
+    """
+    for (name, values), (other, right) in zip(seen, wanted, strict=False):
+        if name != other:
+            return ""
+        if values.tobytes() != right.tobytes():
+            return f"The first module whose output differs is {name}."
+    return ""
 
 
 def _compare(
@@ -121,4 +136,8 @@ def _words(run: Run, difference: Difference) -> str:
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     if difference.kinds:
         told = [f"{value} ({kind})" for value, kind in zip(told, difference.kinds, strict=True)]
-    return f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."
+    words = f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."
+    if scenario.yours and difference.quantity in ("gradient", "parameter"):
+        module = parameters[difference.parameter].rpartition(".")[0] or "the model itself"
+        words += f" The first module whose {difference.quantity} differs is {module}."
+    return words

@@ -64,7 +64,7 @@ class ModelTraining:
         self.name, self.scenario, self.rank, self.batch, self.in_pieces = name, scenario, rank, 0, in_pieces
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[])
+        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[], inner=[])
         self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         self._wrap()
@@ -158,7 +158,9 @@ class ModelTraining:
             case SaveAndLoad():
                 self.load(self.save())
             case Evaluation():
-                self.seen["outputs"].append(evaluate(self.scenario, self.model, self.wrapped, self.rank))
+                outputs, inner = evaluate(self.scenario, self.model, self.wrapped, self.rank)
+                self.seen["outputs"].append(outputs)
+                self.seen["inner"].append(inner)
 
 
 def batch_of(scenario: ModelScenario, rank: int, number: int) -> dict[str, torch.Tensor]:
@@ -200,8 +202,13 @@ def backward(
 
 
 @torch.no_grad()
-def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int) -> Values:
-    """The outputs for one more batch in evaluation mode, without autograd. ``wrapped``: the model, or what wraps it."""
+def evaluate(
+    scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int
+) -> tuple[Values, list[tuple[str, Any]]]:
+    """The outputs for one more batch in evaluation mode, without autograd; and what modules give, where the model is a
+    user's own. ``wrapped``: the model, or what wraps it.
+    """
+    inner: list[tuple[str, Any]] = []
     # A caller switches what it has; what does not show its model leaves that to be switched by itself.
     shown = isinstance(wrapped, nn.Module) and any(each is model for each in wrapped.modules())
     switched = [wrapped] if shown else [each for each in (wrapped, model) if isinstance(each, nn.Module)]
@@ -209,12 +216,14 @@ def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int)
         module.eval()
     if scenario.yours:
         torch.set_num_threads(1)
-        outputs = yours.call(wrapped, yours.sample(scenario, rank, scenario.microbatches)[0])
+        with yours.outputs_of_modules(model) as inner:
+            outputs = yours.call(wrapped, yours.sample(scenario, rank, scenario.microbatches)[0])
     else:
         outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
     for module in switched:
         module.train()
-    return [to_numpy(output) for output in tree_leaves(modules.bare(outputs)) if isinstance(output, torch.Tensor)]
+    leaves = tree_leaves(modules.bare(outputs))
+    return [to_numpy(output) for output in leaves if isinstance(output, torch.Tensor)], inner
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:

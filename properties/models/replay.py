@@ -26,7 +26,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
     none); the ``buffers`` after it, and the gradient of its ``inputs``; for each step the ``parameters`` to which the
-    optimizer takes what was seen; and for each evaluation and rank the ``outputs``.
+    optimizer takes what was seen; for each evaluation and rank the ``outputs``, and the ``inner`` ones of modules; and
+    which parameters are ``trained``.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -52,7 +53,7 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
             replayed.evaluate()
     trained = [parameter.requires_grad for parameter in optimized.parameters()]
     found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs, "trained": trained}
-    return {**found, "outputs": replayed.outputs, "parameters": after}
+    return {**found, "outputs": replayed.outputs, "inner": replayed.inner, "parameters": after}
 
 
 class Replay:
@@ -74,6 +75,7 @@ class Replay:
         self.buffers: list[list[list[Any]]] = []
         self.inputs: list[list[list[Any]]] = []
         self.outputs: list[list[list[Any]]] = []
+        self.inner: list[list[list[tuple[str, Any]]]] = []
 
     def _broadcast(self) -> None:
         for model in self.models[1:]:
@@ -119,7 +121,9 @@ class Replay:
 
     def evaluate(self) -> None:
         """The model, on every rank."""
-        self.outputs.append([evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)])
+        found = [evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)]
+        self.outputs.append([outputs for outputs, _ in found])
+        self.inner.append([inner for _, inner in found])
 
 
 @torch.no_grad()

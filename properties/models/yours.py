@@ -5,16 +5,20 @@ model's outputs and returns the loss: one number. A batch is a tensor, or a tupl
 called with. The same seed has to give the same batch.
 """
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.ranks.lookup import NotFound, find
+from lockstep.properties.ranks.probes import to_numpy
 from lockstep.worlds.devices import place
 
 RATE = 2**-10  # of every optimizer, so that no model is thrown far
@@ -63,6 +67,22 @@ def call(model: Any, batch: Any) -> Any:
     return model(*batch) if isinstance(batch, tuple) else model(batch)
 
 
+@contextlib.contextmanager
+def outputs_of_modules(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
+    """The outputs of each module, in the order in which they come: its name, and an array."""
+    found: list[tuple[str, Any]] = []
+
+    def note(_: nn.Module, __: Any, outputs: Any, name: str) -> None:
+        found.extend((name, to_numpy(each)) for each in tree_leaves(outputs) if isinstance(each, torch.Tensor))
+
+    hooks = [each.register_forward_hook(partial(note, name=name)) for name, each in model.named_modules() if name]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def wrong(name: str) -> str:
     """What is wrong with a model, in words; empty where nothing is. It is made and run twice, as a replay does."""
     model, _ = _made(name, 0)
@@ -100,14 +120,13 @@ def _run(name: str) -> dict[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with a model; ``payload``: its name."""
-    import json
-
-    name = json.loads(payload)
+    """What is ``wrong`` with a model, and whether it ``has_buffers``; ``payload``: its name."""
+    name, has_buffers = json.loads(payload), False
     try:
         words = wrong(name)
+        has_buffers = any(True for _ in _made(name, 0)[0].buffers())
     except NotFound as error:
         return {"wrong": str(error)}
     except Exception as error:
         return {"wrong": f"{name}: {type(error).__name__}: {' '.join(str(error).split())}"}
-    return {"wrong": words and f"{name}: {words}"}
+    return {"wrong": words and f"{name}: {words}", "has_buffers": has_buffers}

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.properties.tests.shapes import Plain
+from lockstep.properties.tests.shapes import Plain, Sums
 
 
 class Net(nn.Module):
@@ -53,7 +53,24 @@ def raises() -> Any:
     raise KeyError("no data")
 
 
-class Forgets(Plain):
+class Whole(Plain):
+    """Right: buffers begin as rank 0's, too."""
+
+    claims = {"buffers": "initial"}
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        for buffer in module.buffers():
+            torch.distributed.broadcast(buffer, 0)
+
+    def finish(self) -> None:
+        self.average()
+
+
+class WholeThatSums(Whole, Sums): ...
+
+
+class Forgets(Whole):
     """Wrong on this model alone: it takes what is called ``wide`` for something that is no rank's to share."""
 
     def finish(self) -> None:
