@@ -92,4 +92,4 @@ def install() -> None:
     cuda.Stream = cuda.ExternalStream = cuda.Event = Stream
     cuda.stream = cuda.device = lambda *_, **__: contextlib.nullcontext()
     cuda.current_stream = cuda.default_stream = Stream
-    torch.Tensor.record_stream = _nothing  # type: ignore[assignment]
+    torch.Tensor.record_stream = _nothing

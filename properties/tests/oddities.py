@@ -115,7 +115,7 @@ class WithoutModule:
 
 
 a_partial = functools.partial(WithoutModule)
-a_partial_that_needs_more = functools.partial(WithoutModule, group=None)
+a_partial_that_needs_more: Any = functools.partial(WithoutModule, group=None)  # type: ignore[call-arg]
 a_lambda = lambda module: WithoutModule(module)  # noqa: E731
 
 
@@ -160,11 +160,11 @@ class TakesItByAnotherName:
 
 
 class HasAWrongForward(Plain):
-    def forward(self) -> None: ...  # type: ignore[override]
+    def forward(self) -> None: ...
 
 
 class HasAKeywordOnlyForward(Plain):
-    def forward(self, *, x: Any) -> Any:  # type: ignore[override]
+    def forward(self, *, x: Any) -> Any:
         return self.module(x)
 
 
@@ -266,7 +266,7 @@ class ChangesItsClass(Plain):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
-        self.__class__ = GivesATuple  # type: ignore[assignment]
+        self.__class__ = GivesATuple
 
 
 class Frozen(WithoutModule):

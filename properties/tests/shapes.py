@@ -57,7 +57,7 @@ class MissesTheLast(Plain):
 class OneArgument(Plain):
     """Its forward takes one argument."""
 
-    def forward(self, x: Any) -> Any:  # type: ignore[override]
+    def forward(self, x: Any) -> Any:
         return self.module(x)
 
     def finish_gradient_synchronization(self) -> None:
@@ -219,7 +219,7 @@ class _Gathered(torch.autograd.Function):
         return torch.cat(parts)[:rows]
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
         total = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         begin = 0 if context.wrong == "first" else dist.get_rank() * context.each
@@ -246,7 +246,7 @@ class ShardsLayers(nn.Module):
                 shard = layer.weight.detach()[rank * each : (rank + 1) * each].clone()
                 layer.weight = nn.Parameter(shard, requires_grad=layer.weight.requires_grad)
                 self.layers[name] = layer, rows, each
-                layer.forward = self.forward_of(layer, rows, each)  # type: ignore[method-assign]
+                layer.forward = self.forward_of(layer, rows, each)
 
     def forward_of(self, layer: Any, rows: int, each: int) -> Any:
         def forward(inputs: torch.Tensor) -> torch.Tensor:

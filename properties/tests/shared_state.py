@@ -94,3 +94,19 @@ class PendingInACache(Plain):
             handle, parameter = things().pop()
             handle.wait()
             parameter.grad /= dist.get_world_size()
+
+
+class BookkeepingThatSums(Bookkeeping):
+    """Wrong: never divides."""
+
+    def launch(self, name: str, parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None
+        self.handles[name] = dist.all_reduce(parameter.grad, async_op=True)
+
+
+class BookkeepingThatMisses(Bookkeeping):
+    """Wrong: keeps one handle, and reduces nothing more until it is waited for."""
+
+    def launch(self, name: str, parameter: torch.Tensor) -> None:
+        if not self.handles:
+            super().launch(name, parameter)
