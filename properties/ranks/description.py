@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks import names
 from lockstep.properties.ranks.adapter import (
