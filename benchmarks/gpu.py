@@ -86,7 +86,7 @@ def direct() -> None:
         x = torch.randn(length, device="cuda")
         pack_([x], torch.empty_like(x), 0.5)
         step.sgd_step(x, x, x.clone(), lr=0.1)
-    for kernel in (pack._transfer, step._sgd, norm._whole_norm):
+    for kernel in (pack._rewrite, step._sgd, norm._whole_norm):
         lengths = len(kernel.device_caches[torch.cuda.current_device()][0])
         print(f"{kernel.__name__}: {lengths} programs")
     if torch.cuda.mem_get_info()[0] > 12 * 2**30:

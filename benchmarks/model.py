@@ -1,0 +1,89 @@
+"""The bandwidth that kernels should reach, from bytes and programs: what a design promises before a GPU has seen it.
+
+A multiprocessor holds some programs at a time, as many as registers and threads allow. Each goes round the same way: it
+waits (for its start, for what it looks up, for the first of its data, for divisions), then takes its bytes through the
+multiprocessor's share of memory, where it queues with the others; then the next program takes its place. That is a
+closed queueing network with one queue and one delay, and mean value analysis (Reiser and Lavenberg, 1980) gives its
+throughput. Programs that wait are hidden where there are enough others, and no more is in this model.
+
+The delays are those that explain what an H200 did with the kernels of 2026-11-27, see `MEASURED`; the bandwidth is that
+of a device-to-device copy.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Seconds, bytes, and what a multiprocessor has."""
+
+    name: str
+    multiprocessors: int
+    copy: float  # bytes a second, those read and those written, of a large device-to-device copy
+    registers: int = 65536
+    threads: int = 2048
+    programs: int = 32
+    start: float = 0.35e-6  # until a program's first bytes come, when nothing else waits
+    lookup: float = 0.16e-6  # a load whose address another load gives
+    division: float = 0.11e-6  # a correctly rounded division or square root, one element of a thread after the other
+    launch: float = 2.7e-6  # of a kernel that a CUDA graph replays, its last programs included
+
+
+H200 = Gpu("NVIDIA H200", 132, 4.12e12)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a kernel's program needs. ``moved``: bytes read and written; ``divisions``: of each thread, one by one."""
+
+    moved: float
+    threads: int
+    registers: int
+    lookups: int = 1
+    divisions: int = 0
+
+
+def resident(program: Program, gpu: Gpu = H200) -> int:
+    """Programs that a multiprocessor holds; registers are given out in portions of 256 for each warp."""
+    of_a_warp = -(-program.registers * 32 // 256) * 256
+    by_registers = gpu.registers // of_a_warp // (program.threads // 32)
+    return max(1, min(gpu.programs, gpu.threads // program.threads, by_registers))
+
+
+def share(program: Program, gpu: Gpu = H200) -> float:
+    """The part of the copy's bandwidth that many such programs reach, between 0 and 1."""
+    service = program.moved / (gpu.copy / gpu.multiprocessors)
+    delay = gpu.start + gpu.lookup * program.lookups + gpu.division * program.divisions
+    queued = throughput = 0.0
+    for number in range(1, resident(program, gpu) + 1):
+        here = service * (1 + queued)
+        throughput = number / (here + delay)
+        queued = throughput * here
+    return throughput * service
+
+
+def seconds(program: Program, programs: float, gpu: Gpu = H200) -> float:
+    """What so many programs take, launched by a CUDA graph."""
+    return gpu.launch + programs * program.moved / (share(program, gpu) * gpu.copy)
+
+
+def of_copy(program: Program, programs: float, gpu: Gpu = H200) -> float:
+    """The same as a share of what a copy that moves as many bytes takes."""
+    return (gpu.launch + programs * program.moved / gpu.copy) / seconds(program, programs, gpu)
+
+
+# What was measured: the kernels before they were cut by bytes, on the H200, 2026-11-27 (`kernels_on_h200.txt`), by name
+# the program and the share of the copy, in %. Registers are what ptxas said of those kernels.
+KIB = 1024
+MEASURED = {
+    "pack 256 MiB, 1 tensor": (Program(64 * KIB, 256, 254), 84.9),
+    "pack 1 GiB, 1 tensor": (Program(64 * KIB, 256, 254), 88.5),
+    "pack 256 MiB bfloat16, 1 tensor": (Program(32 * KIB, 256, 254), 70.6),
+    "pack 256 MiB, 1000 tensors": (Program(58.3 * KIB, 256, 254, lookups=11), 48.5),
+    "pack 1 GiB, 1000 tensors": (Program(62.1 * KIB, 256, 254, lookups=11), 49.1),
+    "unpack 1 GiB, 1 tensor": (Program(64 * KIB, 256, 254), 87.7),
+    "average in place 1 GiB, 1 tensor": (Program(64 * KIB, 256, 254), 88.0),
+    "SGD with momentum, 1 GiB of masters": (Program(4096 * 20, 256, 95, lookups=0), 91.7),
+    "AdamW, 1 GiB of masters": (Program(4096 * 28, 256, 126, lookups=0, divisions=48), 68.8),
+    "tensor by tensor 1 GiB, 1 tensor": (Program(8 * KIB, 128, 24, lookups=0), 96.2),
+}
