@@ -1,5 +1,19 @@
 """Shapes of the tensors that kernels are measured on."""
 
+import random
+
+SMALLEST, LARGEST = 1 / 64, 8.0  # tensors of mixed sizes, as parts and multiples of their mean
+
+
+def mixed(size: int, tensors: int) -> list[tuple[int, ...]]:
+    """Shapes of tensors of very different sizes, of about ``size`` elements in all; each a multiple of 8 elements.
+
+    Their logarithms are spread evenly, and the same in every run.
+    """
+    chance = random.Random(1)
+    parts = [SMALLEST * (LARGEST / SMALLEST) ** chance.random() for _ in range(tensors)]
+    return [(max(8, round(part * size / sum(parts) / 8) * 8),) for part in parts]
+
 
 def even(size: int, tensors: int) -> list[tuple[int, ...]]:
     """Shapes of that many tensors of about ``size`` elements in all."""
