@@ -58,8 +58,12 @@ def of_kernels(dry: bool) -> Iterator[tuple[str, Callable[[float], Any]]]:
 def _ended(run: Callable[[Record], None], left: float) -> str:
     """The verdict of a law, and on how many examples."""
     filed: dict[str, Any] = {}
+
+    def record(name: str, value: Any) -> None:
+        filed.update(value)
+
     try:
-        run(lambda name, value: filed.update(value))
+        run(record)
     except pytest.fail.Exception as failed:
         return f"FAILED: {failed.msg}"
     except pytest.skip.Exception as skipped:

@@ -82,7 +82,8 @@ def line(unit: str, contest: dict[str, Any]) -> str:
     ours = min(contest["ours"], key=lambda name: time_of(took[name]))
     best = time_of(took[ours])
     text = f"{unit.partition(':')[0]:32}{contest['name']:28}{1e6 * best:10.1f} us"
-    text += f"{100 * share(contest, best):7.1f} % ({100 * contest['expected']:3.0f} %)  host {1e6 * took[ours]['host']:6.1f} us"
+    text += f"{100 * share(contest, best):7.1f} % ({100 * contest['expected']:3.0f} %)"
+    text += f"  host {1e6 * took[ours]['host']:6.1f} us"
     text += f"  call {1e6 * took[ours]['eager']:8.1f} us"
     rest = [f"{name} {time_of(each) / best:.2f}" for name, each in took.items() if name not in (ours, "copy")]
     return text + (f"   {', '.join(rest)}" if rest else "")

@@ -162,3 +162,11 @@ def test_a_thousand_tensors_take_one_launch_or_three_and_one_more_where_there_is
     assert launches("pack, table kept") == launches("unpack, table kept") == ["_rewrite"]
     assert launches("pack") == launches("pack, other addresses") == ["_cut", "_rewrite"]
     assert launches("average and clip, table kept") == ["_partial_norms", "_whole_norm", "_rewrite"]
+
+
+def test_a_second_launch_goes_past_triton_with_every_argument(compiled: dict[str, Any]) -> None:
+    again = compiled["a thousand: launched again"]
+    assert again["looked"] == ["_cut", "_rewrite", "_sgd"]
+    assert again["grids"] == [[3, 1, 1], [5, 1, 1]]
+    assert again["arguments"] == again["wanted"]
+    assert again["missing"] == []
