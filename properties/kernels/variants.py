@@ -40,12 +40,12 @@ class StepVariant:
 
 
 FEW = tuple(
-    Variant(mix, bucket, DIVISORS[(row + column) % 3], (row + (row + column) // 3) % 2 == column % 2)
+    Variant(mix, bucket, DIVISORS[(row + column) % 3], column == row % 3)
     for row, mix in enumerate(MIXES)
     for column, bucket in enumerate(NUMBERS)
 )
 FEW_STEPS = tuple(
-    StepVariant(param, grad, (row + column) % SETTINGS, (row * 3 + column) % 2 == 0)
+    StepVariant(param, grad, (row + column) % SETTINGS, column == row)
     for row, param in enumerate(NUMBERS)
     for column, grad in enumerate(NUMBERS)
 )
