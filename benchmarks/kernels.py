@@ -7,7 +7,7 @@ measures them, `benchmarks.results` has the table.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,13 @@ import triton
 import triton.language as tl
 
 from lockstep.benchmarks import model, peers
-from lockstep.benchmarks.shapes import even, gpt2, llama, mixed
+from lockstep.benchmarks.shapes import Shapes, even, gpt2, llama, mixed
 from lockstep.benchmarks.timing import Call, compare, synchronize
 from lockstep.impls.kernels.norm import norm
 from lockstep.impls.kernels.pack import pack, unpack
 from lockstep.impls.kernels.scale import average_and_clip_, scale_
-from lockstep.impls.kernels.step import BLOCK, adamw_step, sgd_step
-from lockstep.impls.kernels.table import BYTES, Table
+from lockstep.impls.kernels.step import adamw_step, sgd_step
+from lockstep.impls.kernels.table import Table
 
 MIB = 2**20
 SPREAD = 512 * MIB  # bytes over which a call's sets of tensors spread, far more than any cache holds
@@ -32,7 +32,7 @@ MAX_NORM = 1.0
 ON_HOST = frozenset({"rebound", "rebuilt", "tensor by tensor"})  # what they do on the host is not in a graph
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-Shapes = list[tuple[int, ...]]
+Passes = list[tuple[model.Program, int]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Contest:
     ours: dict[str, Call]
     peers: dict[str, Call]
     sets: int
-    programs: list[tuple[model.Program, int]] = field(default_factory=list)
+    programs: Passes
 
 
 @triton.jit
@@ -83,8 +83,7 @@ def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Co
 
     others = [torch.empty_like(bucket) for bucket in buckets]
     copy: dict[str, Call] = {"copy": lambda k: others[k].copy_(buckets[k])}
-    count = pieces(shapes, dtype)
-    programs = [(model.program("move", 2 * size / count), count)]
+    programs = model.passes("move", dtype.itemsize, list(shapes))
     yield Contest(
         "pack",
         2 * size,
@@ -142,18 +141,11 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
         torch._foreach_div_(lists[k], DIVISOR)
         torch.nn.utils.clip_grad_norm_(parameters[k], MAX_NORM, foreach=True)
 
-    words = str(dtype).removeprefix("torch.")
-    count = pieces(shapes, dtype)
-    scaled = [(model.program(f"scale {words}", 2 * size / count), count)]
-    normed = [(model.program(f"norm {words}", size / count), count), (model.program("whole norm", 2**14), 1)]
-    of_a_thread = BYTES // dtype.itemsize // model.THREADS
-    by_ranks = [
-        (model.program(f"norm {words}", size / count, of_a_thread), count),
-        (model.program("whole norm", 2**14), 1),
-        (model.program(f"scale {words}", 2 * size / count, of_a_thread), count),
-    ]
-    casts = "narrow" if dtype == torch.float32 else "widen"
     cast_size = size + elements * other.itemsize
+
+    def passes(task: str) -> Passes:
+        return model.passes(task, dtype.itemsize, list(shapes))
+
     yield Contest(
         "average in place",
         2 * size,
@@ -161,7 +153,7 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
         {"table kept": lambda k: scale_(tables[k], 1.0, 0.999)},
         {**copy, "foreach mul": lambda k: torch._foreach_mul_(lists[k], 0.999)},
         sets,
-        scaled,
+        passes("scale"),
     )
     yield Contest(
         "norm",
@@ -174,7 +166,7 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
             **peers.norms(lists),
         },
         sets,
-        normed,
+        passes("norm"),
     )
     yield Contest(
         "average and clip",
@@ -183,7 +175,7 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
         {"table kept": lambda k: average_and_clip_(tables[k], 1.0, MAX_NORM)},
         {**copy, "clip_grad_norm_": lambda k: torch.nn.utils.clip_grad_norm_(parameters[k], MAX_NORM, foreach=True)},
         sets,
-        normed + scaled,
+        passes("average and clip"),
     )
     yield Contest(
         "average by ranks and clip",
@@ -192,7 +184,7 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
         {"table kept": lambda k: average_and_clip_(tables[k], DIVISOR, MAX_NORM)},
         {**copy, "div, clip_grad_norm_": div_and_clip},
         sets,
-        by_ranks,
+        passes("average and clip by ranks"),
     )
     yield Contest(
         f"cast to {str(other).removeprefix('torch.')} and pack",
@@ -204,7 +196,7 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
             "cat, to": lambda k: narrow[k].copy_(torch.cat([tensor.view(-1) for tensor in lists[k]])),
         },
         sets,
-        [(model.program(casts, cast_size / count), count)],
+        passes("cast"),
     )
 
 
@@ -228,7 +220,6 @@ def steps(elements: int) -> Iterator[Contest]:
 
     copy: dict[str, Call] = {"copy": lambda k: copies[k].copy_(shards[k][1])}
     # bytes per element: gradient 2, parameter 2, and each float32 read and written
-    count = -(-elements // BLOCK)
     yield Contest(
         "AdamW",
         elements * (2 + 2 + 3 * 8),
@@ -236,7 +227,7 @@ def steps(elements: int) -> Iterator[Contest]:
         {"one pass": lambda k: adamw_step(*shards[k], step=10, lr=1e-3, weight_decay=0.01)},
         {**copy, "cast, fused AdamW, cast": torch_step},
         sets,
-        [(model.program("adamw", 28 * elements / count, 3 * BLOCK // model.THREADS), count)],
+        model.passes("adamw", 4, [(elements,)]),
     )
     yield Contest(
         "SGD with momentum",
@@ -245,7 +236,7 @@ def steps(elements: int) -> Iterator[Contest]:
         {"one pass": lambda k: sgd_step(*shards[k][:4], lr=1e-3, momentum=0.9)},
         copy,
         sets,
-        [(model.program("sgd", 20 * elements / count), count)],
+        model.passes("sgd", 4, [(elements,)]),
     )
 
 
@@ -294,24 +285,12 @@ def measure(unit: Unit) -> Iterator[dict[str, Any]]:
             "moved": contest.moved,
             "copied": contest.copied,
             "ours": list(contest.ours),
-            "expected": expected(contest),
+            "expected": model.promised(contest.programs, contest.copied),
             "took": compare(everybody, contest.sets, captured),
         }
     synchronize()
     if DEVICE == "cuda":
         torch.cuda.empty_cache()
-
-
-def expected(contest: Contest, gpu: model.Gpu = model.H200) -> float:
-    """The share of the copy's bandwidth that ours should have, by the model."""
-    copy = gpu.launch + contest.copied / gpu.copy
-    ours = sum(model.seconds(program, programs, gpu) for program, programs in contest.programs)
-    return (contest.moved / ours) / (contest.copied / copy)
-
-
-def pieces(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> int:
-    """Programs that a list takes."""
-    return sum(-(-math.prod(shape) * dtype.itemsize // BYTES) for shape in shapes)
 
 
 def compiled(small: bool) -> Iterator[Unit]:
@@ -329,7 +308,6 @@ def compiled(small: bool) -> Iterator[Unit]:
             for tensor in each:
                 tensor.mul_(0.999)
 
-        count = pieces(shapes, torch.float32)
         yield Contest(
             "average in place",
             2 * size,
@@ -337,7 +315,7 @@ def compiled(small: bool) -> Iterator[Unit]:
             {"table kept": lambda k: scale_(table, 1.0, 0.999)},
             {"copy": lambda k: other.copy_(flat), "torch.compile": lambda k: loop(tensors)},
             1,
-            [(model.program("scale float32", 2 * size / count), count)],
+            model.passes("scale", 4, shapes),
         )
 
     yield Unit(f"GPT-2 float32, {len(shapes)}: torch.compile", contest)

@@ -10,7 +10,11 @@ The delays are those that explain what an H200 did with the kernels of 2026-11-2
 of a device-to-device copy.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from lockstep.benchmarks.shapes import Shapes, even, gpt2, llama, mixed
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,75 @@ MEASURED = {
     "AdamW, 1 GiB of masters": (Program(4096 * 28, 256, 126, lookups=0, divisions=48), 68.8),
     "tensor by tensor 1 GiB, 1 tensor": (Program(8 * KIB, 128, 24, lookups=0), 96.2),
 }
+
+
+PIECE = 8192  # bytes of a tensor that a program takes
+SHARD = 1024  # elements that a program of a step takes
+
+
+def passes(task: str, size: int, shapes: Shapes) -> list[tuple[Program, int]]:
+    """Launch by launch, what each program of a task needs and how many there are; ``size``: bytes of an element.
+
+    ``task``: "move", "scale", "norm", "average and clip", "cast" (between 4 and 2 bytes), "sgd" or "adamw"; one that
+    ends in "by ranks" divides by a number that is no power of two.
+    """
+    elements = sum(math.prod(shape) for shape in shapes)
+    if task in ("sgd", "adamw"):
+        count = -(-elements // SHARD)
+        moved, divisions = {"sgd": (20, 0), "adamw": (28, 3 * SHARD // THREADS)}[task]
+        return [(program(task, moved * elements / count, divisions), count)]
+    count = sum(-(-math.prod(shape) * size // PIECE) for shape in shapes)
+    each, dtype = elements * size / count, "float32" if size == 4 else "bfloat16"
+    name, by_ranks, _ = task.partition(" by ranks")
+    divisions = PIECE // size // THREADS if by_ranks else 0
+    normed = [(program(f"norm {dtype}", each, divisions), count), (program("whole norm", 2**14), 1)]
+    scaled = [(program(f"scale {dtype}", 2 * each, divisions), count)]
+    found = {
+        "move": [(program("move", 2 * each), count)],
+        "scale": scaled,
+        "norm": normed,
+        "average and clip": [*normed, *scaled],
+        "cast": [(program("narrow" if size == 4 else "widen", each * (1.5 if size == 4 else 3)), count)],
+    }
+    return found[name]
+
+
+def promised(launches: list[tuple[Program, int]], copied: int, gpu: Gpu = H200) -> float:
+    """The share of the copy's bandwidth, of one that moves ``copied`` bytes, launches and all."""
+    moved = sum(each.moved * count for each, count in launches)
+    ours = sum(seconds(each, count, gpu) for each, count in launches)
+    return (moved / ours) / (copied / (gpu.launch + copied / gpu.copy))
+
+
+TASKS = ("move", "scale", "scale by ranks", "norm", "average and clip", "cast")
+
+
+def lines(gpu: Gpu = H200) -> Iterator[str]:
+    """The model beside what was measured, and what it promises of the kernels as they are."""
+    yield f"Share of a copy's bandwidth on an {gpu.name}, in %: measured of the kernels of 2026-11-27, and by the model"
+    for name, (each, measured) in MEASURED.items():
+        yield f"  {name:40}{measured:6.1f}{100 * share(each, gpu):8.1f}   {resident(each, gpu)} programs at a time"
+    yield "What it promises of those that ship, replayed from a CUDA graph"
+    yield " " * 26 + "".join(f"{task:>18}" for task in TASKS)
+    for label, size, shapes in lists():
+        copied = 2 * size * sum(math.prod(shape) for shape in shapes)
+        values = "".join(f"{100 * promised(passes(task, size, shapes), copied, gpu):18.0f}" for task in TASKS)
+        yield f"  {label:24}{values}"
+    for task in ("sgd", "adamw"):
+        found = [f"{mib} MiB {100 * promised(passes(task, 4, [(mib * 2**18,)]), mib * 2**21):.0f}" for mib in (64, 256)]
+        yield f"  {task} on masters of {', of '.join(found)}"
+
+
+def lists() -> Iterator[tuple[str, int, Shapes]]:
+    """Label, bytes of an element, and shapes."""
+    for size, dtype in ((4, "float32"), (2, "bfloat16")):
+        for mib in (64, 256, 1024):
+            elements = mib * 2**20 // size
+            yield f"{mib} MiB {dtype}, 1", size, even(elements, 1)
+            yield f"{mib} MiB {dtype}, 1000", size, mixed(elements, 1000)
+    yield "GPT-2 float32", 4, gpt2()
+    yield "Llama 1B bfloat16", 2, llama()
+
+
+if __name__ == "__main__":
+    print(*lines(), sep="\n")

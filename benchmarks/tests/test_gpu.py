@@ -48,12 +48,17 @@ def test_the_model_has_the_registers_that_ptxas_gives() -> None:
 
 @pytest.mark.parametrize(("mib", "one", "thousand"), [(64, 0.85, 0.70), (256, 0.95, 0.85)])
 @pytest.mark.parametrize("size", [2, 4])
-def test_the_model_promises_what_is_aimed_at(mib: int, one: float, thousand: float, size: int) -> None:
+@pytest.mark.parametrize("task", ["move", "scale", "average and clip", "cast", "sgd", "adamw"])
+def test_the_model_promises_what_is_aimed_at(task: str, size: int, mib: int, one: float, thousand: float) -> None:
     elements = mib * 2**20 // size
     for shapes, aim in ((even(elements, 1), one), (mixed(elements, 1000), thousand)):
-        moved = [shape[0] * size for shape in shapes]
-        count = sum(-(-each // 8192) for each in moved)
-        assert model.of_copy(model.program("move", 2 * sum(moved) / count), count) > aim
+        assert model.promised(model.passes(task, size, shapes), 2 * mib * 2**20) > aim
+
+
+def test_the_model_prints_what_was_measured_and_what_it_promises() -> None:
+    lines = list(model.lines())
+    assert all(any(name in line for line in lines) for name in model.MEASURED)
+    assert sum("MiB float32" in line for line in lines) == 6
 
 
 def test_mixed_sizes_are_very_different_and_add_up() -> None:
