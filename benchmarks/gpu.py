@@ -82,11 +82,10 @@ def sanitizer(run: Run) -> Iterator[Unit]:
     tool = shutil.which("compute-sanitizer")
     command = [sys.executable, "-m", "lockstep.benchmarks.on_device", "--cases"]
     if tool and not run.dry:
-        command = [tool, "--error-exitcode", "9", *command]
-    # The caching allocator hides what is out of bounds from the sanitizer.
-    plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    if tool or run.dry:
-        yield Unit("cases", 80, lambda left: run.command("sanitizer", command, left, **plain))
+        # The caching allocator hides what is out of bounds from the sanitizer.
+        plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        watched = [tool, "--error-exitcode", "9", *command]
+        yield Unit("cases", 80, lambda left: run.command("sanitizer", watched, left, **plain))
 
 
 def kernels(run: Run) -> Iterator[Unit]:

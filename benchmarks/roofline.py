@@ -1,14 +1,20 @@
-"""A plot of what was measured under what memory allows: bandwidth over the bytes that a call must move.
+"""A plot of what was measured under the roof that memory sets: bandwidth over the bytes that a call must move.
 
-Needs matplotlib, which is no dependency: `pip install lockstep-dp[plot]`.
+A panel for each task, in it a line for each dtype and for one tensor or many; above them the copy from device to
+device, and what the model expects. Needs matplotlib, which is no dependency: `pip install lockstep-dp[plot]`.
 """
 
+import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from lockstep.benchmarks.results import Results, heading, time_of
+from lockstep.benchmarks.results import Results, heading, share, time_of
 
 NAME = "roofline.png"
+COLUMNS = 4
+
+Point = tuple[float, float, float]  # bytes moved, GB/s reached, GB/s that the model expects
 
 
 def draw(results: Results) -> Path | None:
@@ -23,29 +29,54 @@ def draw(results: Results) -> Path | None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(10, 6.5))
-    for (tensors, name), points in sorted(grouped(contests).items()):
-        moved, reached = zip(*sorted(points), strict=True)
-        axes.plot(moved, reached, "o-" if tensors == "one" else "s--", label=f"{name}, {tensors}", markersize=4)
-    roof = sorted({(each["copied"], each["copied"] / time_of(each["took"]["copy"]) / 1e9) for _, each in contests})
-    axes.plot(*zip(*roof, strict=True), color="black", linewidth=2, label="copy from device to device")
-    axes.set(xscale="log", xlabel="bytes read and written", ylabel="GB/s, replayed from a CUDA graph")
-    axes.set_title(heading(results.about), fontsize=8)
-    axes.legend(fontsize=7, ncols=2)
-    axes.grid(alpha=0.3)
-    place = results.path.parent / NAME
-    figure.savefig(place, dpi=130, bbox_inches="tight")
+    tasks = panels(contests)
+    rows = -(-len(tasks) // COLUMNS)
+    figure, axes = pyplot.subplots(rows, COLUMNS, figsize=(16, 3.6 * rows), sharex=True, sharey=True, squeeze=False)
+    copies = roof(contests)
+    for place, panel in enumerate(axes.flat):
+        if place >= len(tasks):
+            panel.set_axis_off()
+            continue
+        task, lines = list(tasks.items())[place]
+        panel.plot(*zip(*copies, strict=True), color="black", linewidth=2, label="copy")
+        for label, points in sorted(lines.items()):
+            moved, reached, expected = zip(*sorted(points), strict=True)
+            (drawn,) = panel.plot(moved, reached, "o-", markersize=4, label=label)
+            panel.plot(moved, expected, ":", color=drawn.get_color(), linewidth=1)
+        panel.set(xscale="log", yscale="log", title=task)
+        panel.legend(fontsize=7)
+        panel.grid(alpha=0.3, which="both")
+    figure.supxlabel("bytes read and written")
+    figure.supylabel("GB/s, replayed from a CUDA graph (dotted: expected by the model)")
+    figure.suptitle(heading(results.about), fontsize=9)
+    figure.tight_layout()
+    place_of_it = results.path.parent / NAME
+    figure.savefig(place_of_it, dpi=110)
     pyplot.close(figure)
-    return place
+    return place_of_it
 
 
-def grouped(contests: list[tuple[str, dict[str, Any]]]) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """Bytes and GB/s of ours, by whether there is one tensor, and by the task and dtype."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+def panels(contests: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, list[Point]]]:
+    """By task and label, the points of a line."""
+    found: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for unit, contest in contests:
-        label = unit.partition(":")[0]
-        kind = "one" if label.endswith(", 1") or "masters" in label else "many"
-        dtype = " bfloat16" if "bfloat16" in label else ""
         best = min(time_of(contest["took"][name]) for name in contest["ours"])
-        found.setdefault((kind, contest["name"] + dtype), []).append((contest["moved"], contest["moved"] / best / 1e9))
+        reached = contest["moved"] / best / 1e9
+        expected = reached * contest["expected"] / share(contest, best)
+        task = "cast and pack" if contest["name"].startswith("cast") else contest["name"]
+        found[task][label_of(unit)].append((contest["moved"], reached, expected))
     return found
+
+
+def label_of(unit: str) -> str:
+    """What the points of a line have in common: "64 MiB float32, 1: moving" is one of "float32, 1"."""
+    words = unit.partition(":")[0]
+    return words.partition("MiB ")[2] or words
+
+
+def roof(contests: list[tuple[str, dict[str, Any]]]) -> list[tuple[float, float]]:
+    """Bytes and GB/s of the copy, the median where there are several of a size."""
+    found: dict[float, list[float]] = defaultdict(list)
+    for _, contest in contests:
+        found[contest["copied"]].append(contest["copied"] / time_of(contest["took"]["copy"]) / 1e9)
+    return [(size, statistics.median(rates)) for size, rates in sorted(found.items())]
