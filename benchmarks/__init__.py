@@ -11,6 +11,7 @@ shapes       of the tensors that they are measured on
 peers        kernels of other packages
 timing       what a call takes, replayed from a CUDA graph or called
 model        the bandwidth that kernels should reach, from bytes and programs
+tuning       what other programs of a kernel would reach
 results      what was measured, as JSON and as a table
 roofline     a plot of it
 laws         the laws on a GPU, of kernels and on worlds

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lockstep.benchmarks.units import NotDone, Unit
@@ -121,6 +122,15 @@ def compiled_peers(run: Run) -> Iterator[Unit]:
     yield from map(bind, kernels.compiled(run.dry))
 
 
+def tuning(run: Run) -> Iterator[Unit]:
+    """Other choices of bytes and warps for a program of `pack`."""
+    from lockstep.benchmarks import tuning
+
+    size, tensors = (TINY[0], 5) if run.dry else (256, 1000)
+    for name, nbytes, warps in list(tuning.choices())[: 1 if run.dry else None]:
+        yield Unit(name, 5, partial(tuning.shares, size, tensors, nbytes, warps))
+
+
 PARTS: dict[str, Callable[[Run], Iterator[Unit]]] = {
     "device": device,
     "kernels": kernels,
@@ -128,6 +138,7 @@ PARTS: dict[str, Callable[[Run], Iterator[Unit]]] = {
     "laws": kernel_laws,
     "worlds": worlds,
     "sanitizer": sanitizer,
+    "tuning": tuning,
     "compiled": compiled_peers,
 }
 

@@ -71,9 +71,20 @@ def heading(found: dict[str, Any]) -> str:
 def table(results: Results) -> list[str]:
     """Time of ours, its share of the copy's bandwidth, what the model expects, the host's part; then the others."""
     lines = [heading(results.about), "", *EXPLAINED, ""]
-    for unit, kept in results.done.get("kernels", {}).items():
-        lines += [line(unit, contest) for contest in kept["found"]]
+    for part in ("kernels", "compiled"):
+        for unit, kept in results.done.get(part, {}).items():
+            lines += [line(unit, contest) for contest in kept["found"]]
+    for part, units in results.done.items():
+        if part not in ("kernels", "compiled"):
+            lines += ["", f"{part}:", *(told for unit, kept in units.items() for told in others(unit, kept["found"]))]
     return lines
+
+
+def others(unit: str, found: Any) -> list[str]:
+    """What is no contest: in a line, or one for each of its parts."""
+    if not isinstance(found, dict):
+        return [f"  {unit}: {found}"]
+    return [f"  {unit}", *(f"    {name}: {value}" for name, value in found.items())]
 
 
 def line(unit: str, contest: dict[str, Any]) -> str:

@@ -23,9 +23,9 @@ class Launcher:
     ``fused``: products may be fused into sums.
     """
 
-    def __init__(self, kernel: Any, fused: bool = False) -> None:
+    def __init__(self, kernel: Any, fused: bool = False, warps: int = WARPS) -> None:
         self.kernel = kernel
-        self._options = {"num_warps": WARPS, "enable_fp_fusion": fused}
+        self._options = {"num_warps": warps, "enable_fp_fusion": fused}
         self._programs: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, blocks: int, arguments: tuple[int | float, ...], **constants: Any) -> None:
