@@ -26,7 +26,8 @@ from lockstep.impls.kernels.words import (
 )
 
 Tensors = Sequence[torch.Tensor] | Table
-PACK, UNPACK, IN_PLACE = 0, 1, 2
+# Ways of `_rewrite`: tensors into the bucket, the bucket into tensors, and tensors into themselves.
+PACK, UNPACK, IN_PLACE = (tl.constexpr(way) for way in range(3))
 TILE = 1024 * LARGER  # elements at a time where there are no vectors: few, so that few registers are taken
 
 
@@ -90,7 +91,7 @@ def rewrite(
     table: Table,
     bucket: int,
     kind: int,
-    way: int,
+    way: tl.constexpr,
     divisor: float,
     scale: float,
     coefficient: torch.Tensor | None,
@@ -112,7 +113,7 @@ def rewrite(
         ),
         MASK=table.mask,
         BUCKET=kind,
-        WAY=way,
+        WAY=way.value,
         DIVIDE=divide,
         CLIP=coefficient is not None,
         STRIDED=table.strided,
@@ -169,7 +170,7 @@ def _rewrite(
 ):
     """One piece. In place from the last to the first: what a norm has just read is still in the cache."""
     block = tl.program_id(0).to(tl.int64)
-    if WAY == 2:
+    if WAY == IN_PLACE:
         block = blocks - 1 - block
     factor = scale
     if CLIP:
@@ -179,13 +180,13 @@ def _rewrite(
         if MASK & (1 << KIND):
             # Only where kinds are mixed is there something to decide on the device.
             if (MASK == (1 << KIND)) | (kind == KIND):
-                FLAT: tl.constexpr = KIND if WAY == 2 else BUCKET
+                FLAT: tl.constexpr = KIND if WAY == IN_PLACE else BUCKET
                 flat = bucket + offset * ((ITEMS >> (4 * FLAT)) & 15)
                 dense = True
                 if STRIDED:
                     dense = not is_strided(pieces, blocks, block)
                 if dense:
-                    if WAY == 2:
+                    if WAY == IN_PLACE:
                         flat = address
                     _dense(address, flat, count, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP, BYTES, TILE)
                 elif STRIDED:
@@ -194,7 +195,7 @@ def _rewrite(
                         offsets = begin.to(INDEX) + tl.arange(0, TILE).to(INDEX)
                         inside = offsets < count
                         tensor = pointer(address, KIND) + places(pieces, blocks, block, layout, offsets)
-                        other = tensor if WAY == 2 else pointer(flat, FLAT) + offsets
+                        other = tensor if WAY == IN_PLACE else pointer(flat, FLAT) + offsets
                         _copy(tensor, other, inside, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
                         begin += TILE
 
@@ -222,7 +223,7 @@ def _dense(
     lead = lead_of(address, count, HERE)
     here, there = address + lead * HERE, flat + lead * THERE
     aligned = True
-    if WAY != 2:
+    if WAY != IN_PLACE:
         aligned = there % 16 == 0
     # Offsets are made in each branch: shared, they would go through shared memory from one layout to another.
     if aligned:
@@ -270,8 +271,8 @@ def _vectors(
     HERE: tl.constexpr = (ITEMS >> (4 * KIND)) & 15
     THERE: tl.constexpr = (ITEMS >> (4 * FLAT)) & 15
     offsets = tl.arange(0, BLOCK)
-    tensor = tl.multiple_of(pointer(here, KIND) + offsets, 8 if WAY == 0 and HERE < THERE else 16)
-    other = tl.multiple_of(pointer(there, FLAT) + offsets, 8 if WAY == 1 and THERE < HERE else 16)
+    tensor = tl.multiple_of(pointer(here, KIND) + offsets, 8 if WAY == PACK and HERE < THERE else 16)
+    other = tl.multiple_of(pointer(there, FLAT) + offsets, 8 if WAY == UNPACK and THERE < HERE else 16)
     _copy(tensor, other, offsets < count, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
 
 
@@ -289,15 +290,15 @@ def _copy(
     DIVIDE: tl.constexpr,
     CLIP: tl.constexpr,
 ):
-    if WAY == 1:
+    if WAY == UNPACK:
         x = tl.load(flat, inside)
     else:
         x = tl.load(tensor, inside)
     if KIND < 3:  # numbers, not words
-        x = to_float32(x, FLAT if WAY == 1 else KIND)
+        x = to_float32(x, FLAT if WAY == UNPACK else KIND)
         x = transform(x, divisor, scale, factor, DIVIDE, CLIP)
-        x = from_float32(x, FLAT if WAY == 0 else KIND)
-    if WAY == 0:
+        x = from_float32(x, FLAT if WAY == PACK else KIND)
+    if WAY == PACK:
         tl.store(flat, x, inside)
     else:
         tl.store(tensor, x, inside)
