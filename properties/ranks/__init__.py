@@ -1,6 +1,8 @@
 """Where ranks run: in the world's processes. What comes back is plain data.
 
-program      runs a scenario's program on an implementation, and looks from outside
+program      runs a scenario's program on an implementation
+rank         one rank between events: what the caller does around them, and what is seen
+events       how a rank carries out each event
 wrapped      one rank's model in its wrapper
 evaluating   the model evaluated, with other weights too, and copies of it
 losses       what the caller makes losses of itself

@@ -1,0 +1,20 @@
+"""An earlier checkpoint loaded into what is there, on a rank."""
+
+import copy
+
+from lockstep.oracle.program import Load
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class LoadOnRanks(OnRanks[Load]):
+    """It is what was saved last."""
+
+    def run(self, rank: Rank, event: Load, place: int) -> None:
+        """Drop gradients and load, of weights alone if so asked."""
+        rank.zero_grad(set_to_none=True)
+        weights, rest = copy.deepcopy(rank.saved)  # a file stays as it is
+        rank.training.load(weights, rest if event.optimizer else None)
+
+
+ON_RANKS = LoadOnRanks()

@@ -1,0 +1,25 @@
+"""New tensors in place of those of parameters on a rank."""
+
+import torch
+
+from lockstep.oracle.program import Replace
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class ReplaceOnRanks(OnRanks[Replace]):
+    """They have the values of the old, and come under every name of theirs and into the caller's optimizer."""
+
+    def run(self, rank: Rank, event: Replace, place: int) -> None:
+        """Assign them, and watch their hooks."""
+        old = rank.probe.in_order()
+        for tensor in event.parameters:
+            new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
+            for index in rank.scenario.names(tensor):
+                rank.probe.put(index, new)
+            rank.watched.discard(tensor)
+            rank.training.replace(tensor, new)
+        rank.freeze()
+
+
+ON_RANKS = ReplaceOnRanks()

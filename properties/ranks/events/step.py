@@ -1,0 +1,22 @@
+"""An optimizer step on a rank."""
+
+from lockstep.oracle.program import Step
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class StepOnRanks(OnRanks[Step]):
+    """The caller's optimizers step, or those that the implementation has made."""
+
+    def run(self, rank: Rank, event: Step, place: int) -> None:
+        """Step, and see the optimizer's state and the loss scale."""
+        rank.training.step(event.groups)
+        if rank.looks_at(place) and not rank.stands:  # what is stepped may be none of the model's own tensors
+            full = "full_optimizer_state" in rank.offers
+            held = rank.look(rank.wrapped.full_optimizer_state) if full else None
+            rank.seen["states"][place] = rank.training.states(held)
+        if rank.training.scale is not None:
+            rank.seen["loss_scales"][place] = rank.training.scale
+
+
+ON_RANKS = StepOnRanks()
