@@ -20,12 +20,10 @@ def test_an_event_without_a_module_is_told_in_one_line() -> None:
 
 
 def test_a_module_that_says_nothing_is_told_in_one_line() -> None:
-    with pytest.raises(
-        ImportError, match=r"^no rank can carry out OnRanks: .*/on_ranks\.py has no ON_RANKS, an OnRanks$"
-    ):
+    with pytest.raises(ImportError, match=r"^no rank can carry out OnRanks: .*/on_ranks\.py has no ON_RANKS,"):
         find(type("OnRanks", (), {}))
 
 
 def test_what_does_not_say_how_to_run_an_event_cannot_be_made() -> None:
-    with pytest.raises(TypeError, match="abstract method '?run'?"):
+    with pytest.raises(TypeError, match=r"abstract method '?run'?"):
         type("Idle", (OnRanks,), {})()
