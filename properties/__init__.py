@@ -15,7 +15,7 @@ The laws are test_*.py, one file per family. What a law is made of:
 
 What is known on both sides, by pytest and by the ranks:
 
-    calls             a call of a wrapper of a collective: what ranks put in, and what must come out
+    wrapper_call      a call of a wrapper of a collective: what ranks put in, and what must come out
     conditions        how a program is run, where that is not as usual
     part              of a program that stops, and goes on in another world
     companion         another model, trained beside one

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from lockstep.oracle.events import Event
 from lockstep.oracle.program import Scenario, Step
-from lockstep.properties.calls import Call
 from lockstep.properties.failure_place import construction_of, place_of
 from lockstep.properties.members import misnames_a_rank
 from lockstep.properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
+from lockstep.properties.wrapper_call import Call
 from lockstep.worlds.contract import Outcome, RankError, errors_of, to_blame
 
 # After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index

@@ -28,7 +28,7 @@ class LawBroken(AssertionError):
     """
 
     headline: str
-    scenario: Any  # a Scenario; of P14, a `properties.calls.Call`
+    scenario: Any  # a Scenario; of P14, a `properties.wrapper_call.Call`
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)

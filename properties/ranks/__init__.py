@@ -15,6 +15,6 @@ description  what can be told of it without running it
 checkpoint   what is saved and loaded
 launched     counts collectives launched before each gradient is final
 held_bytes   counts bytes held
-calls        runs a call of a wrapper of a collective, for P14
-collectives  runs plain collectives, for `properties.soundness`
+run_call     runs a call of a wrapper of a collective, for P14
+plain_collectives  runs collectives that nothing wraps, for `properties.soundness`
 """

@@ -11,7 +11,6 @@ from hypothesis.errors import UnsatisfiedAssumption
 from lockstep.oracle.interpreter import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
-from lockstep.properties.calls import Call
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.errors import alike
 from lockstep.properties.failure_place import place_of
@@ -31,6 +30,7 @@ from lockstep.properties.searching.core import core
 from lockstep.properties.searching.search import Failure, took_the_clock
 from lockstep.properties.trial import Trial, job, of_the_ranks, without
 from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
+from lockstep.properties.wrapper_call import Call
 from lockstep.worlds.contract import Outcome, to_blame
 
 FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other

@@ -17,7 +17,7 @@ from lockstep.properties.judging.judge import same_bits
 from lockstep.properties.law import law_of
 from lockstep.properties.models import data, exact, modules
 from lockstep.properties.models.draws import DENSE
-from lockstep.properties.models.expected import expect, unseen
+from lockstep.properties.models.proved import expect, unseen
 from lockstep.properties.models.rank import backward, batch_of, forward
 from lockstep.properties.models.run import run
 from lockstep.properties.models.scenario import EXACT, MODELS, SPARSE, ModelScenario

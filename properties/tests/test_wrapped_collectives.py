@@ -5,17 +5,20 @@ import itertools
 import pytest
 
 from lockstep.properties import test_wrappers
-from lockstep.properties.calls import Call, adjoints, inputs, results, weights
 from lockstep.properties.law import law_of
 from lockstep.properties.reports.failure import report
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.verdict import SilentlyWrong
+from lockstep.properties.wrapper_call import Call, adjoints, inputs, results, weights
 from lockstep.worlds.contract import Job, World
 
 MEANING = law_of(test_wrappers.test_wrappers_return_what_their_collective_means)
 ADJOINT = law_of(test_wrappers.test_backward_through_a_wrapper_is_the_transpose_of_its_collective)
-OURS, TORCHS = "lockstep.impls.collectives:Collectives", "lockstep.impls.frameworks.torch_collectives:TorchCollectives"
+OURS, TORCHS = (
+    "lockstep.impls.collective_wrappers:Collectives",
+    "lockstep.impls.frameworks.torch_collectives:TorchCollectives",
+)
 OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 
 
@@ -32,7 +35,7 @@ def test_the_rings_take_as_many_messages_as_the_literature_says(sim: World, oper
     for size in (1, 2, 3, 5):
         call = Call(operation, size, tuple(range(size)), 5, 1)
         payload = call.to_json(OURS, adjoint=False)
-        for seen in sim.run(Job("lockstep.properties.ranks.calls:run_call", payload, size)):
+        for seen in sim.run(Job("lockstep.properties.ranks.run_call:run_call", payload, size)):
             sends = [each for each in seen.collectives if each.operation == "send"]
             assert len(sends) == 2 * steps * (size - 1)
             assert {each.operation for each in seen.collectives} <= {"send", "recv"}

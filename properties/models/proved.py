@@ -13,8 +13,8 @@ from lockstep.oracle.intervals import Interval, hull
 from lockstep.oracle.state import Inside
 from lockstep.properties.judging.wire import on_the_wire
 from lockstep.properties.models import exact
+from lockstep.properties.models.model_seen import ModelSeen
 from lockstep.properties.models.scenario import EXACT, ModelScenario
-from lockstep.properties.models.seen import ModelSeen
 from lockstep.properties.trial import Trial
 from lockstep.worlds.contract import Job
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from lockstep.properties.calls import AROUND, SECOND, Call, inputs, weights
 from lockstep.properties.ranks import lookup
 from lockstep.properties.ranks.probes import to_numpy
+from lockstep.properties.wrapper_call import AROUND, SECOND, Call, inputs, weights
 from lockstep.worlds.devices import place
 
 

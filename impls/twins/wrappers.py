@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.impls.collectives import Collectives, Group
+from lockstep.impls.collective_wrappers import Collectives, Group
 
 
 class _Exchange(torch.autograd.Function):
