@@ -198,7 +198,7 @@ def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: S
     dtype = scenario.parameters[0].dtype
     # What is compressed counts whole, beside what is not, such as parameters that are gathered.
     due = dtype if trial.claims.wire_dtype else on_the_wire(dtype, trial.claims)
-    few, many = (cost_of(trial, each, due) for each in (scenario, larger(scenario)))
+    few, many = (cost_of(trial.run(each), due) for each in (scenario, larger(scenario)))
     extra = PADDING * scenario.world_size * len(scenario.parameters)
     batches = len(scenario.microbatches)
     least, most = promised(trial.claims, scenario, PADDING * scenario.world_size)

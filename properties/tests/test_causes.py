@@ -34,7 +34,7 @@ from lockstep.properties import (
     test_steps,
 )
 from lockstep.properties.implementations import look_up
-from lockstep.properties.judging.judge import by_the_oracle, values_equal
+from lockstep.properties.judging.judge import values_equal
 from lockstep.properties.law import Law, law_of
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import filed_failure
@@ -80,7 +80,7 @@ def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
         (replace(scenario, program=(*window, *window, Clip(1.0))), (*window, *window)),
     ):
         with pytest.raises(SilentlyWrong) as broken:
-            by_the_oracle(under_test, whole, "")
+            values_equal(*under_test.run_and_expect(whole), "")
         found = core(under_test, Failure(whole, broken.value))
         assert found is not None
         assert list(map(type, found.program)) == list(map(type, least_of_it))
@@ -125,7 +125,7 @@ def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(si
     for law, program in ((MEAN, one), (RATES, other)):
         scenario = Scenario(2, (Parameter((len(program),)),), program)
         with pytest.raises(Crashes) as broken:
-            by_the_oracle(under_test, scenario, "")
+            values_equal(*under_test.run_and_expect(scenario), "")
         filed.append(filed_failure(law, under_test, Failure(scenario, broken.value)))
     assert filed[0]["cause"] == filed[1]["cause"] == "IndexError: list index out of range"
 
@@ -199,7 +199,7 @@ def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_an
     orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0))
     scenario = Scenario(4, (Parameter((1,)),) * 3, (Backward(orders), Finish(), ZeroGrad()))
     with pytest.raises(SilentlyWrong) as broken:
-        by_the_oracle(under_test, scenario, "")
+        values_equal(*under_test.run_and_expect(scenario), "")
     found = core(under_test, Failure(scenario, broken.value))
     assert found is not None
     assert found.world_size == 4

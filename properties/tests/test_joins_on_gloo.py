@@ -30,11 +30,13 @@ def windows(*divide_by: str) -> Scenario:
 def test_either_mean_is_right_on_gloo_and_after_the_other(gloo: World, name: str, divide_by: tuple[str, ...]) -> None:
     (implementation,) = look_up([name], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=divide_by))
-    judge.by_the_oracle(Trial(implementation, gloo), windows(*divide_by), "Wrong.")
+    trial, scenario = Trial(implementation, gloo), windows(*divide_by)
+    judge.values_equal(*trial.run_and_expect(scenario), "Wrong.")
 
 
 def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:
     (implementation,) = look_up(["lockstep.impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=DIVISORS))
+    trial, scenario = Trial(implementation, gloo), windows("remaining ranks")
     with pytest.raises(SilentlyWrong):
-        judge.by_the_oracle(Trial(implementation, gloo), windows("remaining ranks"), "Wrong.")
+        judge.values_equal(*trial.run_and_expect(scenario), "Wrong.")

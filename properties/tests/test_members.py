@@ -48,7 +48,8 @@ def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, r
 def test_ranks_of_a_group_may_run_out_of_micro_batches(sim: World, name: str) -> None:
     """The last of them tells the others, by whichever of its numbers."""
     window = (Join(DIVISORS[0]), *BATCH, Backward(((0, 1), ()), gone=(1,)), Finish(), Step(), EndJoin())
-    judge.by_the_oracle(trial_of(name, sim), Scenario(2, TWO, window, outsiders=1), "Wrong.")
+    under_test, scenario = trial_of(name, sim), Scenario(2, TWO, window, outsiders=1)
+    judge.values_equal(*under_test.run_and_expect(scenario), "Wrong.")
 
 
 def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
@@ -63,14 +64,14 @@ def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
 def test_a_rank_of_the_world_for_one_of_the_group_is_no_refusal(sim: World) -> None:
     """c10d's ValueError, on every rank and while it constructs, is about the call and not about groups."""
     under_test = trial_of("lockstep.impls.faults.subgroups:RootOfTheWorld", sim)
-    judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
+    judge.values_equal(*under_test.run_and_expect(replace(ON_A_GROUP, outsiders=0)), "Wrong.")
     with pytest.raises(Crashes, match="Global rank 0 is not part of group"):
         under_test.run(ON_A_GROUP)
 
 
 def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> None:
     under_test = trial_of("lockstep.properties.tests.undeclared:WholeWorldOnly", sim)
-    judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
+    judge.values_equal(*under_test.run_and_expect(replace(ON_A_GROUP, outsiders=0)), "Wrong.")
     with pytest.raises(Refused, match="only the whole world"):
         under_test.run(ON_A_GROUP)
 
@@ -102,12 +103,10 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
 
 
 def test_a_root_that_is_counted_twice_is_silent(sim: World) -> None:
+    under_test = trial_of("lockstep.impls.faults.subgroups:RootCountedTwice", sim)
+    scenario = replace(ON_A_GROUP, outsiders=1)
     with pytest.raises(SilentlyWrong):
-        judge.by_the_oracle(
-            trial_of("lockstep.impls.faults.subgroups:RootCountedTwice", sim),
-            replace(ON_A_GROUP, outsiders=1),
-            "Wrong.",
-        )
+        judge.values_equal(*under_test.run_and_expect(scenario), "Wrong.")
 
 
 MESSAGE = (
