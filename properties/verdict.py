@@ -38,6 +38,11 @@ class LawBroken(AssertionError):
     def __str__(self) -> str:
         return f"{self.verdict}: {self.headline} Scenario: {self.scenario!r}"
 
+    @property
+    def result(self) -> str:
+        """The headline as a sentence."""
+        return self.headline[:1].upper() + self.headline[1:]
+
     def same_as(self, other: "LawBroken") -> bool:
         """Whether the other failure shows the same: the same verdict, and the same bits at the first difference."""
         return type(self) is type(other) and repr(self.difference) == repr(other.difference)

@@ -33,13 +33,15 @@ from lockstep.properties import (
     test_mean,
     test_steps,
 )
+from lockstep.properties.diagnosing.core import MOST_LATE, core
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging.judge import values_equal
 from lockstep.properties.law import Law, law_of
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import filed_failure
 from lockstep.properties.reports.matrix import PROPERTY
-from lockstep.properties.searching.core import MOST_LATE, MOST_RUNS, core, least
+from lockstep.properties.searching.least import MOST_RUNS, least
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 from lockstep.properties.trial import Trial
@@ -126,7 +128,7 @@ def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(si
         scenario = Scenario(2, (Parameter((len(program),)),), program)
         with pytest.raises(Crashes) as broken:
             values_equal(*under_test.run_and_expect(scenario), "")
-        filed.append(filed_failure(law, under_test, Failure(scenario, broken.value)))
+        filed.append(filed_failure(law, under_test, diagnose(under_test, Failure(scenario, broken.value))))
     assert filed[0]["cause"] == filed[1]["cause"] == "IndexError: list index out of range"
 
 
@@ -139,7 +141,13 @@ def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(
     for law, otherwise in runs:
         with pytest.raises(SilentlyWrong) as broken:
             values_equal(under_test.run(scenario, **otherwise), under_test.expected(scenario), "")
-        filed.append(filed_failure(law, under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)))
+        filed.append(
+            filed_failure(
+                law,
+                under_test,
+                diagnose(under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)),
+            )
+        )
     assert filed[0]["cause"] == filed[1]["cause"]
     assert [each["plain"] for each in filed] == [True, False]
 

@@ -6,10 +6,10 @@ import pytest
 
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.program import Backward, Clip, Finish, LossScale, Parameter, Raise, Scenario, Unscale
+from lockstep.properties.diagnosing.guess import guess
+from lockstep.properties.diagnosing.shares import shares_of
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging import judge
-from lockstep.properties.reports.decode import decode
-from lockstep.properties.reports.guess import guess
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import SilentlyWrong
 from lockstep.worlds.contract import World
@@ -64,4 +64,4 @@ def test_what_an_error_has_left_behind_is_nan_which_no_shares_add_up_to(sim: Wor
     told = "the micro-batch that the caller's error has ended, all of NaN, is still in it"
     assert guess(broken.value, interpret(scenario)) == told
     assert broken.value.difference is not None
-    assert decode(trial, broken.value, broken.value.difference) is None
+    assert shares_of(trial, broken.value, broken.value.difference) is None

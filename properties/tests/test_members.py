@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
 from lockstep.properties.catalogue import every_law
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import described, look_up
 from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
@@ -95,7 +96,7 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
     under_test = trial_of("lockstep.impls.faults.subgroups:DividesByTheWorld", sim)
     (failure,) = search(law, under_test, 300, seed_value=0).failures
     assert failure.broken.scenario == Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), outsiders=1)
-    told = "\n".join(story(law, under_test, failure))
+    told = "\n".join(story(law, under_test, diagnose(under_test, failure, to_the_core=False)))
     assert "2 ranks, a group: ranks 1 and 2 of a world of 3, whose" in told
     assert "rank 0 sends     | a[0] = 1" in told
     assert "every rank gets" in told

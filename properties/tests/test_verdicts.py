@@ -34,6 +34,7 @@ from lockstep.oracle.program import (
 from lockstep.oracle.state import Inside
 from lockstep.properties import test_mean
 from lockstep.properties.claims import Claims
+from lockstep.properties.diagnosing.confirming import printed
 from lockstep.properties.errors import judge_errors
 from lockstep.properties.failure_place import note, place_of
 from lockstep.properties.implementations import Implementation
@@ -48,7 +49,7 @@ from lockstep.properties.judging.judge import (
 )
 from lockstep.properties.law import law_of
 from lockstep.properties.naming import event_words, model_words
-from lockstep.properties.running.hold import hold, printed
+from lockstep.properties.running.hold import hold
 from lockstep.properties.searching.search import UNRUNNABLE
 from lockstep.properties.seen import Seen
 from lockstep.properties.trial import Run, Trial, job

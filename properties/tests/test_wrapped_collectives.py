@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from lockstep.properties import test_wrappers
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.law import law_of
 from lockstep.properties.reports.failure import report
 from lockstep.properties.searching.search import Failure, search
@@ -64,7 +65,7 @@ def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
     call = Call("broadcast", 2, (1,), root=1)
     with pytest.raises(SilentlyWrong) as broken:
         ADJOINT.check(faulty, call)
-    told = report(ADJOINT, faulty, Failure(call, broken.value))
+    told = report(ADJOINT, faulty, diagnose(faulty, Failure(call, broken.value), to_the_core=False))
     assert "2 ranks: broadcast from rank 1 over a group of rank 1, on a contiguous 1x1 tensor." in told
     assert "\nCall:      Call('broadcast', 2, (1,), root=1)" in told
     assert "On rank 1 the gradient is [[0.0]] where it must be [[1001.0]]" in " ".join(told.split())
