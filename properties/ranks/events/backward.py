@@ -1,4 +1,4 @@
-"""A micro-batch on a rank: its forwards and backwards."""
+"""A micro-batch on a rank: its losses go backward one after the other, retained where a graph comes once more."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,18 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class BackwardOnRanks(OnRanks[Backward]):
-    """Losses go backward one after the other; through a graph that comes once more it is retained."""
-
     def run(self, rank: Rank, event: Backward, place: int) -> None:
-        """The next micro-batch."""
         with self.losses(rank, event, place) as losses:
             for number, loss in enumerate(losses, 1):
                 loss.backward(retain_graph=any(loss is other for other in losses[number:]))
 
     def skip(self, rank: Rank, event: Backward) -> None:
-        """Pass over the micro-batch; a rank that has run out of them leaves the ``join``."""
+        # A rank that has run out of micro-batches leaves the join.
         next(rank.batches)
         rank.window.close()
 
     @contextlib.contextmanager
     def losses(self, rank: Rank, event: Backward, place: int) -> Iterator[list[torch.Tensor]]:
-        """The forwards of the next micro-batch, whose losses go backward inside this context."""
         rank.place = place
         batch, numbers = next(rank.batches)
         order = rank.scenario.order(batch, rank.role)

@@ -1,4 +1,4 @@
-"""Clipping on a rank."""
+"""Clipping on a rank: by the implementation if it offers to; else by torch, of all gradients that are there."""
 
 import torch
 
@@ -10,14 +10,11 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class ClipOnRanks(OnRanks[Clip]):
-    """The implementation clips if it offers to; else torch does, all gradients that are there."""
-
     def run(self, rank: Rank, event: Clip, place: int) -> None:
-        """Clip, and see the norm."""
         rank.seen["norms"][place] = to_numpy(clipped(rank, event))
 
     def is_shown(self, rank: Rank, event: Clip, place: int) -> bool:
-        """Not after an overflow, where gradients are left open."""
+        # After an overflow they are left open.
         return not rank.scenario.overflowed(place)
 
 

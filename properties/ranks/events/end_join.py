@@ -1,4 +1,4 @@
-"""The end of a window in which ranks may run out of micro-batches, on a rank."""
+"""The end of a window in which ranks may run out of micro-batches: a rank that has not run out before does now."""
 
 from lockstep.oracle.program import EndJoin
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -6,10 +6,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class EndJoinOnRanks(OnRanks[EndJoin]):
-    """A rank that has not run out before does now."""
-
     def run(self, rank: Rank, event: EndJoin, place: int) -> None:
-        """Leave the ``join`` and drop all gradients."""
         rank.window.close()
         rank.zero_grad(set_to_none=True)
 

@@ -1,4 +1,4 @@
-"""An evaluation on a rank."""
+"""An evaluation on a rank: one forward without autograd, which shows the parameters as it has read them."""
 
 from lockstep.oracle.program import Evaluate
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -6,10 +6,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class EvaluateOnRanks(OnRanks[Evaluate]):
-    """One forward, without autograd."""
-
     def run(self, rank: Rank, event: Evaluate, place: int) -> None:
-        """Evaluate, and see the parameters as forward has read them."""
         rank.seen["evaluated"][place] = rank.evaluate(event)
 
 

@@ -1,4 +1,4 @@
-"""The end of a synchronization on a rank."""
+"""The end of a synchronization on a rank: the implementation hears that backward is over."""
 
 from lockstep.oracle.program import Finish
 from lockstep.properties.ranks import adapter
@@ -7,10 +7,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class FinishOnRanks(OnRanks[Finish]):
-    """The implementation hears that backward is over."""
-
     def run(self, rank: Rank, event: Finish, place: int) -> None:
-        """End it, and see what the caller's hooks have kept."""
         adapter.finish(rank.wrapped)
         if rank.conditions.keeps_gradients:
             rank.seen["kept"][place] = rank.all_kept()

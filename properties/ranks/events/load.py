@@ -1,4 +1,4 @@
-"""An earlier checkpoint loaded into what is there, on a rank."""
+"""An earlier checkpoint, the last that was saved, loaded into what is there on a rank."""
 
 import copy
 
@@ -8,10 +8,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class LoadOnRanks(OnRanks[Load]):
-    """It is what was saved last."""
-
     def run(self, rank: Rank, event: Load, place: int) -> None:
-        """Drop gradients and load, of weights alone if so asked."""
         rank.zero_grad(set_to_none=True)
         weights, rest = copy.deepcopy(rank.saved)  # a file stays as it is
         rank.training.load(weights, rest if event.optimizer else None)

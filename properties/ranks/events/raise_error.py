@@ -1,4 +1,4 @@
-"""A micro-batch, or an evaluation, that the caller's own error ends on a rank, and that the caller survives."""
+"""A micro-batch, or an evaluation, that the caller's own error ends on a rank, or on all; the caller catches it."""
 
 import contextlib
 
@@ -12,10 +12,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class RaiseOnRanks(OnRanks[Raise]):
-    """The caller raises on one rank or on all, catches the error and puts buffers back."""
-
     def run(self, rank: Rank, event: Raise, place: int) -> None:
-        """Fail, inside an outer ``no_sync`` if the one that ends is nested, and go on."""
         with contextlib.ExitStack() as no_sync:
             if event.nested:
                 no_sync.enter_context(rank.wrapped.no_sync())

@@ -1,4 +1,4 @@
-"""New tensors in place of those of parameters on a rank."""
+"""New tensors on a rank, with the values of the old, under every name of theirs and in the caller's optimizer."""
 
 import torch
 
@@ -8,10 +8,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class ReplaceOnRanks(OnRanks[Replace]):
-    """They have the values of the old, and come under every name of theirs and into the caller's optimizer."""
-
     def run(self, rank: Rank, event: Replace, place: int) -> None:
-        """Assign them, and watch their hooks."""
         old = rank.probe.in_order()
         for tensor in event.parameters:
             new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)

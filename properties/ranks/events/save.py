@@ -1,4 +1,4 @@
-"""A checkpoint kept for later, on a rank."""
+"""A checkpoint on a rank: the caller keeps the last one in memory."""
 
 from lockstep.oracle.program import Save
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -6,10 +6,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class SaveOnRanks(OnRanks[Save]):
-    """The caller keeps the last one in memory."""
-
     def run(self, rank: Rank, event: Save, place: int) -> None:
-        """Save weights, and the rest."""
         rank.saved = rank.save()
 
 

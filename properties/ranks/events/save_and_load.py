@@ -1,4 +1,4 @@
-"""A run that ends and goes on in a new process, on a rank."""
+"""A run that is saved, built anew and loaded on a rank, or loads what ranks of another world have left in a file."""
 
 from lockstep.oracle.program import SaveAndLoad
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -6,10 +6,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class SaveAndLoadOnRanks(OnRanks[SaveAndLoad]):
-    """All is saved, or there is a file that ranks of another world have left, and built anew."""
-
     def run(self, rank: Rank, event: SaveAndLoad, place: int) -> None:
-        """Save, build and load."""
         weights, rest = rank.file or rank.save()
         rank.file = None
         rank.construct()

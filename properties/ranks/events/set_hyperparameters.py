@@ -1,4 +1,4 @@
-"""Hyper-parameters changed on a rank."""
+"""Hyper-parameters changed on a rank: the caller writes them into the groups of its optimizers."""
 
 from lockstep.oracle import hyperparameters
 from lockstep.oracle.program import SetHyperparameters
@@ -7,10 +7,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class SetHyperparametersOnRanks(OnRanks[SetHyperparameters]):
-    """The caller writes them into the groups of its optimizers."""
-
     def run(self, rank: Rank, event: SetHyperparameters, place: int) -> None:
-        """Change those of one group, or of all."""
         rank.training.set(hyperparameters.after(rank.training.settings, event))
 
 

@@ -1,4 +1,4 @@
-"""An optimizer step on a rank."""
+"""A step on a rank, of the caller's optimizers or the implementation's; it shows their state and the loss scale."""
 
 from lockstep.oracle.program import Step
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -6,10 +6,7 @@ from lockstep.properties.ranks.rank import Rank
 
 
 class StepOnRanks(OnRanks[Step]):
-    """The caller's optimizers step, or those that the implementation has made."""
-
     def run(self, rank: Rank, event: Step, place: int) -> None:
-        """Step, and see the optimizer's state and the loss scale."""
         rank.training.step(event.groups)
         if rank.looks_at(place) and not rank.stands:  # what is stepped may be none of the model's own tensors
             full = "full_optimizer_state" in rank.offers
