@@ -5,12 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import gradients_there
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import (
-    CANCELLING,
-    MODES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -18,20 +13,23 @@ from lockstep.oracle.program import (
     Event,
     Finish,
     Freeze,
-    Hyperparameters,
     Join,
     Load,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
+    gradients_there,
 )
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.model import Hyperparameters
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
 from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.

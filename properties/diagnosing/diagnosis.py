@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.diagnosing.core import core

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from lockstep.oracle.events import Backward, Clip
 from lockstep.oracle.fingerprint import multiplier
-from lockstep.oracle.program import Backward, Clip
 from lockstep.properties.difference import Difference
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused

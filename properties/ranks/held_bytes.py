@@ -19,8 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lockstep import properties, worlds
-from lockstep.oracle.events import ends_gradients
-from lockstep.oracle.program import Event
+from lockstep.oracle.events import Event, ends_gradients
 from lockstep.properties.ranks.program import read, run_program
 from lockstep.properties.ranks.rank import Rank, makes_gradients
 from lockstep.properties.seen import Seen

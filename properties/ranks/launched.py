@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from lockstep.oracle.program import Event
+from lockstep.oracle.events import Event
 from lockstep.properties.ranks.program import run_program
 from lockstep.properties.ranks.rank import Rank, makes_gradients
 from lockstep.properties.seen import Seen

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from lockstep.oracle.fingerprint import initial_parameters
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import members
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import Conditions

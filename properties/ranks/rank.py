@@ -4,18 +4,7 @@ import contextlib
 
 import torch
 
-from lockstep.oracle.program import (
-    Backward,
-    Clip,
-    EndJoin,
-    Event,
-    Finish,
-    Load,
-    SaveAndLoad,
-    Step,
-    Unscale,
-    Write,
-)
+from lockstep.oracle.events import Backward, Clip, EndJoin, Event, Finish, Load, SaveAndLoad, Step, Unscale, Write
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.evaluating import Evaluating
 

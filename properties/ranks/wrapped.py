@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.oracle.fingerprint import coefficients, initial_parameters
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.initial import initial_parameters
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import AS_USUAL, Conditions

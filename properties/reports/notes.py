@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from lockstep.oracle.program import WIRES, Clip, Finish, Scenario, Step
+from lockstep.oracle.events import Clip, Finish, Step
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import WIRES
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.judging.traffic import reductions

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.fingerprint import by_forward, coefficients
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -22,13 +20,16 @@ from lockstep.oracle.program import (
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation

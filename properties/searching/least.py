@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from lockstep.oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step, Write
+from lockstep.oracle.events import Backward, Event, Freeze, Replace, Step, Write
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 
 Orders = tuple[tuple[int, ...], ...]
 # Runs; no seconds: the least is the same on any machine. The most that was seen is 46, for a tenth of a second each.

@@ -6,7 +6,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
-from lockstep.oracle.program import DIVISORS, Scenario
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import COLLECTIVES, Claims
 from lockstep.properties.expected import known
 from lockstep.properties.models.draws import DENSE, provable_scenarios

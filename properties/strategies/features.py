@@ -4,12 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from lockstep.oracle.events import gradients_there
-from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import (
-    LAYOUTS,
-    MODES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Evaluate,
@@ -21,12 +16,16 @@ from lockstep.oracle.program import (
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Write,
     ZeroGrad,
+    gradients_there,
 )
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.model import LAYOUTS
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.properties.claims import MASTERS, Claims
 
 Claimed = Callable[[Claims], bool]

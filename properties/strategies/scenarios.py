@@ -7,9 +7,11 @@ from math import factorial
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Clip
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import runs_needed, terms
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import MODES, SIGNS, Clip, Scenario
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.expected import known

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import ends_gradients, gradients_there
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Evaluate,
@@ -16,10 +15,12 @@ from lockstep.oracle.program import (
     Join,
     Raise,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
+    ends_gradients,
+    gradients_there,
 )
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.models import called_alike

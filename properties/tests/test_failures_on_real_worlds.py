@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_asynchrony, test_mean, test_models
 from lockstep.properties.diagnosing.confirming import CARRIED_OUT, confirm
 from lockstep.properties.diagnosing.diagnosis import diagnose

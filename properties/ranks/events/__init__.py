@@ -8,7 +8,7 @@ import importlib
 import re
 from typing import Any
 
-from lockstep.oracle.program import EVENTS, Event
+from lockstep.oracle.events import EVENTS, Event
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 
 

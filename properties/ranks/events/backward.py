@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lockstep.oracle.fingerprint import by_forward
-from lockstep.oracle.program import Backward, Evaluate, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate, ZeroGrad
+from lockstep.oracle.forwards import by_forward
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.losses import loss_of_gradients, loss_of_parameters

@@ -2,7 +2,7 @@
 
 import torch
 
-from lockstep.oracle.program import Clip
+from lockstep.oracle.events import Clip
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.probes import to_numpy

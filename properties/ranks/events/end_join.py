@@ -1,6 +1,6 @@
 """The end of a window in which ranks may run out of micro-batches: a rank that has not run out before does now."""
 
-from lockstep.oracle.program import EndJoin
+from lockstep.oracle.events import EndJoin
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

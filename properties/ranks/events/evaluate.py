@@ -1,6 +1,6 @@
 """An evaluation on a rank: one forward without autograd, which shows the parameters as it has read them."""
 
-from lockstep.oracle.program import Evaluate
+from lockstep.oracle.events import Evaluate
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

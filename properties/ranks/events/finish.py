@@ -1,6 +1,6 @@
 """The end of a synchronization on a rank: the implementation hears that backward is over."""
 
-from lockstep.oracle.program import Finish
+from lockstep.oracle.events import Finish
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank

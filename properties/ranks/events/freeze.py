@@ -1,6 +1,6 @@
 """Parameters frozen, or trained again, on a rank: the caller sets ``requires_grad``."""
 
-from lockstep.oracle.program import Freeze
+from lockstep.oracle.events import Freeze
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

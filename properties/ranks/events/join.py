@@ -1,6 +1,6 @@
 """A window in which ranks may run out of micro-batches: each is in the implementation's ``join`` until it has."""
 
-from lockstep.oracle.program import Join
+from lockstep.oracle.events import Join
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank

@@ -2,7 +2,7 @@
 
 import copy
 
-from lockstep.oracle.program import Load
+from lockstep.oracle.events import Load
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from lockstep.oracle.program import Event
+from lockstep.oracle.events import Event
 from lockstep.properties.ranks.rank import Rank
 
 E = TypeVar("E", bound=Event)

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from lockstep.oracle.program import Evaluate, Raise
+from lockstep.oracle.events import Evaluate, Raise
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.probes import CallersError

@@ -2,7 +2,7 @@
 
 import torch
 
-from lockstep.oracle.program import Replace
+from lockstep.oracle.events import Replace
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

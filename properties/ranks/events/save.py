@@ -1,6 +1,6 @@
 """A checkpoint on a rank: the caller keeps the last one in memory."""
 
-from lockstep.oracle.program import Save
+from lockstep.oracle.events import Save
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,6 +1,6 @@
 """A run that is saved, built anew and loaded on a rank, or loads what ranks of another world have left in a file."""
 
-from lockstep.oracle.program import SaveAndLoad
+from lockstep.oracle.events import SaveAndLoad
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,7 +1,7 @@
 """Hyper-parameters changed on a rank: the caller writes them into the groups of its optimizers."""
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.program import SetHyperparameters
+from lockstep.oracle.events import SetHyperparameters
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,6 +1,6 @@
 """A step on a rank, of the caller's optimizers or the implementation's; it shows their state and the loss scale."""
 
-from lockstep.oracle.program import Step
+from lockstep.oracle.events import Step
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,6 +1,6 @@
 """Gradients divided on a rank by the loss scale of the caller."""
 
-from lockstep.oracle.program import Unscale
+from lockstep.oracle.events import Unscale
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,6 +1,6 @@
 """What the caller writes into parameters on a rank: in place, and past autograd."""
 
-from lockstep.oracle.program import Write
+from lockstep.oracle.events import Write
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 

@@ -1,6 +1,6 @@
 """Gradients dropped, or set to zero, on a rank; unless the next micro-batch does it, before its backwards."""
 
-from lockstep.oracle.program import ZeroGrad
+from lockstep.oracle.events import ZeroGrad
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 from lockstep.properties.ranks.rank import Rank
 
