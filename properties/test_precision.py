@@ -23,12 +23,12 @@ from lockstep.oracle.program import (
     ZeroGrad,
 )
 from lockstep.properties.claims import Claims
+from lockstep.properties.events.step import READS
 from lockstep.properties.expected import known
 from lockstep.properties.judging import judge
 from lockstep.properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios, those_there_are
-from lockstep.properties.strategies.within import READS
 from lockstep.properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())

@@ -14,10 +14,11 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.calls import Call
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.errors import alike
+from lockstep.properties.events import event_words
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.members import as_a_world
-from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
 from lockstep.properties.reports.decode import decode, explain
 from lockstep.properties.reports.guess import guess
@@ -26,7 +27,7 @@ from lockstep.properties.reports.paragraphs import entry, wrapped
 from lockstep.properties.reports.picture import picture
 from lockstep.properties.reports.repeats import repeats
 from lockstep.properties.reports.whereabouts import from_here
-from lockstep.properties.script import file_name, write_script
+from lockstep.properties.script.whole import file_name, write_script
 from lockstep.properties.searching.core import core
 from lockstep.properties.searching.search import Failure, took_the_clock
 from lockstep.properties.trial import Trial, job, of_the_ranks, without

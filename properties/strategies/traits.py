@@ -6,7 +6,7 @@ from math import inf
 from lockstep.oracle.buckets import filled
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.program import Scenario, Step
-from lockstep.properties.strategies.within import hook_orders_differ
+from lockstep.properties.events.backward import hook_orders_differ
 
 
 def sent(scenario: Scenario) -> list[int]:

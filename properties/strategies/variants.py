@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from lockstep.oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
 from lockstep.properties.claims import Claims
+from lockstep.properties.events.freeze import trained_parameters
 from lockstep.properties.expected import is_exact
 from lockstep.properties.strategies.scenarios import exact_scenarios
-from lockstep.properties.strategies.within import trained_parameters
 
 
 def without_local(scenario: Scenario) -> Scenario:

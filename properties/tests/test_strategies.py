@@ -25,9 +25,9 @@ from lockstep.oracle.program import (
     ZeroGrad,
 )
 from lockstep.properties.claims import Claims
+from lockstep.properties.events.freeze import trained_parameters
 from lockstep.properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
 from lockstep.properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from lockstep.properties.strategies.within import trained_parameters
 from lockstep.properties.tests.of_scenarios import (
     ALL,
     PLAIN,

@@ -31,6 +31,8 @@ from lockstep.oracle.program import (
     ZeroGrad,
 )
 from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
+from lockstep.properties.events.backward import on_averages
+from lockstep.properties.events.step import reads_after_steps, reads_stepped_gradients
 from lockstep.properties.implementations import look_up
 from lockstep.properties.models.draws import DENSE
 from lockstep.properties.strategies import __main__ as table
@@ -42,7 +44,7 @@ from lockstep.properties.strategies.scenarios import adds_up_rounded_means
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.traits import TRAITS, buckets
 from lockstep.properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
-from lockstep.properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
+from lockstep.properties.strategies.within import beyond
 from lockstep.properties.test_accumulation import measuring, split_and_whole
 from lockstep.properties.test_binding import going_around, moving
 from lockstep.properties.test_steps import with_swaps
