@@ -88,7 +88,7 @@ def _clips_an_overflow(scenario: Scenario) -> set[bool]:
 
 
 def clipping_at_the_norm(scenario: Scenario, places: Sequence[int], claims: Claims) -> Scenario:
-    """The scenario where the Clip events of these places have as their largest norm the one that gradients have there."""
+    """The scenario where the Clip events of these places clip to exactly the norm that gradients have there."""
     for place in places:
         if (expected := known(scenario, claims)) is None:
             return scenario

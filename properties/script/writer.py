@@ -18,7 +18,7 @@ SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Modul
 
 
 class Writer:
-    """What holds of the script so far, and lines that several events have. ``optimizes``: whether there is an optimizer.
+    """What holds of the script so far, and lines that several events have. ``optimizes``: is there an optimizer?
     ``shares_losses``: whether what goes backward is for others to say, to whom it yields its losses.
     """
 

@@ -31,20 +31,7 @@ from lockstep.oracle.program import (
 )
 
 INF = float("inf")
-PHASES = (
-    "window",
-    "window",
-    "window",
-    "set",
-    "freeze",
-    "save and load",
-    "save",
-    "load",
-    "raise",
-    "zero",
-    "drop",
-    "write",
-)
+PHASES = (*("window",) * 3, "set", "freeze", "save and load", "save", "load", "raise", "zero", "drop", "write")
 
 
 @st.composite
