@@ -18,11 +18,11 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
             return name
     if words := _set_up_beyond(claims, scenario):
         return words
+    if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):
+        return "something else than a forward right after construction"
     for facet in FACETS.values():
         if words := facet.beyond(claims, scenario):
             return words
-    if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):
-        return "something else than a forward right after construction"
     return ""
 
 
