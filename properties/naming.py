@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.oracle.program import CANCELLING, MODES, SIGNS, Hyperparameters, Scenario
+from lockstep.oracle.model import Hyperparameters
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
 from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.

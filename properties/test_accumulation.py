@@ -6,8 +6,10 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Event, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.fingerprint import contributions
-from lockstep.oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge, launches

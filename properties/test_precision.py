@@ -5,23 +5,21 @@ from itertools import takewhile
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import ends_gradients
-from lockstep.oracle.program import (
-    AVERAGINGS,
-    CANCELLING,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Event,
     Finish,
     Load,
-    LossScale,
-    Parameter,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
     ZeroGrad,
+    ends_gradients,
 )
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS, CANCELLING
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.step import READS
 from lockstep.properties.expected import known

@@ -5,20 +5,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
-    Backward,
-    Evaluate,
-    Finish,
-    Group,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    SetHyperparameters,
-    Step,
-    Write,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Evaluate, Finish, SaveAndLoad, SetHyperparameters, Step, Write, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law

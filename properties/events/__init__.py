@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import EVENTS, Event, Scenario
+from lockstep.oracle.events import EVENTS, Event
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind

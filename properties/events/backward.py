@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import ends_gradients
-from lockstep.oracle.fingerprint import by_forward, coefficients
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Evaluate, Finish, Freeze, Raise, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate, Finish, Freeze, Raise, ZeroGrad, ends_gradients
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, Claims
 from lockstep.properties.events.facet import Facet, Feature, Orders
 from lockstep.properties.events.loop import Kind, Loop, Phase

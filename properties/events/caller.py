@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep.oracle.program import Group, Hyperparameters, LossScale
+from lockstep.oracle.model import Group, Hyperparameters, LossScale
 
 
 @dataclass(frozen=True)

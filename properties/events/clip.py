@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Clip, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Clip, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import OVERFLOW

@@ -1,7 +1,8 @@
 """The end of a join: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, EndJoin, Join, Scenario
+from lockstep.oracle.events import Backward, EndJoin, Join
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind, Loop, Phase

@@ -1,7 +1,8 @@
 """A forward that no backward follows: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Evaluate, Scenario
+from lockstep.oracle.events import Evaluate
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Event, Scenario
+from lockstep.oracle.events import Event
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.claimed import Claimed, always
 from lockstep.properties.events.loop import Kind

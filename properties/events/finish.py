@@ -1,7 +1,8 @@
 """The end of a synchronization: how it is told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Finish, Scenario
+from lockstep.oracle.events import Finish
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
 from lockstep.properties.script import between

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Freeze, SaveAndLoad, Scenario
+from lockstep.oracle.events import Freeze, SaveAndLoad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has

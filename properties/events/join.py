@@ -2,8 +2,9 @@
 
 from itertools import combinations, pairwise
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Join, Scenario, Step
+from lockstep.oracle.events import Backward, Join, Step
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.end_join import END_JOIN

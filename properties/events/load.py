@@ -1,7 +1,8 @@
 """What was saved, loaded into what is there: how that is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Evaluate, Load, Save, Scenario, Step
+from lockstep.oracle.events import Backward, Evaluate, Load, Save, Step
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.evaluate import EVALUATE
 from lockstep.properties.events.facet import Facet, Feature, has, in_turn

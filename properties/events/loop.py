@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import factorial
 
-from lockstep.oracle.program import Backward, Event, Finish, Parameter, ZeroGrad
+from lockstep.oracle.events import Backward, Event, Finish, ZeroGrad
+from lockstep.oracle.model import Parameter
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.caller import TrainingOptions
 from lockstep.properties.events.claimed import Claimed, always

@@ -1,7 +1,8 @@
 """The caller's own error, which it catches: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Freeze, Raise, Scenario, Step
+from lockstep.oracle.events import Backward, Freeze, Raise, Step
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has, in_turn

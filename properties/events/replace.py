@@ -1,7 +1,8 @@
 """New tensors in the place of parameters: how that is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Replace, Scenario
+from lockstep.oracle.events import Replace
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has
 from lockstep.properties.events.loop import Kind, Loop, Phase

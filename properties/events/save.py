@@ -1,7 +1,8 @@
 """Everything saved for later: how that is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Save, Scenario
+from lockstep.oracle.events import Save
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind, Loop, Phase
 from lockstep.properties.script import checkpoints

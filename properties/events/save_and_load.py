@@ -1,7 +1,8 @@
 """Everything saved, built anew and loaded: how that is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, SaveAndLoad, Scenario, Step
+from lockstep.oracle.events import Backward, SaveAndLoad, Step
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has

@@ -1,7 +1,8 @@
 """Hyper-parameters that change between steps: how that is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Scenario, SetHyperparameters
+from lockstep.oracle.events import SetHyperparameters
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.caller import choose
 from lockstep.properties.events.facet import Facet, Feature, has
 from lockstep.properties.events.loop import Kind, Loop, Phase

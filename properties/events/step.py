@@ -3,9 +3,20 @@
 from collections.abc import Callable, Iterator
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import ends_gradients, gradients_there
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Clip, Event, Load, Save, SaveAndLoad, Scenario, Step, Unscale
+from lockstep.oracle.events import (
+    Backward,
+    Clip,
+    Event,
+    Load,
+    Save,
+    SaveAndLoad,
+    Step,
+    Unscale,
+    ends_gradients,
+    gradients_there,
+)
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has

@@ -1,7 +1,8 @@
 """Gradients divided by the loss scale: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Scenario, Unscale
+from lockstep.oracle.events import Unscale
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind, Loop, Phase
 from lockstep.properties.script import optimizers

@@ -1,7 +1,8 @@
 """What the caller writes into parameters: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Scenario, Step, Write
+from lockstep.oracle.events import Backward, Step, Write
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import MASTERS
 from lockstep.properties.events.backward import SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature, has, in_turn

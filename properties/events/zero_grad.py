@@ -1,7 +1,8 @@
 """Gradients dropped, or set to zero: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Raise, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Raise, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import LOCAL, SYNCHRONIZE
 from lockstep.properties.events.facet import Facet, Feature
 from lockstep.properties.events.loop import Kind, Loop, Phase

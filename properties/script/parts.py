@@ -2,8 +2,9 @@
 
 from functools import partial
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Event, Scenario
+from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.events import event_words, facet_of

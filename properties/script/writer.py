@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Evaluate, Raise, Scenario
+from lockstep.oracle.events import Evaluate, Raise
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation

@@ -11,8 +11,10 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
+from lockstep.oracle.events import Event
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import Event, Parameter, Scenario
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import events
 from lockstep.properties.events.facet import Orders
 from lockstep.properties.events.step import reads_stepped_gradients

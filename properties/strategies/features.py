@@ -1,7 +1,9 @@
 """What a scenario can have, by name: what is chosen for the whole of it, and what each event says of its own."""
 
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import LAYOUTS, MODES, SIGNS, Scenario
+from lockstep.oracle.model import LAYOUTS
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.properties.claims import Claims
 from lockstep.properties.events import FACETS
 from lockstep.properties.events.facet import Feature

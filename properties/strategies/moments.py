@@ -5,8 +5,8 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Backward, Evaluate, Scenario
+from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.events.evaluate import evaluation
 

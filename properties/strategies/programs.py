@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lockstep.oracle.program import Event, Finish, Step
+from lockstep.oracle.events import Event, Finish, Step
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.events import FACETS
 from lockstep.properties.events.backward import SYNCHRONIZE

@@ -7,9 +7,10 @@ from math import factorial
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import runs_needed, terms
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import MODES, SIGNS, Scenario
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.events import general_draw

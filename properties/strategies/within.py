@@ -4,7 +4,8 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 
 from itertools import pairwise
 
-from lockstep.oracle.program import SaveAndLoad, Scenario
+from lockstep.oracle.events import SaveAndLoad
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.events import FACETS, facet_of
 from lockstep.properties.strategies.features import FEATURES

@@ -4,31 +4,25 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
-    MODES,
-    PROBES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Event,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 INF = float("inf")
 PHASES = (*("window",) * 3, "set", "freeze", "save and load", "save", "load", "raise", "zero", "drop", "write")

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.oracle.program import EVENTS, Event, Hyperparameters, LossScale, Parameter, Scenario
+from lockstep.oracle.events import EVENTS, Event
+from lockstep.oracle.model import Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import events
 from lockstep.properties.conditions import AS_USUAL
 from lockstep.properties.events import FACETS, KINDS, event_words, facet_in, facet_of, general_draw

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import PROBES, Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import PROBES
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import scenarios
 from lockstep.properties.strategies.independent import INDEPENDENT

@@ -14,31 +14,28 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import NORMS
-from lockstep.oracle.interpreter import Expectation, interpret
-from lockstep.oracle.intervals import Interval
-from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    AVERAGINGS,
-    DIVISORS,
-    NAMES,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Event,
     Finish,
     Freeze,
-    Hyperparameters,
     Join,
-    LossScale,
-    Parameter,
     Raise,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
     ZeroGrad,
 )
+from lockstep.oracle.events.clip import NORMS
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.model import Buffer, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import NAMES, Scenario
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.examples import examples
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging.judge import holds, pairs

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lockstep.oracle import gradients, interpreter
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
-from lockstep.oracle.interpreter import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside

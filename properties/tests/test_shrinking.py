@@ -6,31 +6,27 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any

@@ -9,27 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.oracle.interpreter import interpret, is_exact
-from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    AVERAGINGS,
+from lockstep.oracle.events import (
     Backward,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
-    Parameter,
     Raise,
     Replace,
     SaveAndLoad,
-    Scenario,
     Step,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.interpreter import interpret, is_exact
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
 from lockstep.properties.events.backward import on_averages
 from lockstep.properties.events.step import reads_after_steps, reads_stepped_gradients
