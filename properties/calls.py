@@ -10,8 +10,8 @@ import numpy as np
 
 from lockstep.oracle import collectives
 from lockstep.oracle.collectives import Array, on_group
-from lockstep.oracle.events import Short
 from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.short import Short
 
 LAYOUTS = ("contiguous", "transposed", "columns")
 AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another

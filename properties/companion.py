@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Freeze, ZeroGrad
+from lockstep.oracle.program import Scenario
 
 
 def partner(scenario: Scenario) -> Scenario:

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Scenario, Step
+from lockstep.oracle.events import Event, Step
+from lockstep.oracle.program import Scenario
 from lockstep.properties.calls import Call
 from lockstep.properties.failure_place import construction_of, place_of
 from lockstep.properties.members import misnames_a_rank

@@ -4,13 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import gradients_there
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import (
-    CANCELLING,
-    MODES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -18,20 +12,22 @@ from lockstep.oracle.program import (
     Event,
     Finish,
     Freeze,
-    Hyperparameters,
     Join,
     Load,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.model import Hyperparameters
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
 from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
@@ -192,7 +188,7 @@ def event_words(scenario: Scenario, place: int, expected: Expectation | None = N
             after = "; what becomes of them after an overflow is open" if scenario.overflowed(place) else ""
             return [f"clip: gradients to a global {event.norm_type:g}-norm of at most {event.max_norm:g}{after}"]
         case Step():
-            *_, some = gradients_there(scenario.program[: place + 1])
+            some = scenario.standings[place].gradients
             whose = _whose_step(scenario, event)
             return [f"step{whose}{'' if some else ', without any gradient'}: {_step_words(scenario, place, expected)}"]
         case ZeroGrad():
@@ -244,7 +240,7 @@ def _whose_step(scenario: Scenario, event: Step) -> str:
 
 def _step_words(scenario: Scenario, place: int, expected: Expectation | None) -> str:
     """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
-    event, settings = scenario.program[place], hyperparameters.at(scenario, place)
+    event, settings = scenario.program[place], scenario.standings[place].settings
     of = event.groups if isinstance(event, Step) and event.groups is not None else range(len(scenario.all_groups))
     rates = [f"{settings[number].lr:g}" for number in of if scenario.all_groups[number].parameters]
     told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"

@@ -6,8 +6,10 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Event, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.fingerprint import contributions
-from lockstep.oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge, launches
@@ -297,8 +299,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
             case ZeroGrad():
                 split.append(event)
                 whole.append(event)
-    kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    as_it_is = ("units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
+    kept = (scenario.world_size, scenario.parameters, tuple(split))
+    as_it_is = ("probe", "bucket_cap", "units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
     one = Scenario(*kept, **{name: getattr(scenario, name) for name in as_it_is})
     return one, replace(one, program=tuple(whole))
 

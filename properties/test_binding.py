@@ -5,7 +5,9 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge

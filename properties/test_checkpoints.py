@@ -6,21 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.events import Backward, Event, Finish, Freeze, Load, Raise, Save, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    Backward,
-    Event,
-    Finish,
-    Freeze,
-    Load,
-    Raise,
-    Save,
-    SaveAndLoad,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.expected import expect, known

@@ -3,8 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Clip, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Clip, Finish
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging import judge

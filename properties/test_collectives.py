@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Join, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.judging import judge

@@ -9,23 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from lockstep.oracle.cost import moved
+from lockstep.oracle.events import Backward, Clip, Evaluate, Event, Finish, Freeze, Raise, Replace, Save, Step, ZeroGrad
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import (
-    Backward,
-    Buffer,
-    Clip,
-    Evaluate,
-    Event,
-    Finish,
-    Freeze,
-    Parameter,
-    Raise,
-    Replace,
-    Save,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.model import Buffer, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import CAP_FROM, EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.judging.launches import NOTED, NOTING, overlapping, silent_inside_no_sync
 from lockstep.properties.judging.memory import WEIGHED, WEIGHING

@@ -5,23 +5,20 @@ from itertools import takewhile
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import ends_gradients
-from lockstep.oracle.program import (
-    AVERAGINGS,
-    CANCELLING,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Event,
     Finish,
     Load,
-    LossScale,
-    Parameter,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
     ZeroGrad,
 )
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS, CANCELLING
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import known
 from lockstep.properties.judging import judge
@@ -99,7 +96,7 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
             following = (each for each in then if not isinstance(each, Unscale | Clip))
             if overflowed and isinstance(event, Finish) and not isinstance(next(following, None), Step):
                 count_on = any(
-                    isinstance(each, READS) for each in takewhile(lambda each: not ends_gradients(each), then)
+                    isinstance(each, READS) for each in takewhile(lambda each: not each.ends_gradients, then)
                 )
                 if claims.outlive_steps:
                     program.append(Step())

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Clip, LossScale, Scenario, Step, Unscale
+from lockstep.oracle.events import Backward, Clip, Step, Unscale
+from lockstep.oracle.model import LossScale
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge

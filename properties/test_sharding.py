@@ -5,8 +5,10 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Parameter, Raise, Save, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Raise, Save, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import known

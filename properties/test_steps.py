@@ -5,20 +5,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
-    Backward,
-    Evaluate,
-    Finish,
-    Group,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    SetHyperparameters,
-    Step,
-    Write,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Evaluate, Finish, SaveAndLoad, SetHyperparameters, Step, Write, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
@@ -38,7 +27,7 @@ NEW_RATE = Scenario(
 
 _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
-WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), "quadratic")
+WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
 
 

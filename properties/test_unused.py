@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Event, Freeze, Scenario
+from lockstep.oracle.events import Backward, Event, Freeze
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact, known
 from lockstep.properties.judging import judge

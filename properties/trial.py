@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import MASTERS, Claims

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.oracle.events import Backward, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Scenario, Step, Write, ZeroGrad
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.rounding import round_to_nearest
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from lockstep.oracle.events import Backward, Finish, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Scenario, Step, ZeroGrad
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.recipes import Recipe
 from lockstep.oracle.shards import flat, numel
 from lockstep.oracle.zero import Memory, Plan, held

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Scenario
+from lockstep.oracle.events import Backward
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.properties.judging.slices import Ledger, flats
 
 # A moment: "forward" of a unit (-1: the root) is about to begin, or a tensor's "gradient" has just become final.

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.oracle.events import Backward
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Scenario
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.difference import Difference, in_words
 from lockstep.properties.seen import OTHER_WEIGHTS, Seen

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from lockstep.oracle.buckets import filled
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Freeze, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.shards import Layout, by_layer, flat, numel
 from lockstep.oracle.zero import Memory, Plan, held
 from lockstep.properties.judging.fair_share import recipe_of
@@ -110,7 +111,7 @@ class Ledger:
         elif isinstance(event, ZeroGrad) and event.set_to_none:
             self.whole, self.own = set(), set()
         elif isinstance(event, Freeze):
-            self.frozen = event.after(self.frozen)
+            self.frozen = event.of_frozen(self.frozen)
         return True
 
 

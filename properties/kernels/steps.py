@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Short
 from lockstep.oracle.intervals import Interval, hull
 from lockstep.oracle.optimizer_intervals import adam_step_interval, sgd_step_interval
 from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
 from lockstep.oracle.rounding import round_array
+from lockstep.oracle.short import Short
 from lockstep.properties.kernels.cases import LONGEST, NUMBERS, lengths
 from lockstep.properties.kernels.comparing import must_equal
 from lockstep.properties.kernels.expected import Array, same

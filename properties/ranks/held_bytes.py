@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lockstep import properties, worlds
-from lockstep.oracle.program import ZeroGrad
+from lockstep.oracle.events import ZeroGrad
 from lockstep.properties.ranks.program import Rank, read, run_program
 from lockstep.properties.seen import Seen
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from lockstep.oracle.initial import initial_buffers
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.state import initial_buffers
 from lockstep.properties.naming import parameter_name
 from lockstep.worlds.devices import place
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lockstep.oracle.fingerprint import by_forward, initial_parameters
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -25,18 +24,20 @@ from lockstep.oracle.program import (
     Freeze,
     Join,
     Load,
-    Parameter,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import members
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import Conditions
@@ -178,7 +179,7 @@ class Rank(Evaluating):
             case SetHyperparameters():
                 self.training.set(event)
             case Freeze():
-                self.frozen = event.after(self.frozen)
+                self.frozen = event.of_frozen(self.frozen)
                 self.freeze()
             case Replace():
                 self.replace(event)
@@ -221,7 +222,7 @@ class Rank(Evaluating):
             if isinstance(event, Backward):
                 next(self.batches)
             elif isinstance(event, Freeze):
-                self.frozen = event.after(self.frozen)
+                self.frozen = event.of_frozen(self.frozen)
         self.file = checkpoint.read(part.file) if part.file else None
         if part.file:
             self.seen.setdefault("initial", None)

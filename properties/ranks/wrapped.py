@@ -9,8 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.oracle.fingerprint import coefficients, initial_parameters
-from lockstep.oracle.program import Clip, Scenario
+from lockstep.oracle.events import Clip
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.naming import parameter_name

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from lockstep.oracle.events import Backward, Clip
 from lockstep.oracle.fingerprint import multiplier
-from lockstep.oracle.program import Backward, Clip, Scenario
+from lockstep.oracle.program import Scenario
 from lockstep.properties.difference import Difference
 from lockstep.properties.naming import element_name, parameter_name
 from lockstep.properties.trial import Trial

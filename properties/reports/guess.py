@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.fingerprint import initial_parameters
-from lockstep.oracle.interpreter import Expectation, interpret
-from lockstep.oracle.program import DIVISORS, Backward, Clip, Event, Join, Raise, Scenario, Step, Unscale
+from lockstep.oracle.events import Backward, Clip, Event, Join, Raise, Step, Unscale
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.difference import Difference
 from lockstep.properties.judging.judge import same_bits

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 from hypothesis.errors import UnsatisfiedAssumption
 
+from lockstep.oracle.events import Clip, Finish, Step
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import WIRES, Clip, Finish, Scenario, Step
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import WIRES
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.judging.traffic import reductions

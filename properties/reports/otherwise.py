@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.oracle.program import Backward, Event
+from lockstep.oracle.events import Backward, Event
 from lockstep.properties.naming import (
     ALONE,
     COPIES,

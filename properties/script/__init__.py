@@ -15,7 +15,9 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.oracle.program import Evaluate, LossScale, Scenario
+from lockstep.oracle.events import Evaluate
+from lockstep.oracle.model import LossScale
+from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.expected import known

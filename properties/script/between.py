@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lockstep.oracle.program import Backward, Evaluate, Event, Scenario
+from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.naming import (
     ALONE,

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.fingerprint import by_forward, coefficients
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -22,13 +20,16 @@ from lockstep.oracle.program import (
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation
@@ -188,7 +189,7 @@ class Writer:
             case SetHyperparameters():
                 return optimizers.change(self, event)
             case Freeze():
-                self.frozen = event.after(self.frozen)
+                self.frozen = event.of_frozen(self.frozen)
                 named = [place(self.scenario, index) for index in event.parameters]
                 lines = [f"{name}.requires_grad_({not event.frozen})" for name in named]
                 return lines + (self.watch(event.parameters) if self.raises and not event.frozen else [])

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from lockstep.oracle import hyperparameters
+from lockstep.oracle.events import SetHyperparameters, Step
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.optimizers import SGD, Adam
-from lockstep.oracle.program import SetHyperparameters, Step
 from lockstep.properties.claims import MASTERS
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.script.head import place

@@ -11,8 +11,10 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
+from lockstep.oracle.events import Backward, Event, Freeze, Replace, Step, Write
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import Backward, Event, Freeze, Parameter, Replace, Scenario, Step, Write
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.judging import judge
 from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
 from lockstep.properties.strategies.scenarios import adds_up_rounded_means

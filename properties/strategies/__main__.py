@@ -6,7 +6,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
-from lockstep.oracle.program import DIVISORS, Scenario
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.program import Scenario
 from lockstep.properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
 from lockstep.properties.calls import Call
 from lockstep.properties.claims import COLLECTIVES, Claims

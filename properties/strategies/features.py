@@ -4,12 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from lockstep.oracle.events import gradients_there
-from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import (
-    LAYOUTS,
-    MODES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Evaluate,
@@ -21,12 +16,15 @@ from lockstep.oracle.program import (
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.model import LAYOUTS
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.properties.claims import MASTERS, Claims
 
 Claimed = Callable[[Claims], bool]
@@ -91,8 +89,7 @@ def _goes_on(scenario: Scenario) -> bool:
 
 def _steps_idly(scenario: Scenario) -> bool:
     """Whether there is a step without any gradient."""
-    there = zip(scenario.program, gradients_there(scenario.program), strict=True)
-    return any(isinstance(event, Step) and not some for event, some in there)
+    return any(not scenario.standings[place].gradients for place in scenario.places(Step))
 
 
 def _zeroed_in_between(scenario: Scenario) -> bool:

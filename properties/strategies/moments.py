@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Backward, Evaluate, Scenario
+from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -15,7 +15,6 @@ from lockstep.oracle.program import (
     Freeze,
     Join,
     Load,
-    Parameter,
     Raise,
     Replace,
     Save,
@@ -26,6 +25,7 @@ from lockstep.oracle.program import (
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Parameter
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.strategies.phases import Phase, RankSeed, order
 from lockstep.properties.strategies.training import TrainingOptions, choose

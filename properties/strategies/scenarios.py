@@ -7,9 +7,11 @@ from math import factorial
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Clip
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import runs_needed, terms
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import MODES, SIGNS, Clip, Scenario
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.expected import known
@@ -143,9 +145,9 @@ def scenarios(
         len(ranks),
         model,
         program,
-        "quadratic" if quadratic and not linear else "linear",
-        cap,
-        rate,
+        probe="quadratic" if quadratic and not linear else "linear",
+        bucket_cap=cap,
+        learning_rate=rate,
         optimizer=caller.optimizer,
         hyperparameters=caller.hyperparameters,
         groups=caller.groups,

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Event, Scenario
+from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, Claims
 from lockstep.properties.strategies.combined import with_any
 from lockstep.properties.strategies.scenarios import comparable

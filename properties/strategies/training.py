@@ -6,7 +6,7 @@ Where only one value is right for every bit, no more than short sums of powers o
 from dataclasses import dataclass, replace
 
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.model import Group, Hyperparameters, LossScale, Parameter
 from lockstep.properties.claims import MASTERS
 from lockstep.properties.strategies.models import Options
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Step, ZeroGrad
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.strategies.scenarios import exact_scenarios

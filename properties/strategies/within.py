@@ -5,21 +5,18 @@ was drawn. Whoever is held to more than they claim gets a false alarm.
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
-from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import ends_gradients, gradients_there
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     Evaluate,
     Finish,
-    Freeze,
     Join,
     Raise,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
 )
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.models import called_alike
@@ -104,7 +101,7 @@ def on_averages(scenario: Scenario) -> list[int]:
                 found.append(place)
             case Finish():
                 averaged = True
-            case _ if ends_gradients(event):
+            case _ if event.ends_gradients:
                 averaged = False
     return found
 
@@ -145,7 +142,7 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
     """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
 
     def adds(place: int) -> bool:
-        return any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
+        return any(getattr(options, "nesterov", False) for options in scenario.standings[place].settings)
 
     return reads_after_steps(scenario, adds)
 
@@ -154,17 +151,16 @@ def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
     """Whether gradients count on after some step of theirs, of those of which one asks by their place."""
     everything = {*range(len(scenario.groups) + 1)}
     stepped: set[int] = set()  # groups
-    there = gradients_there(scenario.program)
-    for place, (event, some) in enumerate(zip(scenario.program, there, strict=True)):
+    for place, event in enumerate(scenario.program):
         match event:
             case Step():
                 of = everything if event.groups is None else {*event.groups}
                 if stepped & of:
                     return True
-                stepped |= of if some and which(place) else set()
+                stepped |= of if scenario.standings[place].gradients and which(place) else set()
             case _ if stepped and isinstance(event, READS):
                 return True
-            case _ if ends_gradients(event):
+            case _ if event.ends_gradients:
                 stepped = set()
     return False
 
@@ -179,12 +175,5 @@ def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]
 
     Indices, of every name of a tensor.
     """
-    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    when_wrapped = trained
-    yield trained, when_wrapped
-    for event in scenario.program:
-        if isinstance(event, Freeze):
-            trained = scenario.trained_after(event, trained)
-        elif isinstance(event, SaveAndLoad):
-            when_wrapped = trained
-        yield trained, when_wrapped
+    for standing in scenario.standings:
+        yield {*standing.trained}, {*standing.when_wrapped}

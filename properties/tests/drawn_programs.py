@@ -4,31 +4,25 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
-    MODES,
-    PROBES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Event,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 INF = float("inf")
 PHASES = ("window", "window", "window", "set", "freeze", "save", "keep", "go back", "raise", "zero", "drop", "write")
@@ -133,7 +127,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         ranks,
         model,
         tuple(events),
-        probe,
+        probe=probe,
         optimizer=optimizer,
         hyperparameters=draw(hyperparameters(optimizer)),
         groups=groups,

@@ -9,20 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lockstep.oracle.program import (
-    Backward,
-    Clip,
-    Evaluate,
-    Finish,
-    Freeze,
-    Group,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Clip, Evaluate, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import (
     test_accumulation,
     test_binding,

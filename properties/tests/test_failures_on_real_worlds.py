@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_asynchrony, test_mean, test_models
 from lockstep.properties.implementations import look_up
 from lockstep.properties.law import Law, law_of

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.oracle.events import Backward, Clip, Finish, Raise, Unscale
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import Backward, Clip, Finish, LossScale, Parameter, Raise, Scenario, Unscale
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging import judge
 from lockstep.properties.reports.decode import decode

@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, EndJoin, Finish, Join, Step, ZeroGrad
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging import judge
 from lockstep.properties.trial import Trial

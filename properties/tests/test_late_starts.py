@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Evaluate, Finish, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.oracle.events import Backward, Evaluate, Finish, SaveAndLoad, Step
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.implementations import look_up

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.oracle.events import Backward, EndJoin, Finish, Join, SaveAndLoad, Step
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.implementations import described, look_up
 from lockstep.properties.judging import judge

@@ -9,7 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_checkpoints as checkpoints
 from lockstep.properties import test_mean as mean
 from lockstep.properties import test_models

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.oracle.program import (
-    Backward,
-    Finish,
-    Scenario,
-)
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.script import write_script
 from lockstep.properties.tests.scripts import APART, EVERYTHING, HOOK_ORDER, ONE_OF_ONE, RUNS_OUT, lines

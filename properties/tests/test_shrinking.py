@@ -6,31 +6,27 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
@@ -90,7 +86,7 @@ def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
 
 
 SMALLEST_WITH: dict[str, Scenario] = {
-    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, "quadratic"),
+    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, probe="quadratic"),
     "raise, go on": Scenario(2, TWO, (Raise("forward"), *BOTH, Step(), *BOTH)),
     "raise, freeze": Scenario(2, THREE, (Raise("forward"), Freeze((2,)), *BOTH)),
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),

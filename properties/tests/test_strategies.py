@@ -4,9 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
-from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
-    DIVISORS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -24,6 +22,8 @@ from lockstep.oracle.program import (
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.joining import DIVISORS
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
 from lockstep.properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.law import concerns
 from lockstep.properties.ranks import adapter

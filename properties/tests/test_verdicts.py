@@ -12,25 +12,21 @@ import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 
-from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Finish,
-    Group,
-    Hyperparameters,
-    LossScale,
-    Parameter,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties import test_mean
 from lockstep.properties.claims import Claims
