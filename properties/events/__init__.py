@@ -8,7 +8,6 @@ must be claimed for it, its words, its lines in a script, and what is simpler.
     claimed    what must be claimed for something to be drawn
 """
 
-import re
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -27,14 +26,9 @@ _FIRST = (
 )
 
 
-def module_of(event: type[Event]) -> str:
-    """The name of the module in which an event has what a package knows of it."""  # trait
-    return "raise_error" if event.__name__ == "Raise" else re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower()
-
-
 def facet_in(package: str, event: type[Event]) -> Facet[Any]:
     """What a package's module of the event's name has as its FACET. ImportError, in one line, where there is none."""
-    name = f"{package}.{module_of(event)}"
+    name = f"{package}.{event.module()}"
     try:
         facet = getattr(import_module(name), "FACET", None)
     except ModuleNotFoundError as missing:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Evaluate, Finish, Freeze, Raise, ZeroGrad, ends_gradients
+from lockstep.oracle.events import Backward, Evaluate, Freeze, Raise, ZeroGrad
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import coefficients
 from lockstep.oracle.forwards import by_forward
@@ -186,35 +186,19 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
 
 def on_averages(scenario: Scenario) -> list[int]:
     """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
-    found, averaged = [], False
-    for place, event in enumerate(scenario.program):
-        match event:
-            case Backward() if averaged:
-                found.append(place)
-            case Finish():
-                averaged = True
-            case _ if ends_gradients(event):
-                averaged = False
-    return found
+    return [place for place in scenario.places(Backward) if scenario.standings[place].averages]
 
 
 def several_at_once(scenario: Scenario) -> list[int]:
     """The places of the micro-batches of which several backwards synchronize."""
-    return [
-        place
-        for place, event in enumerate(scenario.program)
-        if isinstance(event, Backward) and event.synchronize and event.backwards > 1
-    ]
+    batches = zip(scenario.places(Backward), scenario.microbatches, strict=True)
+    return [place for place, batch in batches if batch.synchronize and batch.backwards > 1]
 
 
 def after_local(scenario: Scenario) -> Iterator[int]:
     """The places of the micro-batches that follow one inside `no_sync`."""
-    local = False
-    for place, event in enumerate(scenario.program):
-        if isinstance(event, Backward):
-            if local:
-                yield place
-            local = not event.synchronize
+    places = scenario.places(Backward)
+    return (place for place, before in zip(places[1:], scenario.microbatches, strict=False) if not before.synchronize)
 
 
 def _leaves_some_unused(scenario: Scenario) -> bool:

@@ -1,8 +1,6 @@
 """Parameters frozen, or trained again: how that is drawn, told and written into a script."""
 
-from collections.abc import Iterator
-
-from lockstep.oracle.events import Freeze, SaveAndLoad
+from lockstep.oracle.events import Freeze
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
@@ -50,32 +48,16 @@ class FreezeFacet(Facet[Freeze]):
         return {"freeze": Feature(has(Freeze), (FREEZE,), parameters=2)}
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
-        later = any(not trained <= when_wrapped for trained, when_wrapped in trained_parameters(scenario))
+        later = any(not standing.trained <= standing.when_wrapped for standing in scenario.standings)
         return "training what was frozen when it was wrapped" if later and not claims.unfreezing else ""
 
     def words(self, scenario: Scenario, place: int, event: Freeze, expected: Expectation | None) -> list[str]:
         return [f"{'freeze' if event.frozen else 'train again'}: {names(event.parameters)}"]
 
     def lines(self, writer: Writer, number: int, event: Freeze) -> list[str]:
-        writer.frozen = event.after(writer.frozen)
+        writer.frozen = event.of_frozen(writer.frozen)
         lines = [f"{held_at(writer.scenario, i)}.requires_grad_({not event.frozen})" for i in event.parameters]
         return lines + (writer.watch(event.parameters) if writer.raises and not event.frozen else [])
 
 
 FACET = FreezeFacet()
-
-
-def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]]:
-    """At the start and after each event, which parameters are trained, and which were when the model was wrapped last.
-
-    Indices, of every name of a tensor.
-    """
-    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    when_wrapped = trained
-    yield trained, when_wrapped
-    for event in scenario.program:
-        if isinstance(event, Freeze):
-            trained = scenario.trained_after(event, trained)
-        elif isinstance(event, SaveAndLoad):
-            when_wrapped = trained
-        yield trained, when_wrapped

@@ -2,19 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import (
-    Backward,
-    Clip,
-    Event,
-    Load,
-    Save,
-    SaveAndLoad,
-    Step,
-    Unscale,
-    ends_gradients,
-    gradients_there,
-)
+from lockstep.oracle.events import Event, Load, Save, SaveAndLoad, Step
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
@@ -24,9 +12,6 @@ from lockstep.properties.events.loop import Kind, Loop, Phase
 from lockstep.properties.naming import names
 from lockstep.properties.script import optimizers
 from lockstep.properties.script.writer import Writer
-
-# What takes up gradients that are there.
-READS = (Backward, Unscale, Clip, Step)
 
 
 def _step(loop: Loop, phase: Phase) -> None:
@@ -101,7 +86,7 @@ class StepFacet(Facet[Step]):
         return ""
 
     def words(self, scenario: Scenario, place: int, event: Step, expected: Expectation | None) -> list[str]:
-        *_, some = gradients_there(scenario.program[: place + 1])
+        some = scenario.standings[place].gradients
         whose = _whose(scenario, event)
         return [f"step{whose}{'' if some else ', without any gradient'}: {_told(scenario, place, event, expected)}"]
 
@@ -135,7 +120,7 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
     """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
 
     def adds(place: int) -> bool:
-        return any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
+        return any(getattr(options, "nesterov", False) for options in scenario.standings[place].settings)
 
     return reads_after_steps(scenario, adds)
 
@@ -144,37 +129,30 @@ def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
     """Whether gradients count on after some step of theirs, of those of which one asks by their place."""
     everything = {*range(len(scenario.groups) + 1)}
     stepped: set[int] = set()  # groups
-    there = gradients_there(scenario.program)
-    for place, (event, some) in enumerate(zip(scenario.program, there, strict=True)):
+    for place, event in enumerate(scenario.program):
         match event:
             case Step():
                 of = everything if event.groups is None else {*event.groups}
                 if stepped & of:
                     return True
-                stepped |= of if some and which(place) else set()
-            case _ if stepped and isinstance(event, READS):
+                stepped |= of if scenario.standings[place].gradients and which(place) else set()
+            case _ if stepped and event.reads_gradients:
                 return True
-            case _ if ends_gradients(event):
+            case _ if event.ends_gradients:
                 stepped = set()
     return False
 
 
 def _steps_apart(scenario: Scenario) -> bool:
     """Whether there are two steps with a synchronization in between."""
-    first, synchronized = False, False
-    for event in scenario.program:
-        if isinstance(event, Step):
-            if first and synchronized:
-                return True
-            first, synchronized = True, False
-        synchronized = synchronized or (isinstance(event, Backward) and event.synchronize)
-    return False
+    batches = [scenario.batch(place) for place in scenario.places(Step)]
+    between = scenario.microbatches[batches[0] : batches[-1]] if batches else ()
+    return any(batch.synchronize for batch in between)
 
 
 def _steps_idly(scenario: Scenario) -> bool:
     """Whether there is a step without any gradient."""
-    there = zip(scenario.program, gradients_there(scenario.program), strict=True)
-    return any(isinstance(event, Step) and not some for event, some in there)
+    return any(not scenario.standings[place].gradients for place in scenario.places(Step))
 
 
 def _whose(scenario: Scenario, event: Step) -> str:
@@ -187,7 +165,7 @@ def _whose(scenario: Scenario, event: Step) -> str:
 
 def _told(scenario: Scenario, place: int, event: Step, expected: Expectation | None) -> str:
     """The optimizer and its learning rates, or that it is to be skipped; and what becomes of the loss scale."""
-    settings = hyperparameters.at(scenario, place)
+    settings = scenario.standings[place].settings
     of = event.groups if event.groups is not None else range(len(scenario.all_groups))
     rates = [f"{settings[number].lr:g}" for number in of if scenario.all_groups[number].parameters]
     told = f"learning rate {rates[0]}" if len(set(rates)) == 1 else f"learning rates {', '.join(rates)}"

@@ -179,7 +179,7 @@ class Rank(Evaluating):
             case SetHyperparameters():
                 self.training.set(event)
             case Freeze():
-                self.frozen = event.after(self.frozen)
+                self.frozen = event.of_frozen(self.frozen)
                 self.freeze()
             case Replace():
                 self.replace(event)
@@ -222,7 +222,7 @@ class Rank(Evaluating):
             if isinstance(event, Backward):
                 next(self.batches)
             elif isinstance(event, Freeze):
-                self.frozen = event.after(self.frozen)
+                self.frozen = event.of_frozen(self.frozen)
         self.file = checkpoint.read(part.file) if part.file else None
         if part.file:
             self.seen.setdefault("initial", None)

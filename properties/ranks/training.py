@@ -142,7 +142,7 @@ class Training:
 
     def set(self, event: SetHyperparameters) -> None:
         """Changes the hyper-parameters of one group, or of all."""
-        self.settings = hyperparameters.after(self.settings, event)
+        self.settings = hyperparameters.changed(self.settings, event.values, event.group)
         if self.optimizers:
             self._tell_settings()
 

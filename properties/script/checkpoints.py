@@ -49,7 +49,7 @@ def _options(writer: Writer, told: str) -> list[str]:
 
 def at_the_start(writer: Writer) -> list[str]:
     """The options as they begin: of all groups, or, where each has an optimizer, of those that have parameters."""
-    settings = hyperparameters.at_the_start(writer.scenario)
+    settings = [*hyperparameters.at_the_start(writer.scenario)]
     if writer.several:
         settings = [settings[number] for (number,) in writer.scenario.optimizers]
     return _options(writer, repr([hyperparameters.options(each) for each in settings]))

@@ -127,7 +127,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         ranks,
         model,
         tuple(events),
-        probe,
+        probe=probe,
         optimizer=optimizer,
         hyperparameters=draw(hyperparameters(optimizer)),
         groups=groups,

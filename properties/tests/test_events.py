@@ -86,21 +86,21 @@ def test_every_kind_that_is_drawn_apart_is_brought_about_by_a_feature() -> None:
 
 def test_an_event_without_a_module_is_named() -> None:
     @dataclass(frozen=True)
-    class SchedulerStep: ...
+    class SchedulerStep(Event):
+        def apply(self, *_: object) -> None: ...
 
-    event: Any = SchedulerStep
     with pytest.raises(
         ImportError, match=r"^SchedulerStep has no module lockstep\.properties\.events\.scheduler_step$"
     ):
-        facet_in(events.__name__, event)
+        facet_in(events.__name__, SchedulerStep)
 
 
 def test_a_module_without_a_facet_is_named() -> None:
-    class Model: ...
+    class Model(Event):
+        def apply(self, *_: object) -> None: ...
 
-    event: Any = Model
     with pytest.raises(ImportError, match=r"^lockstep\.oracle\.model has no FACET that says how Model is drawn"):
-        facet_in("lockstep.oracle", event)
+        facet_in("lockstep.oracle", Model)
 
 
 @pytest.mark.parametrize("missing", ["kinds", "words", "lines"])

@@ -86,7 +86,7 @@ def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
 
 
 SMALLEST_WITH: dict[str, Scenario] = {
-    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, "quadratic"),
+    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, probe="quadratic"),
     "raise, go on": Scenario(2, TWO, (Raise("forward"), *BOTH, Step(), *BOTH)),
     "raise, freeze": Scenario(2, THREE, (Raise("forward"), Freeze((2,)), *BOTH)),
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
