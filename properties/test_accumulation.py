@@ -301,8 +301,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
             case ZeroGrad():
                 split.append(event)
                 whole.append(event)
-    kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    as_it_is = ("units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
+    kept = (scenario.world_size, scenario.parameters, tuple(split))
+    as_it_is = ("probe", "bucket_cap", "units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
     one = Scenario(*kept, **{name: getattr(scenario, name) for name in as_it_is})
     return one, replace(one, program=tuple(whole))
 

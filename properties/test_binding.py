@@ -248,7 +248,8 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
     buffers, or trained again that were frozen.
     """
     plain = replace(claims, masters=False, several_optimizers=False, joins=())
-    features = [("step",), ("go on",), *[("go back",)] * claims.reloads, *[("save", "buffers")] * bool(claims.buffers)]
+    features: list[tuple[str, ...]] = [("step",), ("go on",), *[("go back",)] * claims.reloads]
+    features += [("save and load", "buffers")] * bool(claims.buffers)
     drawn = st.one_of(*(with_any(plain, 1, has=has) for has in features))
     if claims.freezing:
         again = partial(trained_again, everything=claims.unfreezing, steps=True)

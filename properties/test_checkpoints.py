@@ -24,7 +24,7 @@ from lockstep.properties.trial import Trial
 
 def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios that save and load somewhere: anywhere, or with a state that is there and is used."""
-    features: list[tuple[str, ...]] = [("save",), ("go on", "momentum"), ("go on", "adam")]
+    features: list[tuple[str, ...]] = [("save and load",), ("go on", "momentum"), ("go on", "adam")]
     features += [("go on", "momentum", "groups")]
     masters = FEATURES["masters"].claimed(claims)
     features += [("go on", "masters")] * masters
@@ -34,7 +34,7 @@ def saving(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with masters that load weights and nothing else, and step after, also with several optimizers."""
-    drawn = exact_scenarios(claims, has=("save", "masters", "step"))
+    drawn = exact_scenarios(claims, has=("save and load", "masters", "step"))
     if claims.several_optimizers:
         drawn |= exact_scenarios(claims, has=("go on", "masters", "several optimizers"))
     return drawn.map(weights_alone).filter(lambda scenario: known(scenario, claims) is not None)

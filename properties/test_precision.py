@@ -15,7 +15,6 @@ from lockstep.oracle.events import (
     Step,
     Unscale,
     ZeroGrad,
-    ends_gradients,
 )
 from lockstep.oracle.model import LossScale, Parameter
 from lockstep.oracle.program import Scenario
@@ -26,7 +25,6 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios, those_there_are
-from lockstep.properties.strategies.within import READS
 from lockstep.properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
@@ -96,9 +94,7 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[tuple[Scenari
             then = scenario.program[place + 1 :]
             following = (each for each in then if not isinstance(each, Unscale | Clip))
             if overflowed and isinstance(event, Finish) and not isinstance(next(following, None), Step):
-                count_on = any(
-                    isinstance(each, READS) for each in takewhile(lambda each: not ends_gradients(each), then)
-                )
+                count_on = any(each.reads_gradients for each in takewhile(lambda each: not each.ends_gradients, then))
                 if claims.outlive_steps:
                     program.append(Step())
                 elif count_on:

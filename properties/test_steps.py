@@ -27,7 +27,7 @@ NEW_RATE = Scenario(
 
 _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
-WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), "quadratic")
+WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
 
 

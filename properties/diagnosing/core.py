@@ -12,11 +12,12 @@ from hypothesis.errors import UnsatisfiedAssumption
 
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
+from lockstep.properties.events.step import reads_stepped_gradients
 from lockstep.properties.judging import judge
 from lockstep.properties.searching.least import least
 from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
 from lockstep.properties.strategies.scenarios import adds_up_rounded_means
-from lockstep.properties.strategies.within import beyond, reads_stepped_gradients
+from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused
 from lockstep.worlds.contract import to_blame

@@ -111,7 +111,7 @@ class Ledger:
         elif isinstance(event, ZeroGrad) and event.set_to_none:
             self.whole, self.own = set(), set()
         elif isinstance(event, Freeze):
-            self.frozen = event.after(self.frozen)
+            self.frozen = event.of_frozen(self.frozen)
         return True
 
 

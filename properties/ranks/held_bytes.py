@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lockstep import properties, worlds
-from lockstep.oracle.events import Event, ends_gradients
+from lockstep.oracle.events import Event
 from lockstep.properties.ranks.program import read, run_program
-from lockstep.properties.ranks.rank import Rank, makes_gradients
+from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
 
 # Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
@@ -108,14 +108,14 @@ class Weighed(Rank):
 
     def ended(self, event: Event) -> None:
         """What is held afterwards is weighed."""
-        if self.conditions.collects and ends_gradients(event):
+        if self.conditions.collects and event.ends_gradients:
             gc.collect()
         self.seen["bytes"][self.place] = self.scales.bytes()
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
         """What takes place in a micro-batch is weighed."""
-        if makes_gradients(event):
+        if event.makes_gradients:
             self.seen["moments"][self.place] = self.moments = []
             self.scales.in_a_micro_batch = True
         yield

@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.oracle.events import Event
 from lockstep.properties.ranks.program import run_program
-from lockstep.properties.ranks.rank import Rank, makes_gradients
+from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
 
 
@@ -18,7 +18,7 @@ class Launching(Rank):
 
     def during(self, event: Event) -> AbstractContextManager[object]:
         """Of a micro-batch, from its forward on."""
-        if makes_gradients(event):
+        if event.makes_gradients:
             self.seen["launched"][self.place] = [(-1, self.issued())]
         return super().during(event)
 

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from lockstep.oracle.events import Backward, Clip, EndJoin, Event, Finish, Load, SaveAndLoad, Step, Unscale, Write
+from lockstep.oracle.events import Event
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.evaluating import Evaluating
 
@@ -36,7 +36,7 @@ class Rank(Evaluating):
         if place in self.conditions.swapped:
             self.seen["swapped"][place] = self.evaluate_swapped()
         if place in self.conditions.dropped:
-            self.drop(local=is_local(event))
+            self.drop(local=event.makes_gradients and event.holds_no_sync)
 
     def after(self, event: Event) -> None:
         """What they say that it does right after it."""
@@ -50,7 +50,7 @@ class Rank(Evaluating):
         """Look at what the event shows."""
         if not self.looks_at(self.place):
             return
-        match shown_after(event):
+        match event.shows:
             case "gradients":
                 self.seen["gradients"][self.place] = self.gradients()
             case "parameters":
@@ -66,20 +66,3 @@ class Rank(Evaluating):
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""
         return loss if self.training.scale is None else loss * self.training.scale
-
-
-def shown_after(event: Event) -> str:  # trait
-    """What ranks are looked at for after an event: "gradients", "parameters" or nothing."""
-    if isinstance(event, Finish | Unscale | Clip):
-        return "gradients"
-    return "parameters" if isinstance(event, Step | Write | SaveAndLoad | Load | EndJoin) else ""
-
-
-def makes_gradients(event: Event) -> bool:  # trait
-    """Whether an event is a micro-batch."""
-    return isinstance(event, Backward)
-
-
-def is_local(event: Event) -> bool:  # trait
-    """Whether an event is a micro-batch inside ``no_sync``."""
-    return isinstance(event, Backward) and not event.synchronize

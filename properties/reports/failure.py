@@ -10,9 +10,10 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.errors import alike
+from lockstep.properties.events import event_words
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
 from lockstep.properties.reports.opening import opening
 from lockstep.properties.reports.origin import explain
@@ -20,7 +21,7 @@ from lockstep.properties.reports.paragraphs import entry, wrapped
 from lockstep.properties.reports.picture import picture
 from lockstep.properties.reports.repeats import repeats
 from lockstep.properties.reports.whereabouts import from_here
-from lockstep.properties.script import file_name, write_script
+from lockstep.properties.script.whole import file_name, write_script
 from lockstep.properties.trial import Trial, of_the_ranks
 from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
 from lockstep.properties.wrapper_call import Call

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from lockstep.oracle.events import Backward, Event, Freeze, Replace, Step, Write
+from lockstep.oracle.events import Event
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
+from lockstep.properties import events
+from lockstep.properties.events.facet import Orders
 
-Orders = tuple[tuple[int, ...], ...]
 # Runs; no seconds: the least is the same on any machine. The most that was seen is 46, for a tenth of a second each.
 MOST_RUNS = 100
 
@@ -68,20 +69,13 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
     everything = tuple(index for index, parameter in enumerate(parameters) if parameter.trainable)
     for change in (lambda orders: (everything,) * len(orders), sorted, lambda orders: map(sorted, orders)):
         yield {"program": _with_orders(program, change)}
-    for index, event in enumerate(program):
-        if isinstance(event, Backward):
-            for plain_one in (Backward(event.orders), Backward(event.orders, event.synchronize)):
-                yield {"program": (*program[:index], plain_one, *program[index + 1 :])}
-        elif isinstance(event, Step) and event.groups is not None:
-            yield {"program": (*program[:index], Step(), *program[index + 1 :])}
+    for plainer in events.simpler(program):
+        yield {"program": plainer}
 
 
 def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable[Iterable[int]]]) -> tuple[Event, ...]:
-    """The program with other orders in each Backward."""
-    return tuple(
-        replace(event, orders=tuple(map(tuple, change(event.orders)))) if isinstance(event, Backward) else event
-        for event in program
-    )
+    """The program with other orders in each micro-batch."""
+    return tuple(events.facet_of(event).reordered(event, change) for event in program)
 
 
 def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
@@ -95,13 +89,9 @@ def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
         for index, parameter in enumerate(scenario.parameters)
         if index != gone
     )
-    program = (
-        replace(event, parameters=left(event.parameters)) if isinstance(event, (Freeze, Replace, Write)) else event
-        for event in _with_orders(scenario.program, lambda orders: map(left, orders))
-    )
     return {
         "parameters": tuple(parameters),
-        "program": tuple(program),
+        "program": tuple(events.facet_of(event).renumbered(event, left) for event in scenario.program),
         "groups": tuple(replace(group, parameters=left(group.parameters)) for group in scenario.groups),
         "units": tuple(map(left, scenario.units)),
         "outside": left(scenario.outside),

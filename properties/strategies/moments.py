@@ -1,10 +1,14 @@
 """The moments at which a caller may do something of its own with the model."""
 
 from collections.abc import Sequence
+from functools import partial
+
+from hypothesis import strategies as st
 
 from lockstep.oracle.events import Backward, Evaluate, Event
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.events.evaluate import evaluation
 
 
 def moments(scenario: Scenario, claims: Claims) -> list[int]:
@@ -29,3 +33,8 @@ def places_of(scenario: Scenario, kind: type[Event]) -> list[int]:
 def one_or_all(places: Sequence[int]) -> list[tuple[int, ...]]:
     """Each by itself, and all of them."""
     return [*((place,) for place in places), *([tuple(places)] if len(places) > 1 else [])]
+
+
+def evaluations(claims: Claims) -> st.SearchStrategy[Evaluate]:
+    """An evaluation of each kind that is claimed."""
+    return st.builds(partial(evaluation, claims), st.booleans() if claims.infers else st.just(False), st.integers(0, 3))

@@ -9,7 +9,6 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.strategies.scenarios import exact_scenarios
-from lockstep.properties.strategies.within import trained_parameters
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -73,8 +72,8 @@ def trained_again(
     ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
     micro-batch inside `no_sync` comes first; ``steps``: and a step comes last.
     """
-    *_, (trained, when_wrapped) = trained_parameters(scenario)
-    when_wrapped = {*range(len(scenario.parameters))} if everything else when_wrapped
+    end = scenario.standings[-1]
+    trained, when_wrapped = end.trained, frozenset(range(len(scenario.parameters))) if everything else end.when_wrapped
     thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
     if not thaw:
         return scenario
@@ -89,7 +88,7 @@ def trained_again(
 
 def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
     """The same, and in the end a tensor that is trained is replaced so many times, with a window after each."""
-    *_, (trained, _) = trained_parameters(scenario)
+    trained = scenario.standings[-1].trained
     names = tuple(index for index in range(len(scenario.parameters)) if index in trained)
     if not names:
         return scenario

@@ -26,7 +26,7 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import look_up
 from lockstep.properties.part import Part
-from lockstep.properties.script import script
+from lockstep.properties.script.whole import script
 from lockstep.worlds.contract import Job, World
 
 HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))

@@ -265,13 +265,13 @@ ROUNDS: dict[str, Scenario] = {
         1,
         (Parameter((3,)), Parameter((2,), "bfloat16"), *[Parameter((2,), "bfloat16", tied=1)] * 2),
         (Backward(((3, 1, 2),)), Finish()),
-        "quadratic",
+        probe="quadratic",
     ),
     "a product that is subnormal in float16": Scenario(
         1,
         (Parameter((1,), "float16"),),
         TWICE,
-        "quadratic",
+        probe="quadratic",
         hyperparameters=Hyperparameters(learning_rate=0.9999831108103354),
         masters=True,
     ),
@@ -286,7 +286,7 @@ ROUNDS: dict[str, Scenario] = {
         1,
         (Parameter((1,), "float16"),),
         (*TWICE, Clip(1e-9, INF)),
-        "quadratic",
+        probe="quadratic",
         hyperparameters=Hyperparameters(learning_rate=2.0),
     ),
 }
@@ -301,7 +301,7 @@ def test_what_torch_rounds_in_its_own_way_is_as_told(what: str) -> None:
 def steep(rate: float, *events: Event, sparse: tuple[int, int] = (0, 1)) -> Scenario:
     """A step so long that weights become negative, and perhaps large."""
     far = Hyperparameters(learning_rate=rate)
-    return Scenario(1, (Parameter((2,)),), (*TWICE, *events), "quadratic", sparse=sparse, hyperparameters=far)
+    return Scenario(1, (Parameter((2,)),), (*TWICE, *events), probe="quadratic", sparse=sparse, hyperparameters=far)
 
 
 def scaled(*events: Event) -> Scenario:
@@ -317,7 +317,7 @@ UNCERTAIN: dict[str, Scenario] = {
     "squares that overflow": steep(1e20, Clip(1.0)),
     "a zero of either sign": steep(2.0, sparse=(1, 2)),
     "zero times a negative contribution": Scenario(
-        1, (ONE,), TWICE, "quadratic", hyperparameters=Hyperparameters(weight_decay=3.0), signs="negative"
+        1, (ONE,), TWICE, probe="quadratic", hyperparameters=Hyperparameters(weight_decay=3.0), signs="negative"
     ),
     "initial weights that bfloat16 does not hold": Scenario(
         1, (Parameter((256,)), Parameter((1,), "bfloat16")), (Backward(((1,),)), Finish(), Step()), masters=True

@@ -17,7 +17,7 @@ from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import look_up
 from lockstep.properties.naming import DIFFERENCES
 from lockstep.properties.part import Part
-from lockstep.properties.script import script
+from lockstep.properties.script.whole import script
 from lockstep.properties.searching.search import search
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.tests.scripts import HOOK_ORDER, LINES, lines

@@ -32,6 +32,7 @@ from lockstep.properties import test_mean
 from lockstep.properties.claims import Claims
 from lockstep.properties.diagnosing.confirming import printed
 from lockstep.properties.errors import judge_errors
+from lockstep.properties.events import event_words
 from lockstep.properties.failure_place import note, place_of
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.judging.judge import (
@@ -44,7 +45,7 @@ from lockstep.properties.judging.judge import (
     values_equal,
 )
 from lockstep.properties.law import law_of
-from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.naming import model_words
 from lockstep.properties.running.hold import hold
 from lockstep.properties.searching.search import UNRUNNABLE
 from lockstep.properties.seen import Seen

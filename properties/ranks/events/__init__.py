@@ -5,23 +5,16 @@ import.
 """
 
 import importlib
-import re
 from typing import Any
 
 from lockstep.oracle.events import EVENTS, Event
 from lockstep.properties.ranks.events.on_ranks import OnRanks
 
 
-def module_of(kind: type[Event]) -> str:  # trait
-    """The name of an event's modules."""
-    name = kind.__name__
-    return "raise_error" if name == "Raise" else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
 def find(kind: type[Event]) -> OnRanks[Any]:
     """ImportError, in one line, where no module says how a rank carries an event out."""
-    path = f"{__name__}.{module_of(kind)}"
-    file = f"properties/ranks/events/{module_of(kind)}.py"
+    path = f"{__name__}.{kind.module()}"
+    file = f"properties/ranks/events/{kind.module()}.py"
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:

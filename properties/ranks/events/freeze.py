@@ -11,7 +11,7 @@ class FreezeOnRanks(OnRanks[Freeze]):
         rank.freeze()
 
     def skip(self, rank: Rank, event: Freeze) -> None:
-        rank.frozen = event.after(rank.frozen)
+        rank.frozen = event.of_frozen(rank.frozen)
 
 
 ON_RANKS = FreezeOnRanks()

@@ -8,7 +8,7 @@ from lockstep.properties.ranks.rank import Rank
 
 class SetHyperparametersOnRanks(OnRanks[SetHyperparameters]):
     def run(self, rank: Rank, event: SetHyperparameters, place: int) -> None:
-        rank.training.set(hyperparameters.after(rank.training.settings, event))
+        rank.training.set(hyperparameters.changed(rank.training.settings, event.values, event.group))
 
 
 ON_RANKS = SetHyperparametersOnRanks()
