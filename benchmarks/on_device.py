@@ -19,7 +19,7 @@ from lockstep.impls.kernels.scale import average_and_clip_
 from lockstep.impls.kernels.step import sgd_step
 from lockstep.impls.kernels.table import Table
 from lockstep.properties.kernels import cases as drawn
-from lockstep.properties.kernels import expected, runner
+from lockstep.properties.kernels import reference, runner
 from lockstep.properties.kernels.case import Case
 from lockstep.properties.kernels.comparing import must_equal
 
@@ -72,19 +72,19 @@ def require(holds: bool, words: str) -> None:
 def cases() -> None:
     """The cases that the properties always try, in this process, on the GPU."""
 
-    def results(operation: str, case: Case) -> list[expected.Array]:
+    def results(operation: str, case: Case) -> list[reference.Array]:
         request = {"implementation": "lockstep.impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
         found = runner.run(json.dumps(request), 0, 1)
         require(not found["spilled"], f"{operation} writes nothing else")
-        out: list[expected.Array] = found["out"]
+        out: list[reference.Array] = found["out"]
         return out
 
     for case in drawn.LONG:
-        must_equal(results("pack", case), [expected.packed(case)], numbers=False)
-        must_equal(results("round trip", case), [expected.values(t, case.kind) for t in case.tensors], numbers=False)
+        must_equal(results("pack", case), [reference.packed(case)], numbers=False)
+        must_equal(results("round trip", case), [reference.values(t, case.kind) for t in case.tensors], numbers=False)
     for case in drawn.MIXED:
-        must_equal(results("unpack", case), expected.unpacked(case))
-        must_equal(results("scale_", case), expected.scaled(case, case.coefficient))
+        must_equal(results("unpack", case), reference.unpacked(case))
+        must_equal(results("scale_", case), reference.scaled(case, case.coefficient))
     for case in drawn.NORMS:
         results("norm", case)
     print("cases done", flush=True)

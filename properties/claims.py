@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
-from lockstep.oracle.program import AVERAGINGS, DIVISORS, UNUSED, WIRES
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.setup import AVERAGINGS, UNUSED, WIRES
 from lockstep.properties.claim import Shape, claim, on_one_line, told, wrong_value
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")

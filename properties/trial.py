@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import MASTERS, Claims
@@ -197,6 +197,10 @@ class Trial:
         fired = [report.result["hooks"] for report in outcome if report.result is not None]
         self.witnessed[ORDERS] += any(hooks != fired[0] for hooks in fired)
         return Run(scenario, outcome, trained, self.claims.stage, choices, looks)
+
+    def run_and_expect(self, scenario: Scenario) -> tuple[Run, Expectation]:
+        """Runs a scenario as usual: the run, and what every rank must hold. Raises as `run` and `expected` do."""
+        return self.run(scenario), self.expected(scenario)
 
 
 def job(

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from lockstep.worlds import progress
-from lockstep.worlds.collectives import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
 from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, group_label
+from lockstep.worlds.described_group import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
 from lockstep.worlds.stand_in import stand_in
 
 KEPT = 2  # groups of the same members in one example whose connections are kept for the next

@@ -9,7 +9,7 @@ values       the elements of tensors, in NumPy
 arena        memory with poisoned guard zones around and between the elements of a tensor
 runner       runs a kernel on a case, where the world's ranks are
 error_notes  what a kernel was given, in words, where it raises
-expected     what must come out, in the oracle's arithmetic
+reference    what must come out, in the oracle's arithmetic
 comparing    whether it has come out
 under_test   kernels under test, and the process in which they run
 law          the decorator that makes a law of a check, and its search

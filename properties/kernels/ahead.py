@@ -19,7 +19,7 @@ from typing import Any
 from lockstep.properties.kernels import device, runner, steps
 from lockstep.properties.kernels.case import Case, Tensor
 from lockstep.properties.kernels.cases import MOVED
-from lockstep.properties.kernels.expected import Array
+from lockstep.properties.kernels.reference import Array
 from lockstep.properties.kernels.under_test import Kernels, plain
 from lockstep.properties.kernels.variants import FACTORS, FEW, FEW_STEPS, NUMBERS, Variant
 

@@ -13,7 +13,7 @@ from lockstep.oracle.rounding import round_array
 from lockstep.oracle.short import Short
 from lockstep.properties.kernels.cases import LONGEST, lengths
 from lockstep.properties.kernels.comparing import must_equal
-from lockstep.properties.kernels.expected import Array, same
+from lockstep.properties.kernels.reference import Array, same
 from lockstep.properties.kernels.under_test import Kernels
 from lockstep.properties.kernels.values import DTYPES, elements
 from lockstep.properties.kernels.variants import cuts, step_variants

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from lockstep.oracle.events import Finish, SaveAndLoad, Short, Step, ZeroGrad
+from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.short import Short
 
 SPARSE = "sparse embedding"  # of which laws draw runs that ask for it alone
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer", SPARSE)
