@@ -66,7 +66,7 @@ class Conditions:
     asks_the_wrapper: bool = False
     beside: str = ""  # a `properties.companion` takes its turns right "before" or "after" this model
     joint: str = ""  # a partner, with which it has one loss, has its forwards right "before" or "after" this model's
-    collects: bool = False  # Python's garbage is collected after a ZeroGrad, where bytes are counted
+    collects: bool = False  # Python's garbage is collected where gradients end, if bytes are counted
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Conditions":

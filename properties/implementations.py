@@ -26,7 +26,7 @@ CORRECT = (
     "lockstep.impls.frameworks.fsdp2:FSDP2",
     "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancy",
 )
-WRAPPERS = ("lockstep.impls.collectives:Collectives",)
+WRAPPERS = ("lockstep.impls.collective_wrappers:Collectives",)
 # Other options of the same packages: correct, and held against the laws only where they are named.
 OPTIONS = (
     "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",

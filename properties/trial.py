@@ -201,6 +201,10 @@ class Trial:
         self.witnessed[ORDERS] += any(hooks != fired[0] for hooks in fired)
         return Run(scenario, outcome, trained, self.claims.stage, choices, looks)
 
+    def run_and_expect(self, scenario: Scenario) -> tuple[Run, Expectation]:
+        """Runs a scenario as usual: the run, and what every rank must hold. Raises as `run` and `expected` do."""
+        return self.run(scenario), self.expected(scenario)
+
 
 def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None

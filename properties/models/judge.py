@@ -6,7 +6,7 @@ from typing import Any
 
 from lockstep.properties.difference import Difference, shown
 from lockstep.properties.judging import judge
-from lockstep.properties.models.expected import Expected
+from lockstep.properties.models.proved import Expected
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong

@@ -15,8 +15,8 @@ from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.failure_place import note
 from lockstep.properties.models import data, modules, yours
+from lockstep.properties.models.model_seen import ModelSeen
 from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
-from lockstep.properties.models.seen import ModelSeen
 from lockstep.properties.ranks import adapter, checkpoint
 from lockstep.properties.ranks.pieces import Pieces
 from lockstep.properties.ranks.probes import to_numpy

@@ -8,9 +8,8 @@ import numpy as np
 
 from lockstep.home import HOME, IS_CLONE
 from lockstep.oracle.events import Freeze, Raise
-from lockstep.oracle.fingerprint import initial_parameters
+from lockstep.oracle.initial import initial_buffers, initial_parameters
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.state import initial_buffers
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.ranks.lookup import is_given

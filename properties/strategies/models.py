@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from lockstep.oracle.formats import FORMATS, Format
 from lockstep.oracle.lattice import reciprocal_error
-from lockstep.oracle.program import Buffer, Parameter, Scenario
+from lockstep.oracle.model import Buffer, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 
 # Sizes that are prime, or alike in all but shape; 7 ranks have more than most of them have elements.

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.judging import judge
 from lockstep.properties.naming import GENERATORS
