@@ -38,11 +38,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--cuda-stubs": {
         "action": "store_true",
-        "help": "without a GPU: torch.cuda.synchronize, streams, events and nvtx do nothing, as the report tells",
+        "help": "without a GPU: CUDA streams, events and nvtx do nothing",
     },
     "--model": {
         "metavar": "MODULE:NAME",
-        "help": "a function that makes a model of yours and its batches: the laws on real models, on that one alone",
+        "help": "a function that makes a model of yours: laws on that alone",
     },
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
     "--record": {"metavar": "FOLDER", "help": "keep what is done; started again with it, a stopped run goes on"},

@@ -3,6 +3,7 @@
 `python -m lockstep.properties.tests.table_of_shapes`, from the clone.
 """
 
+import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,6 +109,8 @@ def main() -> None:
     """Writes the page."""
     from lockstep.worlds.sim.world import SimWorld
 
+    prog = "python -m lockstep.properties.tests.table_of_shapes"
+    argparse.ArgumentParser(prog=prog, description=main.__doc__).parse_args()
     world = SimWorld()
     try:
         text = HEAD + "".join(line(world, row) for row in ROWS)
