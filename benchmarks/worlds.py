@@ -16,7 +16,9 @@ from lockstep.benchmarks.contestants import (
     serve,
     standing,
 )
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.trial import job
 from lockstep.worlds import process
 from lockstep.worlds.gloo import GlooWorld

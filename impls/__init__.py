@@ -14,7 +14,7 @@
     owned_parameters    a sharded optimizer as users write it: each parameter belongs whole to one rank
     wrapper             what all wrappers have in common: the same start, `no_sync`
     average             the mean after a sum, by a kernel where the tensors are on a GPU
-    collectives         wrappers of collectives that autograd goes through, on rings of sends and receives
+    collective_wrappers  wrappers of collectives that autograd goes through, on rings of sends and receives
     kernels             Triton: pack, unpack, average, scale, clip, norm, cast, and ZeRO's shard step
     faults              what is wrong in one known way each, for the laws to find
     twins               what is odd but correct, for the laws to let pass

@@ -27,16 +27,17 @@ next is less by as much: beside 4098, which has 12 bits, neither bfloat16 nor fl
 """
 
 import math
-from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import groupby, islice
 
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.oracle.events import Backward, Join
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import CANCELLING, Backward, Join, Scenario, ZeroGrad
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import CANCELLING
 
 Table = npt.NDArray[np.int64]
 
@@ -84,26 +85,25 @@ def odd_part(number: int) -> int:
     return number
 
 
+def windows(scenario: Scenario) -> list[list[Backward]]:
+    """The micro-batches between two ZeroGrads, window by window."""
+    numbers = (scenario.standings[place].window for place in scenario.places(Backward))
+    pairs = zip(numbers, scenario.microbatches, strict=True)
+    return [[batch for _, batch in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
+
+
 def synchronizations(scenario: Scenario) -> int:
     """The most in one window between two ZeroGrads, and at least 1. Each of several backwards may be one."""
-    most, window = 1, 0
-    for event in scenario.program:
-        if isinstance(event, Backward) and event.synchronize:
-            window += event.backwards
-        elif isinstance(event, ZeroGrad):
-            window = 0
-        most = max(most, window)
-    return most
+    each = (sum(batch.backwards for batch in window if batch.synchronize) for window in windows(scenario))
+    return max((1, *each))
 
 
 def divisor(scenario: Scenario) -> int:
     """D: a multiple of all that a sum over samples is divided by."""
-    per_rank, divisors, remaining = scenario.samples // scenario.world_size, [scenario.samples], False
-    for event in scenario.program:
-        if isinstance(event, Join):
-            remaining = event.divide_by == "remaining ranks"
-        elif isinstance(event, Backward) and event.synchronize and remaining:
-            divisors.append(per_rank * (scenario.world_size - len(event.gone)))
+    per_rank, divisors = scenario.samples // scenario.world_size, [scenario.samples]
+    for place, batch in zip(scenario.places(Backward), scenario.microbatches, strict=True):
+        if batch.synchronize and scenario.standings[place].divide_by == "remaining ranks":
+            divisors.append(per_rank * (scenario.world_size - len(batch.gone)))
     return math.lcm(*divisors)
 
 
@@ -114,11 +114,7 @@ def multiplier(scenario: Scenario) -> int:
 
 def terms(scenario: Scenario) -> int:
     """The most contributions that are added up in one element: samples times micro-batches between two ZeroGrads."""
-    most = window = 0
-    for event in scenario.program:
-        window = 0 if isinstance(event, ZeroGrad) else window + isinstance(event, Backward)
-        most = max(most, window)
-    return scenario.samples * most
+    return scenario.samples * max(map(len, windows(scenario)), default=0)
 
 
 def capacity(scenario: Scenario, parameter: int) -> int:
@@ -236,22 +232,21 @@ def _back_and_forth(scenario: Scenario, used: npt.NDArray[np.bool_]) -> Table:
     """
     wide = [FORMATS[each.dtype].bytes > 2 for each in scenario.parameters]
     elements = np.repeat(wide, [each.count for each in scenario.parameters])
-    table, batch, back = np.zeros(used.shape, dtype=np.int64), 0, False
-    for event, following in zip(scenario.program, (*scenario.program[1:], None), strict=True):
-        if not isinstance(event, Backward):
-            continue
-        alike = isinstance(following, Backward) and (following.passes, following.gone) == (event.passes, event.gone)
+    table, back = np.zeros(used.shape, dtype=np.int64), False
+    places, batches = scenario.places(Backward), scenario.microbatches
+    for batch, (place, event) in enumerate(zip(places[:-1], batches, strict=False)):
+        following = batches[batch + 1]
+        alike = (following.passes, following.gone) == (event.passes, event.gone) and places[batch + 1] == place + 1
         if alike and not event.synchronize and not back:
             both = used[batch] & used[batch + 1] & elements
             table[batch], table[batch + 1], back = AWAY * both, -AWAY * both, True
         else:
             back = False
-        batch += 1
     return table
 
 
 def signed(table: Table, signs: str) -> Table:
-    """Positive odd numbers, and zeros, with the signs of that name in `oracle.program.SIGNS`."""
+    """Positive odd numbers, and zeros, with the signs of that name in `oracle.setup.SIGNS`."""
     turned = {"mixed": table % 4 == 3, "negative": True}.get(signs, False)
     return np.where(turned, -table, table)
 
@@ -273,34 +268,3 @@ def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.floa
         ]
         for batch in contributions(scenario)
     ]
-
-
-def by_forward(numbers: Sequence[npt.NDArray[np.float64]], forwards: int) -> list[list[npt.NDArray[np.float64]]]:
-    """The coefficients of a micro-batch, [p], shared out between the forwards before its backward: [forward][p].
-
-    Element e of parameter p goes to forward (p + e) mod ``forwards``, so that adding up what the forwards give adds
-    zeros alone, and rounds nothing.
-    """
-
-    def share(parameter: int, values: npt.NDArray[np.float64], forward: int) -> npt.NDArray[np.float64]:
-        turns = turns_of_forwards(parameter, values.size, forwards)
-        return np.where(turns.reshape(values.shape) == forward, values, 0.0)
-
-    if forwards == 1:
-        return [list(numbers)]
-    return [[share(p, values, forward) for p, values in enumerate(numbers)] for forward in range(forwards)]
-
-
-def turns_of_forwards(parameter: int, count: int, forwards: int) -> npt.NDArray[np.int64]:
-    """Which forward has each of ``count`` elements of a parameter's coefficients. See `by_forward`."""
-    return (np.arange(count) + parameter) % forwards
-
-
-def initial_parameters(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float64]]:
-    """Small integers, other ones on every rank and element, so that a rank that keeps its own shows."""
-    sizes = [parameter.count for parameter in scenario.parameters]
-    start, values = rank * sum(sizes) + 1, []
-    for size, parameter in zip(sizes, scenario.parameters, strict=True):
-        values.append(np.arange(start, start + size, dtype=np.float64).reshape(parameter.shape))
-        start += size
-    return values

@@ -1,49 +1,35 @@
 """Which hyper-parameters each group of parameters has: its own, else the scenario's, else torch's defaults.
 
-By group, as in `oracle.program.Scenario.all_groups`. Weight decay is 0 unless something says otherwise.
+By group, as in `oracle.setup.Setup.all_groups`. Weight decay is 0 unless something says otherwise.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lockstep.oracle.events import Hyperparameters, Load, Save, SaveAndLoad, SetHyperparameters
+from lockstep.oracle.model import Hyperparameters
 from lockstep.oracle.optimizers import SGD, Adam
+from lockstep.oracle.setup import Setup
 
-if TYPE_CHECKING:
-    from lockstep.oracle.program import Scenario
-
-Settings = list[SGD | Adam]
+Settings = tuple[SGD | Adam, ...]
 
 
-def at_the_start(scenario: "Scenario") -> Settings:
+def at_the_start(setup: Setup) -> Settings:
     """ValueError for a combination that no optimizer takes."""
-    base = scenario.hyperparameters
-    rate = scenario.learning_rate if base.learning_rate is None else base.learning_rate
-    first = SGD(rate) if scenario.optimizer == "SGD" else Adam(rate, decoupled=scenario.optimizer == "AdamW")
-    return [_changed(first, base, group.hyperparameters) for group in scenario.all_groups]
+    base = setup.hyperparameters
+    rate = setup.learning_rate if base.learning_rate is None else base.learning_rate
+    first = SGD(rate) if setup.optimizer == "SGD" else Adam(rate, decoupled=setup.optimizer == "AdamW")
+    return tuple(_changed(first, base, group.hyperparameters) for group in setup.all_groups)
 
 
-def after(settings: Settings, event: SetHyperparameters) -> Settings:
-    """What the event makes of them. ValueError for a combination that no optimizer takes."""
-    return [
-        _changed(before, event.values) if event.group in (None, group) else before
-        for group, before in enumerate(settings)
-    ]
+def changed(settings: Settings, values: Hyperparameters, group: int | None) -> Settings:
+    """These settings with new values for one group, or, where it is None, for all. ValueError as `at_the_start`."""
+    return tuple(
+        _changed(before, values) if group in (None, number) else before for number, before in enumerate(settings)
+    )
 
 
-def at(scenario: "Scenario", place: int) -> Settings:
-    """Those with which the event of that place begins."""
-    settings = saved = at_the_start(scenario)
-    for event in scenario.program[:place]:
-        match event:
-            case SetHyperparameters():
-                settings = after(settings, event)
-            case SaveAndLoad(optimizer=False) | Load(optimizer=False):
-                settings = at_the_start(scenario)
-            case Save():
-                saved = settings
-            case Load():
-                settings = saved
-    return settings
+def any_momentum(settings: Settings) -> bool:
+    """Whether any group has momentum."""
+    return any(getattr(each, "momentum", 0) for each in settings)
 
 
 def options(values: SGD | Adam) -> dict[str, Any]:

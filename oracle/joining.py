@@ -5,10 +5,10 @@ divides by the world size, so that every sample weighs the same, or by the numbe
 is that of a smaller world; at the end all ranks are given the parameters of one that was among the last.
 """
 
-from lockstep.oracle import enclosures
 from lockstep.oracle.intervals import Interval
-from lockstep.oracle.program import DIVISORS
-from lockstep.oracle.state import State, drop_gradients
+from lockstep.oracle.state import State
+
+DIVISORS = ("world size", "remaining ranks")
 
 
 def leave(state: State, gone: tuple[int, ...]) -> None:
@@ -27,20 +27,5 @@ def leave(state: State, gone: tuple[int, ...]) -> None:
 
 def counted(state: State) -> list[int]:
     """The ranks that a mean is over: all, those that are gone with zeros, or those that remain."""
-    everyone = range(state.scenario.world_size)
-    return [rank for rank in everyone if rank not in state.gone or state.divide_by == DIVISORS[0]]
-
-
-def mean_of_enclosed(state: State, tensor: int, averaging: str) -> None:
-    """The mean of a gradient that is an interval, on every rank."""
-    ranks = enclosures.ranks_apart(state.gradients.enclosed[tensor])
-    form, terms = state.scenario.parameters[tensor].dtype, [ranks[rank] for rank in counted(state)]
-    wire = state.scenario.wire
-    mean = enclosures.in_either(lambda name: enclosures.mean(terms, averaging, name, wire), form, state.kept[tensor])
-    state.gradients.put(tensor, enclosures.stacked([mean] * len(ranks)))
-
-
-def end(state: State) -> None:
-    """All ranks are there again, without gradients."""
-    drop_gradients(state)
-    state.divide_by, state.gone = DIVISORS[0], ()
+    everyone = range(state.setup.world_size)
+    return [rank for rank in everyone if rank not in state.gone or state.over_all_ranks]

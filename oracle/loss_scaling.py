@@ -16,7 +16,7 @@ def unscale(state: State) -> None:
     assert state.scale is not None  # a well-formed scenario has one
     state.gradients.exact[:] = lattice.divide(state.gradients.exact, whole(state.scale), state.form)
     for parameter, value in state.gradients.enclosed.items():
-        form = state.scenario.parameters[parameter].dtype
+        form = state.setup.parameters[parameter].dtype
         halved = Interval(value.low / state.scale, value.high / state.scale)
         state.gradients.enclosed[parameter] = enclosures.in_either(halved.round, form, state.kept[parameter])
     state.unscaled = True
@@ -25,7 +25,7 @@ def unscale(state: State) -> None:
 
 def update(state: State) -> None:
     """After a step: halved if it was skipped, doubled after ``growth_interval`` in a row that were not."""
-    settings = state.scenario.loss_scale
+    settings = state.setup.loss_scale
     assert settings is not None
     assert state.scale is not None
     if state.skip:

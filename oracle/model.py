@@ -1,12 +1,28 @@
-"""What a scenario's model consists of, and what goes with it: parameters, buffers, groups of them, a loss scale."""
+"""What a scenario's model consists of, and what goes with it: parameters, buffers, hyper-parameters, a loss scale."""
 
 import math
 from dataclasses import dataclass
 
-from lockstep.oracle.events import Hyperparameters, Short
 from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.short import Short
 
 LAYOUTS = ("contiguous", "transposed", "channels last")
+
+
+@dataclass(frozen=True, repr=False)
+class Hyperparameters(Short):
+    """Options of an optimizer, named as in torch but for ``learning_rate``; None: as it was."""
+
+    learning_rate: float | None = None
+    momentum: float | None = None
+    dampening: float | None = None
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    maximize: bool | None = None
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+
+
 DEFAULTS = Hyperparameters()
 
 

@@ -6,7 +6,7 @@ in the array, so that what is exact never waits for what is not.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.oracle import lattice
-from lockstep.oracle.fingerprint import initial_parameters
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.hyperparameters import at_the_start
+from lockstep.oracle.hyperparameters import Settings, at_the_start
+from lockstep.oracle.initial import initial_buffers, initial_parameters
 from lockstep.oracle.intervals import Interval
 from lockstep.oracle.lattice import Formats, Inexact, Lattice
-from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
-from lockstep.oracle.program import DIVISORS, Scenario
+from lockstep.oracle.optimizers import AdamState, SGDState
+from lockstep.oracle.setup import AVERAGINGS, UNUSED, Setup
 
 Value = Lattice | Interval
 
@@ -35,6 +35,33 @@ class Inside(Interval):
 ExpectedValue = npt.NDArray[np.generic] | Inside | None
 Values = tuple[ExpectedValue, ...]
 OptimizerState = SGDState[Value] | AdamState[Value]
+
+# By micro-batch and parameter, of shape (samples, elements): see `oracle.fingerprint.contributions`.
+Contributions = Callable[[int], list[npt.NDArray[np.int64]]]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What implementations may do otherwise and still be right. ValueError for one that is unknown.
+
+    ``averaging``: how the mean is taken, one of `oracle.setup.AVERAGINGS`; ``unused``: what a parameter gets that no
+    rank used, one of `oracle.setup.UNUSED`. ``implementations``: of optimizers, see `oracle.optimizer_intervals`;
+    ``eager``: each micro-batch inside ``no_sync`` may be averaged as it comes; ``kept``: the format, if any, in which
+    means of what is narrower may be taken and kept: clipped and stepped as they are, and rounded only for who looks.
+    """
+
+    averaging: str = AVERAGINGS[0]
+    unused: str = UNUSED[0]
+    implementations: str = "torch cpu"
+    eager: bool = False
+    kept: str = ""
+
+    def __post_init__(self) -> None:
+        if self.averaging not in AVERAGINGS:
+            raise ValueError(f"an averaging is one of {', '.join(AVERAGINGS)}, not {self.averaging!r}")
+        if self.unused not in UNUSED:
+            raise ValueError(f"what an unused parameter gets is one of {', '.join(UNUSED)}, not {self.unused!r}")
+
 
 # What a checkpoint holds of a `State`.
 _SAVED = ("weights", "buffers", "optimizer", "masters", "settings", "scale", "steps_since_overflow")
@@ -80,10 +107,13 @@ class State:
     each rank has added to those, as far as it is exact; else None. ``eager``: inside ``no_sync``, what they would be if
     each micro-batch had been averaged as it came; else None. ``kept``: by parameter, the format in which gradients may
     be kept once they are reduced, its own or a wider one; ``wide``: that of each element; ``wire``: that in which it
-    may travel. ``saved``: what a checkpoint holds, by name.
+    may travel. ``over_all_ranks``: whether means divide by the number of all ranks, also of those that are ``gone``.
+    ``saved``: what a checkpoint holds, by name.
     """
 
-    scenario: Scenario
+    setup: Setup
+    choices: Choices
+    contributions: Contributions
     form: Formats
     forms: list[Formats]
     wide: Formats
@@ -95,7 +125,7 @@ class State:
     infinite: npt.NDArray[np.bool_]
     trained: npt.NDArray[np.bool_]
     groups: list[int]
-    settings: list[SGD | Adam]
+    settings: Settings
     buffers: list[npt.NDArray[np.float32]]
     scale: float | None
     optimizer: dict[int, OptimizerState] = field(default_factory=dict)
@@ -108,7 +138,7 @@ class State:
     eager: Lattice | None = None
     batch: int = 0
     broadcast_due: bool = True
-    divide_by: str = DIVISORS[0]
+    over_all_ranks: bool = True
     gone: tuple[int, ...] = ()
     saved: dict[str, Any] = field(default_factory=dict)
 
@@ -118,36 +148,39 @@ class State:
         return [each for each in (self.gradients.exact, self.fresh, self.eager) if each is not None]
 
 
-def start(scenario: Scenario, kept: str = "") -> State:
-    """After construction: every rank holds what rank 0 began with. ``kept``: see `oracle.interpreter.interpret`."""
-    sizes = tuple(parameter.count for parameter in scenario.parameters)
-    names = tuple(parameter.dtype for parameter in scenario.parameters)
+def start(setup: Setup, choices: Choices, contributions: Contributions) -> State:
+    """After construction: every rank holds what rank 0 began with."""
+    kept = choices.kept
+    sizes = tuple(parameter.count for parameter in setup.parameters)
+    names = tuple(parameter.dtype for parameter in setup.parameters)
     ends = np.cumsum(sizes).tolist()
     slices = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    initial = np.concatenate([value.reshape(-1) for value in initial_parameters(scenario, 0)])
-    shape = (scenario.world_size, len(sizes))
+    initial = np.concatenate([value.reshape(-1) for value in initial_parameters(setup, 0)])
+    shape = (setup.world_size, len(sizes))
     groups = [0] * len(sizes)
-    for number, group in enumerate(scenario.all_groups):
+    for number, group in enumerate(setup.all_groups):
         for parameter in group.parameters:
             groups[parameter] = number
     form = lattice.formats(names, sizes)
     wide = [kept if kept and FORMATS[kept].precision > FORMATS[name].precision else name for name in names]
     weights = lattice.representable(lattice.from_integers(initial), form)
     state = State(
-        scenario,
+        setup,
+        choices,
+        contributions,
         form,
         [lattice.formats((name,), (size,)) for name, size in zip(names, sizes, strict=True)],
         lattice.formats(tuple(wide), sizes),
-        lattice.formats(tuple(scenario.wire or name for name in names), sizes),
+        lattice.formats(tuple(setup.wire or name for name in names), sizes),
         wide,
         Flat(weights, slices),
-        Flat(np.zeros((scenario.world_size, sum(sizes)), dtype=np.int64), slices),
+        Flat(np.zeros((setup.world_size, sum(sizes)), dtype=np.int64), slices),
         np.zeros(shape, dtype=bool),
         np.zeros(shape, dtype=bool),
-        np.array([parameter.trainable for parameter in scenario.parameters]),
+        np.array([parameter.trainable for parameter in setup.parameters]),
         groups,
-        [],
-        [np.tile(values.reshape(1, -1), (scenario.world_size, 1)) for values in initial_buffers(scenario, 0)],
+        (),
+        [np.tile(values.reshape(1, -1), (setup.world_size, 1)) for values in initial_buffers(setup, 0)],
         None,
     )
     begin_optimizer(state)
@@ -156,13 +189,13 @@ def start(scenario: Scenario, kept: str = "") -> State:
 
 def begin_optimizer(state: State) -> None:
     """The caller makes optimizer, masters and loss scale, from the parameters as they are."""
-    scenario = state.scenario
-    state.settings = at_the_start(scenario)
+    setup = state.setup
+    state.settings = at_the_start(setup)
     state.optimizer, state.masters = {}, {}
-    if scenario.masters:
-        sixteen = [index for index in state.scenario.tensors if FORMATS[scenario.parameters[index].dtype].bytes == 2]
+    if setup.masters:
+        sixteen = [index for index in setup.tensors if FORMATS[setup.parameters[index].dtype].bytes == 2]
         state.masters = {index: _copy(state.weights.get(index)) for index in sixteen}
-    state.scale = None if scenario.loss_scale is None else scenario.loss_scale.initial
+    state.scale = None if setup.loss_scale is None else setup.loss_scale.initial
     state.steps_since_overflow = 0
     state.unscaled = state.skip = False
 
@@ -199,24 +232,12 @@ def drop_gradients(state: State, to_none: bool = True) -> None:
     state.has &= not to_none
 
 
-def initial_buffers(scenario: Scenario, rank: int) -> list[npt.NDArray[np.float32]]:
-    """Integers, other ones on every rank and element, so that a rank that keeps its own shows; the first needs 13 bits,
-    so that what passes through 16-bit formats shows too.
-    """
-    start_at, values = 2**12 + 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in scenario.buffers), []
-    for buffer in scenario.buffers:
-        count = int(np.prod(buffer.shape))
-        values.append(np.arange(start_at, start_at + count, dtype=np.float32).reshape(buffer.shape))
-        start_at += count
-    return values
-
-
 def told(state: State, flat: Flat, gradients: bool = False) -> Values:
     """One array or interval for each parameter, in its dtype and shape; of gradients rank 0's, None where none is."""
     numbers = lattice.to_float(flat.exact[0] if gradients else flat.exact)
     values: list[ExpectedValue] = []
-    for index, parameter in enumerate(state.scenario.parameters):
-        tensor = state.scenario.tensor(index)
+    for index, parameter in enumerate(state.setup.parameters):
+        tensor = state.setup.tensor(index)
         inside = flat.enclosed.get(tensor)
         if gradients and not state.has[0, tensor]:
             values.append(None)

@@ -16,9 +16,9 @@ from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
 from lockstep.oracle.state import OptimizerState, State, Value
 
 
-def step(state: State, groups: tuple[int, ...] | None, implementations: str) -> None:
+def step(state: State, groups: tuple[int, ...] | None) -> None:
     """Every parameter of these groups, or of all, that has a gradient takes a step; those with a master in float32."""
-    for parameter in state.scenario.tensors:
+    for parameter in state.setup.tensors:
         if not state.has[0, parameter] or (groups is not None and state.groups[parameter] not in groups):
             continue
         if state.infinite[0, parameter]:
@@ -32,11 +32,11 @@ def step(state: State, groups: tuple[int, ...] | None, implementations: str) -> 
         before = state.masters[parameter] if mixed else state.weights.get(parameter)
         settings = state.settings[state.groups[parameter]]
         after, state.optimizer[parameter] = one_step(
-            settings, before, gradient, state.optimizer.get(parameter), form, implementations
+            settings, before, gradient, state.optimizer.get(parameter), form, state.choices.implementations
         )
         if mixed:
             state.masters[parameter] = after
-            after = mixed_precision.cast(after, FORMATS[state.scenario.parameters[parameter].dtype])
+            after = mixed_precision.cast(after, FORMATS[state.setup.parameters[parameter].dtype])
         state.weights.put(parameter, after)
 
 

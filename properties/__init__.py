@@ -15,7 +15,7 @@ The laws are test_*.py, one file per family. What a law is made of:
 
 What is known on both sides, by pytest and by the ranks:
 
-    calls             a call of a wrapper of a collective: what ranks put in, and what must come out
+    wrapper_call      a call of a wrapper of a collective: what ranks put in, and what must come out
     conditions        how a program is run, where that is not as usual
     part              of a program that stops, and goes on in another world
     companion         another model, trained beside one
@@ -26,10 +26,12 @@ What is known on both sides, by pytest and by the ranks:
 
 The way of an example, package by package. None imports one that comes later, but programs of their own do:
 
+    events            what each kind of event says of itself: drawing, claims, words, lines in a script
     strategies        draws it; ``python -m lockstep.properties.strategies`` prints how often each feature is
     ranks             run it
     judging           compares
     searching         draws more, and shrinks what fails
+    diagnosing        runs what has failed again, whole and in parts
     script            writes the failure as a script of its own
     models            are real ones under the laws
     reports           tell it to people

@@ -389,7 +389,7 @@ class Claims:
         None,
         "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
         choices=(None, 0, 1, 2, 3),
-        inferred=lambda shape: 1 if shape.is_optimizer else None,
+        inferred=lambda shape: 3 if shape.shards else 1 if shape.is_optimizer else None,
         excluded=_no_stage,
     )
     exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
@@ -567,9 +567,10 @@ def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
             meant = f"did you mean {close}?" if close else f"there are {', '.join(table)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
     declared = {name: by_name(value) for name, value in (declared or {}).items()}
-    whole = declared.get("stage") in (None, 0) and not shape.is_optimizer
+    stage = declared.get("stage", 3 if shape.shards else None)
     averages = bool(declared.get("averages_in_step", shape.averages_in_step))
     few = bool(declared.get("parameters_per_rank"))
+    whole = stage in (None, 0) and not shape.is_optimizer
     seen = replace(shape, whole=whole, spares_ranks=few, averages_in_step=averages)
     inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
     claims = Claims(**{**inferred, **declared})

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Freeze, ZeroGrad
+from lockstep.oracle.program import Scenario
 
 
 def partner(scenario: Scenario) -> Scenario:
@@ -46,8 +47,8 @@ def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:
     may communicate at different moments.
     """
     turn: tuple[int, ...] = ()
-    for place, event in enumerate(scenario.program):
+    for place, after in enumerate(scenario.standings[1:]):
         turn = (*turn, place)
-        if not (isinstance(event, Backward) and event.synchronize):
+        if not after.unfinished:
             yield turn
             turn = ()

@@ -76,7 +76,7 @@ class Conditions:
     closures: bool = False  # its steps find gradients only once they have called a closure
     added: int = -1  # the Step right before which the last group is added to it; below zero: it is made with all
     scheduled: bool = False  # a scheduler of torch's sets learning rates
-    collects: bool = False  # Python's garbage is collected after a ZeroGrad, where bytes are counted
+    collects: bool = False  # Python's garbage is collected where gradients end, if bytes are counted
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Conditions":

@@ -9,10 +9,11 @@ import textwrap
 import time
 from collections.abc import Sequence
 
+from lockstep.properties.diagnosing.confirming import confirm
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import Implementation, look_up
 from lockstep.properties.law import Law, law_of, sentence
 from lockstep.properties.reports.failure import report
-from lockstep.properties.running.hold import confirm
 from lockstep.properties.searching.search import search
 from lockstep.properties.test_collectives import test_every_rank_issues_the_same_collectives
 from lockstep.properties.test_mean import test_gradients_equal_the_mean_over_ranks
@@ -65,7 +66,8 @@ def _show(law: Law, trial: Trial, kind: type[LawBroken]) -> None:
         found = search(law, trial, EXAMPLES, seed_value=seed, only=kind)
         for failure in found.failures:
             _say(f"Found and shrunk in {found.examples} examples and {time.monotonic() - began:.1f} s (seed {seed}):")
-            print(report(law, trial, confirm(law, trial, failure) or failure), flush=True)
+            known = diagnose(trial, confirm(law, trial, failure) or failure, to_the_core=False)
+            print(report(law, trial, known), flush=True)
             return
         _say(f"{found.examples} examples from seed {seed} did not show it; trying another seed.")
 

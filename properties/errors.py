@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Scenario, Step
-from lockstep.properties.calls import Call
+from lockstep.oracle.events import Event, Step
+from lockstep.oracle.program import Scenario
 from lockstep.properties.failure_place import construction_of, place_of
 from lockstep.properties.members import misnames_a_rank
 from lockstep.properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
+from lockstep.properties.wrapper_call import Call
 from lockstep.worlds.contract import Outcome, RankError, errors_of, to_blame
 
 # After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
@@ -57,7 +57,7 @@ def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
     """Whether nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
     as a norm of that kind, and whoever asks for the first hears that it is not implemented.
     """
-    if not any(isinstance(event, Step) for event in program[: place + 1]):
+    if Step not in map(type, program[: place + 1]):
         return True
     if not message.startswith("NotImplementedError"):
         return False

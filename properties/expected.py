@@ -1,6 +1,7 @@
 """What the oracle tells of a scenario, with the choices that an implementation claims."""
 
-from lockstep.oracle.interpreter import Expectation, interpret
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims

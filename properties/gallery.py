@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.properties.catalogue import every_fault, every_law
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import described
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.ranks import description
@@ -84,7 +85,8 @@ def entry(law: Law, world: World) -> str:
     told: list[list[str]] = []
     for kind, most in EXAMPLES.items():
         searches = [search(law, trial, most, seed_value=seed, only=kind) for seed in SEEDS]
-        told += [story(law, trial, found.failures[0]) for found in searches if found.failures]
+        first = (found.failures[0] for found in searches if found.failures)
+        told += [story(law, trial, diagnose(trial, failure, to_the_core=False)) for failure in first]
         if told:
             break
     else:

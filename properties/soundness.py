@@ -35,7 +35,7 @@ from lockstep.properties.judging.judge import same_bits
 from lockstep.properties.running.where import add_world, start_for
 from lockstep.worlds.contract import Job, World
 
-FUNCTION = "lockstep.properties.ranks.collectives:run_collectives"
+FUNCTION = "lockstep.properties.ranks.plain_collectives:run_collectives"
 PREDICTED = {"sim": "rank", "gloo": "gloo"}  # the names that `oracle.reduction_order` has for their orders
 ELEMENTS = 13  # of the sums whose order is revealed: no multiple of any world size but 1 and 13
 WHOLE = {"int64": 2**53, "int32": 2**24, "uint8": 0, "bool": 0}  # beyond which a float of that width skips numbers

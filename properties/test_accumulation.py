@@ -6,8 +6,10 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Event, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.fingerprint import contributions
-from lockstep.oracle.program import Backward, Event, Finish, Freeze, Parameter, SaveAndLoad, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge, launches
@@ -41,7 +43,7 @@ def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenar
     reducing only the last micro-batch, or the accumulated gradient again: PaddlePaddle/Paddle#29920,
     NVIDIA/Megatron-LM#7186, pytorch/pytorch#69031.
     """
-    judge.by_the_oracle(trial, scenario, "Accumulated micro-batches do not count once each.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Accumulated micro-batches do not count once each.")
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync.")
 
 
@@ -61,13 +63,8 @@ def followed(scenario: Scenario) -> bool:
 
     Else it may send what is due to the next forward, as DDP the order of its buckets, and without it no forward comes.
     """
-    local = False
-    for event in scenario.program:
-        if isinstance(event, SaveAndLoad) and local:
-            return False
-        if isinstance(event, Backward):
-            local = not event.synchronize
-    return not local
+    batches = [scenario.batch(place) for place in (*scenario.places(SaveAndLoad), len(scenario.program))]
+    return all(number == 0 or scenario.microbatches[number - 1].synchronize for number in batches)
 
 
 @law(
@@ -82,7 +79,7 @@ def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario:
     Why: whoever calls it cannot know who has called it before. Broken by restoring True instead of what was:
     huggingface/picotron's `no_sync`. No report of it is known.
     """
-    judge.by_the_oracle(trial, scenario, "After a nested no_sync, micro-batches do not count once each.")
+    judge.values_equal(*trial.run_and_expect(scenario), "After a nested no_sync, micro-batches do not count once each.")
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync, after a nested one has ended.")
 
 
@@ -106,7 +103,7 @@ def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: T
     Why: a batch that runs out of memory or holds NaN is skipped, and the next one must be right. Broken by `no_sync`
     without try and finally: huggingface/picotron's. No report of it is known.
     """
-    judge.by_the_oracle(trial, scenario, "Training does not go on rightly after the caller's own error.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Training does not go on rightly after the caller's own error.")
 
 
 @law("P3", lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")))
@@ -116,7 +113,9 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     Why: both are zero_grad, and which of them a caller chose is nobody's business. Broken where a gradient aliases a
     buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
     """
-    judge.by_the_oracle(trial, scenario, "Gradients do not start from what zero_grad has left.", about="gradient")
+    judge.values_equal(
+        *trial.run_and_expect(scenario), "Gradients do not start from what zero_grad has left.", about="gradient"
+    )
 
 
 @law(
@@ -131,7 +130,7 @@ def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario
     lies elsewhere than in the gradients that are zeroed: torch's FSDP2, and FSDP1 on top of an average
     (properties/FINDINGS.md). No report of it is known.
     """
-    judge.by_the_oracle(trial, scenario, "A window that was dropped halfway leaves a trace.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A window that was dropped halfway leaves a trace.")
 
 
 @law("P3", after_two_forwards, needs=lambda claims: claims.several_forwards)
@@ -142,7 +141,7 @@ def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario
     by what counts forwards, or makes ready in each what one backward is to use: pytorch/pytorch#58111,
     pytorch/pytorch#22095.
     """
-    judge.by_the_oracle(trial, scenario, "Two forwards before one backward do not count once each.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Two forwards before one backward do not count once each.")
 
 
 @law("P3", with_several_backwards, needs=lambda claims: claims.several_backwards)
@@ -153,7 +152,7 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
     backward. Broken by what takes the first backward for the last, and synchronizes it alone, or frees what the next
     one needs: pytorch/pytorch#47260, pytorch/pytorch#136861, facebookresearch/fairscale#918.
     """
-    judge.by_the_oracle(trial, scenario, "Of several backwards not each counts.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Of several backwards not each counts.")
 
 
 def before_a_backward(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
@@ -297,8 +296,8 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
             case ZeroGrad():
                 split.append(event)
                 whole.append(event)
-    kept = (scenario.world_size, scenario.parameters, tuple(split), scenario.probe, scenario.bucket_cap)
-    as_it_is = ("units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
+    kept = (scenario.world_size, scenario.parameters, tuple(split))
+    as_it_is = ("probe", "bucket_cap", "units", "outside", "replicas", "outsiders", "signs", "mode", "wire")
     one = Scenario(*kept, **{name: getattr(scenario, name) for name in as_it_is})
     return one, replace(one, program=tuple(whole))
 
@@ -318,5 +317,5 @@ def test_micro_batches_count_as_one_big_batch(trial: Trial, pair: tuple[Scenario
     huggingface/transformers#34191; by the last one alone: ServiceNow/Fast-LLM#550.
     """
     split, whole = (trial.run(scenario) for scenario in pair)
-    places = [[i for i, event in enumerate(s.program) if isinstance(event, Finish)] for s in pair]
+    places = [each.places(Finish) for each in pair]
     judge.gradients_equal(split, whole, dict(zip(*places, strict=True)), 2.0, "Micro-batches are not one big batch.")

@@ -2,7 +2,9 @@
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law

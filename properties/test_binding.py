@@ -5,7 +5,9 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
@@ -35,7 +37,7 @@ def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) ->
     Why: what is not trained has nothing to average. Broken by registering parameters anew, which trains them, and by
     buckets that wait for them: pytorch/torchtitan#3885, facebookresearch/fairscale#721, pytorch/pytorch#14675.
     """
-    judge.by_the_oracle(trial, scenario, "Frozen parameters are not left alone.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Frozen parameters are not left alone.")
 
 
 def with_freezing(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -68,7 +70,7 @@ def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Sce
     Why: freezing for some steps is how models are tuned. Broken by lists, dtypes and buckets made once:
     pytorch/pytorch#186998, deepspeedai/DeepSpeed#1355.
     """
-    judge.by_the_oracle(trial, scenario, "What is trained now is not what is synchronized.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What is trained now is not what is synchronized.")
 
 
 @law("P15", replaced, needs=lambda claims: claims.replaced_parameters)
@@ -78,7 +80,7 @@ def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: S
     Why: hooks and lists are bound to tensors, and a model is known by its names. Broken by assigning parameters after
     wrapping: pytorch/pytorch#12603, pytorch/pytorch#104336.
     """
-    judge.by_the_oracle(trial, scenario, "Parameters that were replaced are not synchronized.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Parameters that were replaced are not synchronized.")
 
 
 def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -94,7 +96,7 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     Why: a name is no tensor. Broken by two hooks, two slots, or a count of names: pytorch/pytorch#51929,
     NVIDIA/Megatron-LM#6164.
     """
-    judge.by_the_oracle(trial, scenario, "A tensor of two names is not treated as one.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A tensor of two names is not treated as one.")
 
 
 def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
@@ -246,7 +248,8 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
     buffers, or trained again that were frozen.
     """
     plain = replace(claims, masters=False, several_optimizers=False, joins=())
-    features = [("step",), ("go on",), *[("go back",)] * claims.reloads, *[("save", "buffers")] * bool(claims.buffers)]
+    features: list[tuple[str, ...]] = [("step",), ("go on",), *[("go back",)] * claims.reloads]
+    features += [("save and load", "buffers")] * bool(claims.buffers)
     drawn = st.one_of(*(with_any(plain, 1, has=has) for has in features))
     if claims.freezing:
         again = partial(trained_again, everything=claims.unfreezing, steps=True)
@@ -324,7 +327,9 @@ def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, sce
     Why: a parameter is an attribute that any code may read, as a head reads the embedding's. Broken by gathering only
     for modules that are called: NVIDIA/Megatron-LM#4467, or by what stands there instead: deepspeedai/DeepSpeed#930.
     """
-    judge.by_the_oracle(trial, scenario, "A parameter that another module reads is not treated as its own.")
+    judge.values_equal(
+        *trial.run_and_expect(scenario), "A parameter that another module reads is not treated as its own."
+    )
 
 
 def with_halves(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:

@@ -3,8 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Clip, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Clip, Finish
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging import judge
@@ -25,10 +27,9 @@ def clipping(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:
     """Of the Clip events, whether the norm is certainly larger than it may be."""
-    found = set()
+    found, clips = set(), dict(scenario.events(Clip))
     for place, norm in expected.norms.items():
-        event, least = scenario.program[place], norm.low if isinstance(norm, Inside) else norm
-        assert isinstance(event, Clip)
+        event, least = clips[place], norm.low if isinstance(norm, Inside) else norm
         found.add(bool(np.asarray(least, dtype=np.float64) > event.max_norm))
     return found
 

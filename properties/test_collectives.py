@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Event
-from lockstep.oracle.program import Backward, Evaluate, Finish, Join, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Evaluate, Finish, Join, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.judging import judge
@@ -134,19 +135,12 @@ def can_be_evaluated(scenario: Scenario) -> bool:
 
 def before_steps(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation before each step."""
-    program: list[Event] = []
-    for event in scenario.program:
-        program += [evaluation, event] if isinstance(event, Step) else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Step, lambda step: (evaluation, step))
 
 
 def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation after each micro-batch that does not synchronize."""
-    program: list[Event] = []
-    for event in scenario.program:
-        local = isinstance(event, Backward) and not event.synchronize
-        program += [event, evaluation] if local else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Backward, lambda batch: (batch,) if batch.synchronize else (batch, evaluation))
 
 
 @law(
@@ -164,7 +158,7 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
     """
     headline = "After a forward without a backward, training goes wrong."
     alike(trial, scenario, headline)
-    judge.by_the_oracle(trial, scenario, headline)
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
 ALONE = "one rank alone was seen to read parameters in an evaluation"

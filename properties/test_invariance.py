@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
@@ -64,13 +66,7 @@ def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Tria
 
 def in_registration_order(scenario: Scenario) -> Scenario:
     """The same scenario, every backward reaching its parameters in registration order."""
-    program = tuple(
-        replace(event, orders=tuple(tuple(sorted(order)) for order in event.orders))
-        if isinstance(event, Backward)
-        else event
-        for event in scenario.program
-    )
-    return replace(scenario, program=program)
+    return scenario.with_each(Backward, lambda batch: (batch.with_each_order(sorted),))
 
 
 def with_relabeled_ranks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:

@@ -6,12 +6,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from lockstep.oracle.rounding import round_to_nearest
-from lockstep.properties.kernels import cases, expected, steps
+from lockstep.properties.kernels import cases, reference, steps
 from lockstep.properties.kernels.case import Case, Tensor
 from lockstep.properties.kernels.comparing import must_equal, must_lie
-from lockstep.properties.kernels.expected import Array
 from lockstep.properties.kernels.law import kernel_law
+from lockstep.properties.kernels.reference import Array
 from lockstep.properties.kernels.under_test import Kernels
+from lockstep.properties.kernels.variants import variants
 
 
 @kernel_law(cases.moves(), {"pack": ()}, cases.LONG)
@@ -22,7 +23,7 @@ def test_pack_puts_every_element_at_its_place(kernels: Kernels, case: Case) -> N
     differently. Broken by kernels that take the first stride for all dimensions, or compute offsets in 32 bits:
     fla-org/flash-linear-attention#1080, databricks/megablocks#185.
     """
-    must_equal(kernels.run_case("pack", case), [expected.packed(case)], numbers=False)
+    must_equal(kernels.run_case("pack", case), [reference.packed(case)], numbers=False)
 
 
 @kernel_law(cases.moves(), {"pack": (), "unpack": ()}, cases.LONG)
@@ -33,7 +34,7 @@ def test_unpack_after_pack_is_the_identity(kernels: Kernels, case: Case) -> None
     NVIDIA-NeMo/Automodel#2997.
     """
     must_equal(
-        kernels.run_case("round trip", case), [expected.values(t, case.kind) for t in case.tensors], numbers=False
+        kernels.run_case("round trip", case), [reference.values(t, case.kind) for t in case.tensors], numbers=False
     )
 
 
@@ -45,7 +46,7 @@ def test_pack_casts_and_scales_with_one_rounding(kernels: Kernels, case: Case) -
     at the first tensor's dtype only: hpcaitech/ColossalAI#675.
     """
     case = kernels.claimed_of("pack", case, ("scale", "coefficient"))
-    must_equal(kernels.run_case("pack", replace(case, divisor=1.0)), [expected.converted(case)])
+    must_equal(kernels.run_case("pack", replace(case, divisor=1.0)), [reference.converted(case)])
 
 
 @kernel_law(cases.conversions(), {"unpack": ("divisor", "scale", "coefficient")}, cases.MIXED, some=True)
@@ -56,7 +57,7 @@ def test_unpack_averages_and_casts_with_one_rounding(kernels: Kernels, case: Cas
     be off by two floats even where the quotient is representable: triton-lang/triton#10661.
     """
     case = kernels.claimed_of("unpack", case, ("divisor", "scale", "coefficient"))
-    must_equal(kernels.run_case("unpack", case), expected.unpacked(case))
+    must_equal(kernels.run_case("unpack", case), reference.unpacked(case))
 
 
 @kernel_law(cases.conversions(), {"scale_": ("divisor", "scale", "coefficient")}, cases.MIXED, some=True)
@@ -66,7 +67,7 @@ def test_average_scale_and_clip_are_one_pass_in_place(kernels: Kernels, case: Ca
     Why: as above; the coefficient is read on the device, so that nothing waits for the norm.
     """
     case = kernels.claimed("scale_", case)
-    must_equal(kernels.run_case("scale_", case), expected.scaled(case, case.coefficient))
+    must_equal(kernels.run_case("scale_", case), reference.scaled(case, case.coefficient))
 
 
 @kernel_law(cases.casts(), {"cast": ()}, cases.CASTS)
@@ -80,7 +81,7 @@ def test_a_cast_rounds_to_nearest_even_and_keeps_nan_and_infinity(
     triton-lang/triton#4972.
     """
     spec, kind, dtype = drawn
-    wanted = expected.transformed(expected.values(spec, kind), dtype, 1.0, 1.0, None)
+    wanted = reference.transformed(reference.values(spec, kind), dtype, 1.0, 1.0, None)
     must_equal(kernels.run("cast", tensors=[spec], kind=kind, dtype=dtype), [wanted])
 
 
@@ -100,7 +101,7 @@ def test_the_norm_of_a_list_is_the_norm_of_its_concatenation(kernels: Kernels, c
     """
     case = replace(kernels.claimed("norm", case), coefficient=None)
     (found,) = kernels.run_case("norm", case)
-    is_norm(float(found[0]), expected.averages(case))
+    is_norm(float(found[0]), reference.averages(case))
 
 
 def is_norm(value: float, numbers: Array) -> None:
@@ -110,7 +111,7 @@ def is_norm(value: float, numbers: Array) -> None:
         if not np.array_equal(value, wanted, equal_nan=True):
             raise AssertionError(f"the norm is {value!r}, and must be {wanted!r}")
         return
-    bound = expected.norm_enclosure(numbers)
+    bound = reference.norm_enclosure(numbers)
     low, high = (round_to_nearest(end, "float32") for end in (bound.low, bound.high))
     if not low <= value <= high:
         raise AssertionError(f"the norm is {value!r}, and must lie in [{low!r}, {high!r}]")
@@ -131,7 +132,7 @@ def test_a_norm_repeats_its_bits(kernels: Kernels, case: Case) -> None:
 def clipped(draw: st.DrawFn) -> tuple[Case, float]:
     """Gradients summed over N ranks, and the maximum as a part of the norm: below, at or above it."""
     case = Case(
-        draw(cases.lists(cases.NUMBERS, 10_000)),
+        draw(cases.lists(draw(variants()).dtypes, 10_000)),
         draw(st.sampled_from(MAGNITUDES)),
         divisor=draw(st.sampled_from((2.0, 3.0, 4.0, 7.0, 8.0))),
         scale=draw(st.sampled_from((1.0, 0.5, 1 / 3))),
@@ -141,7 +142,7 @@ def clipped(draw: st.DrawFn) -> tuple[Case, float]:
 
 def limit(numbers: Array, part: float) -> float:
     """So large a part of the norm of what is finite; 1 where that is zero."""
-    bound = expected.norm_enclosure(numbers[np.isfinite(numbers)])
+    bound = reference.norm_enclosure(numbers[np.isfinite(numbers)])
     return min(round_to_nearest(part * float(bound.high), "float32"), LARGEST) if bound.high else 1.0
 
 
@@ -157,16 +158,16 @@ def test_the_coefficient_that_clips_is_that_of_the_averaged_gradient(
     """
     case, part = drawn
     case = replace(kernels.claimed("clip_coefficient", case), coefficient=None)
-    numbers = expected.averages(case)
+    numbers = reference.averages(case)
     max_norm = limit(numbers, part)
     (seen,) = kernels.run_case("clip_coefficient", case, max_norm=max_norm)
     found = float(seen[0])
     if not np.isfinite(numbers).all():
-        wanted = expected.coefficient_of(np.nan if np.isnan(numbers).any() else np.inf, max_norm)
+        wanted = reference.coefficient_of(np.nan if np.isnan(numbers).any() else np.inf, max_norm)
         if not np.array_equal(found, wanted, equal_nan=True):
             raise AssertionError(f"the coefficient is {found!r}, and must be {wanted!r}")
         return
-    inside = expected.coefficients(expected.norm_enclosure(numbers), max_norm).round("float32")
+    inside = reference.coefficients(reference.norm_enclosure(numbers), max_norm).round("float32")
     if not inside.contains([found]).all():
         limits = f"[{float(inside.low[0])!r}, {float(inside.high[0])!r}]"
         raise AssertionError(f"the coefficient is {found!r}, and must lie in {limits}")
@@ -183,19 +184,19 @@ def test_clipping_goes_by_the_norm_of_the_averaged_gradient(kernels: Kernels, dr
     """
     case, part = drawn
     case = replace(case, scale=kernels.claimed("average_and_clip_", case).scale)
-    numbers = expected.averages(case)
+    numbers = reference.averages(case)
     max_norm = limit(numbers, part)
     *out, norm = kernels.run_case("average_and_clip_", case, max_norm=max_norm)
     found = float(np.frombuffer(norm.tobytes(), np.float32)[0])
     is_norm(found, numbers)
-    by_ours = expected.scaled(case, expected.coefficient_of(found, max_norm))
+    by_ours = reference.scaled(case, reference.coefficient_of(found, max_norm))
     factor = None
     if np.isfinite(numbers).all():
-        factor = expected.coefficients(expected.before_rounding(found, numbers), max_norm)
+        factor = reference.coefficients(reference.before_rounding(found, numbers), max_norm)
     if factor is None or factor.low == 1:
         must_equal(out, by_ours)
     else:
-        must_lie(out, expected.clipped(case, factor), by_ours)
+        must_lie(out, reference.clipped(case, factor), by_ours)
 
 
 @kernel_law(steps.shards(), {"sgd_step": ("lr",)}, steps.ALWAYS)

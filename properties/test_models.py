@@ -11,7 +11,7 @@ from lockstep.properties.models.draws import (
     provable_scenarios,
     saved_scenarios,
 )
-from lockstep.properties.models.expected import expect, unseen
+from lockstep.properties.models.proved import expect, unseen
 from lockstep.properties.models.run import run
 from lockstep.properties.models.scenario import BUFFERED, SPARSE, ModelScenario
 from lockstep.properties.trial import Trial

@@ -1,6 +1,5 @@
 """P12: what a step does to parameters and to the optimizer's state."""
 
-import itertools
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -27,7 +26,7 @@ NEW_RATE = Scenario(
 
 _GROUPED = (Group((1,)),)
 ONE_OF_TWO = Scenario(2, _PAIR, (*_WINDOW[:-1], Step((1,)), *_WINDOW), groups=_GROUPED, optimizer="Adam")
-WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), "quadratic")
+WRITTEN = Scenario(2, _PAIR, (*_WINDOW, Write((0, 1)), *_WINDOW), probe="quadratic")
 EVALUATED = Scenario(2, _PAIR, (Evaluate(), *_WINDOW, Evaluate()))  # the second is not the first once more
 
 
@@ -151,7 +150,7 @@ def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def sits_a_step_out(scenario: Scenario) -> bool:
     """Whether a step is of some optimizers and not of others."""
-    of = [event.groups for event in scenario.program if isinstance(event, Step)]
+    of = [event.groups for _, event in scenario.events(Step)]
     return any(groups is not None and len(groups) < len(scenario.optimizers) for groups in of)
 
 
@@ -209,8 +208,8 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Evaluations at the start and after every step, in models without buffers that are broadcast at each forward."""
 
     def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
-        events = ((event, then) if isinstance(event, Step) else (event,) for event in scenario.program)
-        return replace(scenario, program=(first, *itertools.chain.from_iterable(events)))
+        after = scenario.with_each(Step, lambda step: (step, then))
+        return replace(after, program=(first, *after.program))
 
     drawn = exact_scenarios(claims.without_broadcasts(), has=("step",))
     return st.builds(evaluated, drawn, evaluations(claims), evaluations(claims))
@@ -251,7 +250,7 @@ def with_swaps(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, .
 
 def around_steps(scenario: Scenario, claims: Claims) -> list[tuple[int, ...]]:
     """The places: the first is none where it is the first forward after it that makes ranks equal."""
-    after = [place for place, event in enumerate(scenario.program[:-1], 1) if isinstance(event, Step)]
+    after = [place + 1 for place in scenario.places(Step) if place + 1 < len(scenario.program)]
     first = [0] * (claims.equal_from == EQUAL_FROM[0])
     return [*((place,) for place in (*first, *after)), (*first, *after)]
 

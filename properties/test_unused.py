@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Event, Freeze, Scenario
+from lockstep.oracle.events import Backward, Freeze
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact, known
 from lockstep.properties.judging import judge
@@ -43,13 +44,11 @@ def without_the_spare(scenario: Scenario) -> Scenario:
     """The same with the spare tensor in no order; a sample that used nothing else uses another one."""
     unused = spare(scenario)
     other = next(i for i, parameter in enumerate(scenario.parameters) if parameter.trainable and i != unused)
-    program = (
-        replace(event, orders=tuple(tuple(p for p in order if p != unused) or (other,) for order in event.orders))
-        if isinstance(event, Backward)
-        else event
-        for event in scenario.program
-    )
-    return replace(scenario, program=tuple(program))
+
+    def used(order: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(index for index in order if index != unused) or (other,)
+
+    return scenario.with_each(Backward, lambda batch: (batch.with_each_order(used),))
 
 
 @law("P6", used_by_nobody, needs=claimed)
@@ -59,7 +58,7 @@ def test_a_parameter_that_no_rank_used_gets_what_is_claimed(trial: Trial, scenar
     Why: to an optimizer, zero is not None: weight decay and momentum move a parameter that has a gradient of zeros.
     Broken by buckets handed out whole: pytorch/pytorch#28294.
     """
-    judge.by_the_oracle(trial, scenario, "A parameter that no rank used does not get what is claimed.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A parameter that no rank used does not get what is claimed.")
 
 
 @law("P6", used_by_nobody, needs=lambda claims: claims.unused == "untouched")
@@ -92,7 +91,7 @@ def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, sce
     Why: the mean over the whole batch counts every sample, and every replica must take the same step. Broken by ranks
     that keep None (pytorch/pytorch#158719), by dividing by the number of contributors, by sending what was in a buffer.
     """
-    judge.by_the_oracle(trial, scenario, "A parameter that only some ranks used does not get the mean.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A parameter that only some ranks used does not get the mean.")
 
 
 def used_inside_no_sync_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -120,13 +119,11 @@ def without_its_unit(scenario: Scenario) -> Scenario:
     """
     last = one_by_one(scenario)[-1]
 
-    def without(event: Event) -> Event:
-        if not isinstance(event, Backward) or not event.synchronize:
-            return event
-        orders = tuple(tuple(index for index in order if scenario.tensor(index) != last) for order in event.orders)
-        return replace(event, orders=orders) if all(orders) else event
+    def without(batch: Backward) -> tuple[Backward]:
+        other = batch.with_each_order(lambda order: (index for index in order if scenario.tensor(index) != last))
+        return (other if batch.synchronize and all(other.orders) else batch,)
 
-    return replace(with_one_unit(scenario), program=tuple(map(without, scenario.program)))
+    return with_one_unit(scenario.with_each(Backward, without))
 
 
 @law("P6", used_inside_no_sync_alone, needs=lambda claims: claimed(claims) and claims.accumulation)
@@ -136,4 +133,4 @@ def test_what_was_used_only_inside_no_sync_is_synchronized(trial: Trial, scenari
     Why: what has accumulated since the last mean is due. Broken where use is noted only in backwards that synchronize:
     pytorch/pytorch#69031.
     """
-    judge.by_the_oracle(trial, scenario, "What was used inside no_sync alone is not synchronized.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What was used inside no_sync alone is not synchronized.")

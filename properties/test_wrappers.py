@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.properties.calls import AROUND, SECOND, Call, adjoints, inputs, results, weights
 from lockstep.properties.errors import judge_errors
 from lockstep.properties.judging.judge import holds
 from lockstep.properties.law import law
 from lockstep.properties.strategies.calls import calls, calls_of_any
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import SilentlyWrong
+from lockstep.properties.wrapper_call import AROUND, SECOND, Call, adjoints, inputs, results, weights
 from lockstep.worlds.contract import Job, Outcome
 
 TOLD = {"again": "second gradient", "second": "second result", "given": "gradient that was given"}
@@ -68,7 +68,7 @@ def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Tr
 def run(trial: Trial, call: Call, adjoint: bool) -> Outcome:
     """Runs the call on the world. Raises a LawBroken, or Refused, where not every rank came to the end."""
     payload = call.to_json(trial.implementation.name, adjoint)
-    outcome = trial.outcome(Job("lockstep.properties.ranks.calls:run_call", payload, call.world_size))
+    outcome = trial.outcome(Job("lockstep.properties.ranks.run_call:run_call", payload, call.world_size))
     judge_errors(call, outcome)
     trial.ended(outcome)
     return outcome

@@ -28,7 +28,7 @@ class LawBroken(AssertionError):
     """
 
     headline: str
-    scenario: Any  # a Scenario; of P14, a `properties.calls.Call`
+    scenario: Any  # a Scenario; of P14, a `properties.wrapper_call.Call`
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -37,6 +37,11 @@ class LawBroken(AssertionError):
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.headline} Scenario: {self.scenario!r}"
+
+    @property
+    def result(self) -> str:
+        """The headline as a sentence."""
+        return self.headline[:1].upper() + self.headline[1:]
 
     def same_as(self, other: "LawBroken") -> bool:
         """Whether the other failure shows the same: the same verdict, and the same bits at the first difference."""

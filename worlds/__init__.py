@@ -11,7 +11,7 @@ The worlds:
 
 What ranks ask of `torch.distributed`, in all of them:
 
-    collectives    in one vocabulary, for every torch release
+    described_group  a process group that tells it in one vocabulary, for every torch release
     signatures     in every form in which torch lets one call them
     stand_in       every backend that a program asks for is the world's
     coalesced      one handle for several collectives

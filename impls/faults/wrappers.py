@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lockstep.impls.collectives import (
+from lockstep.impls.collective_wrappers import (
     AllGather,
     AllReduce,
     Broadcast,

@@ -4,21 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Event, Finish, Step, Write, ZeroGrad
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import (
-    MODES,
-    PROBES,
-    SIGNS,
-    Backward,
-    Event,
-    Finish,
-    Group,
-    Parameter,
-    Scenario,
-    Step,
-    Write,
-    ZeroGrad,
-)
+from lockstep.oracle.model import Group, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
 
@@ -74,10 +64,10 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         world_size,
         tuple(model),
         tuple(program),
-        probe,
-        cap,
-        learning_rate,
-        only,
+        probe=probe,
+        bucket_cap=cap,
+        learning_rate=learning_rate,
+        only=only,
         groups=groups,
         signs=signs,
         mode=mode,

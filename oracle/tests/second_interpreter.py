@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.oracle.events import Backward, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Scenario, Step, Write, ZeroGrad
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.rounding import round_to_nearest
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
@@ -17,7 +18,7 @@ Number = Callable[[Fraction, str], Any]  # makes a number of that format's arith
 
 
 class SecondInterpreter:
-    """Says the same as `oracle.program`, a rank, a parameter and an element at a time.
+    """Says the same as `oracle.events`, a rank, a parameter and an element at a time.
 
     ``number`` decides the arithmetic: Fractions, or NumPy's scalars of the parameter's own format, which round.
     ``order``: in which order of ranks a mean is summed. ``way``: what is averaged: all that is there; what is "new"

@@ -23,8 +23,8 @@ from lockstep.oracle.bounds import (
     sum_mixed,
 )
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import AVERAGINGS
 from lockstep.oracle.rounding import exact, round_to_nearest, rounded_reciprocal
+from lockstep.oracle.setup import AVERAGINGS
 
 FORMS = tuple(FORMATS)
 

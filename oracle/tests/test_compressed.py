@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Event, Finish
 from lockstep.oracle.fingerprint import capacity, coefficients, runs_needed
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import AVERAGINGS, CANCELLING, WIRES, Backward, Event, Finish, Parameter, Scenario
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS, CANCELLING, WIRES
 from lockstep.oracle.tests.examples import examples
 
 
@@ -117,7 +120,7 @@ def test_what_travels_must_fit_what_it_travels_in(wire: str) -> None:
 def test_a_gradient_that_would_be_rounded_on_the_wire_is_not_told() -> None:
     """Weights up to 300 have more bits than bfloat16, and so have the gradients of the quadratic probe."""
     program = (Backward(((0,), (0,))), Finish())
-    plain = Scenario(2, (Parameter((300,)),), program, "quadratic")
+    plain = Scenario(2, (Parameter((300,)),), program, probe="quadratic")
     assert interpret(plain).exact
     with pytest.raises(Inexact, match="is not representable"):
         interpret(replace(plain, wire="bfloat16"))

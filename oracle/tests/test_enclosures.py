@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.oracle import enclosures
+from lockstep.oracle.events import Backward, Clip, Finish
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.intervals import Interval
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import AVERAGINGS, WIRES, Backward, Clip, Finish, LossScale, Parameter, Scenario
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS, WIRES
 from lockstep.oracle.tests.examples import examples
 
 VALUES = st.lists(st.integers(-1000, 1000).map(lambda k: k * 2.0**-5 / 3), min_size=1, max_size=5)

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from lockstep.oracle.events import Event
+from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
 from lockstep.oracle.fingerprint import (
     MOST_SIDON,
-    by_forward,
     capacity,
     coefficients,
     contributions,
-    initial_parameters,
     mian_chowla,
     multiplier,
     numbers,
@@ -24,8 +22,12 @@ from lockstep.oracle.fingerprint import (
     runs_needed,
 )
 from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.initial import initial_parameters
 from lockstep.oracle.interpreter import is_exact
-from lockstep.oracle.program import AVERAGINGS, Backward, Finish, LossScale, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.drawn import scenarios
 
 # The beginning of OEIS A005282.

@@ -10,20 +10,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.interpreter import Expectation, interpret, is_exact
+from lockstep.oracle.events import Backward, Clip, Finish, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.interpreter import interpret, is_exact
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    AVERAGINGS,
-    UNUSED,
-    Backward,
-    Clip,
-    Finish,
-    Hyperparameters,
-    Parameter,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS, UNUSED
 from lockstep.oracle.state import Inside
 from lockstep.oracle.tests.drawn import scenarios
 from lockstep.oracle.tests.examples import examples
@@ -138,7 +131,9 @@ def test_a_mean_of_what_is_new_alone_may_round_where_that_of_all_that_is_there_d
     batch = Backward(((0,),) * 8)
     weight = Hyperparameters(weight_decay=0.5)
     program = (batch, Finish(), Step(), replace(batch, synchronize=False), batch, Finish())
-    scenario = Scenario(8, (Parameter((3,)),), program, "quadratic", None, 1.0, hyperparameters=weight, signs="mixed")
+    scenario = Scenario(
+        8, (Parameter((3,)),), program, probe="quadratic", learning_rate=1.0, hyperparameters=weight, signs="mixed"
+    )
     with pytest.raises(Inexact):
         interpret(scenario)
     assert interpret(replace(scenario, program=(*program[:3], ZeroGrad(), batch, Finish()))).exact
@@ -182,7 +177,9 @@ def test_two_ranks_one_by_hand() -> None:
 
 
 def test_the_quadratic_probe_multiplies_by_the_weights_of_the_moment() -> None:
-    scenario = Scenario(1, (Parameter((1,)),), (*(Backward(((0,),)), Finish(), Step(), ZeroGrad()) * 2,), "quadratic")
+    scenario = Scenario(
+        1, (Parameter((1,)),), (*(Backward(((0,),)), Finish(), Step(), ZeroGrad()) * 2,), probe="quadratic"
+    )
     first, second = 1, 3
     assert told(scenario, 1) == [[first * 1]]
     assert told(scenario, 5) == [[second * (1 - Fraction(1, 2) * first)]]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lockstep.oracle import lattice
 from lockstep.oracle.formats import FORMATS, Format
 from lockstep.oracle.lattice import FRACTION_BITS, Formats, Inexact, Lattice
-from lockstep.oracle.program import AVERAGINGS
 from lockstep.oracle.rounding import representable, rounded_reciprocal
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.examples import examples
 
 RECIPROCAL = AVERAGINGS[2]

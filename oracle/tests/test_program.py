@@ -9,30 +9,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from lockstep.oracle.program import (
-    NAMES,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     EndJoin,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
     Load,
-    LossScale,
-    Parameter,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import NAMES, Scenario
 from lockstep.oracle.tests.drawn import scenarios
 
 ONE = Parameter((1,))
@@ -47,7 +42,7 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "a negative size": (lambda: Parameter((2, -1)), r"\(2, -1\)"),
     "no ranks": (lambda: Scenario(0, (ONE,), ()), "not 0"),
     "a negative world": (lambda: Scenario(-2, (ONE,), ()), "not -2"),
-    "an unknown probe": (lambda: Scenario(2, (ONE,), BATCH, "cubic"), "'cubic'"),
+    "an unknown probe": (lambda: Scenario(2, (ONE,), BATCH, probe="cubic"), "'cubic'"),
     "a cap below zero": (lambda: Scenario(2, (ONE,), BATCH, bucket_cap=-1), "not -1"),
     "Finish first": (lambda: Scenario(2, (ONE,), (Finish(),)), "Finish follows"),
     "Finish twice": (lambda: Scenario(2, (ONE,), (*BATCH, Finish())), "Finish follows"),

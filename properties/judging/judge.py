@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.oracle.events import Backward
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.difference import Difference, in_words
 from lockstep.properties.seen import OTHER_WEIGHTS, Seen
-from lockstep.properties.trial import Run, Trial
+from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
@@ -28,11 +28,6 @@ OTHERS = {
     "buffer": "Buffers are not what they must be.",
     "state": "Optimizer state is not what it must be.",
 }
-
-
-def by_the_oracle(trial: Trial, scenario: Scenario, headline: str, about: str = "") -> None:
-    """Runs a scenario; every value is what the oracle says, of an implementation with these claims."""
-    values_equal(trial.run(scenario), trial.expected(scenario), headline, about=about)
 
 
 def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[str] = (), about: str = "") -> None:
@@ -172,8 +167,7 @@ def kept_equal(run: Run, headline: str) -> None:
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
         for place, values in seen["kept"].items():
-            events = enumerate(scenario.program[:place])
-            last = max(at for at, event in events if isinstance(event, Backward) and event.synchronize)
+            last = max(at for at, batch in scenario.events(Backward) if batch.synchronize and at < place)
             used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), rank)}
             wanted = [
                 final if kept is not None or scenario.tensor(index) in used else None

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from lockstep.oracle.buckets import filled
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.program import Backward, Finish, Freeze, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Freeze, Step, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.shards import Layout, by_layer, flat, numel
 from lockstep.oracle.zero import Memory, Plan, held
 from lockstep.properties.judging.fair_share import recipe_of
@@ -95,22 +96,23 @@ class Ledger:
     def after(self, place: int, expected: Expectation) -> bool:
         """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
         event = self.scenario.program[place]
-        if isinstance(event, Backward):
-            self.averaged = False
-            used = self.scenario.order(self.scenario.batch(place), self.rank)
-            self.whole |= {self.scenario.tensor(index) for index in used}
-            return not event.synchronize
-        if isinstance(event, Finish):
-            there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
-            there &= cuts(self.scenario, self.slices).keys()  # and no other names
-            self.own, self.averaged = there, self.stage == 1
-            self.whole = there if self.stage == 1 else set()
-        elif isinstance(event, Step):
-            self.states = dict(enumerate(expected.states[place]))
-        elif isinstance(event, ZeroGrad) and event.set_to_none:
-            self.whole, self.own = set(), set()
-        elif isinstance(event, Freeze):
-            self.frozen = event.after(self.frozen)
+        match event:
+            case Backward():
+                self.averaged = False
+                used = self.scenario.order(self.scenario.batch(place), self.rank)
+                self.whole |= {self.scenario.tensor(index) for index in used}
+                return not event.synchronize
+            case Finish():
+                there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
+                there &= cuts(self.scenario, self.slices).keys()  # and no other names
+                self.own, self.averaged = there, self.stage == 1
+                self.whole = there if self.stage == 1 else set()
+            case Step():
+                self.states = dict(enumerate(expected.states[place]))
+            case ZeroGrad(set_to_none=True):
+                self.whole, self.own = set(), set()
+            case Freeze():
+                self.frozen = event.of_frozen(self.frozen)
         return True
 
 

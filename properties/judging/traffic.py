@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import Scenario
-from lockstep.properties.trial import Run, Trial
+from lockstep.properties.trial import Run
 from lockstep.worlds.contract import MESSAGES, Collective, members_of
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
@@ -56,7 +55,6 @@ def _moved(call: Collective, ranks: int) -> Fraction:
     return PASSES.get(call.operation, 1) * whole * Fraction(members - 1, members)
 
 
-def cost_of(trial: Trial, scenario: Scenario, due: str) -> Cost:
-    """What a program moves beyond what construction does, see `passed`."""
-    run = trial.run(scenario)
-    return Cost(run, tuple(passed(calls, scenario.world_size, due) for calls in run.since_construction))
+def cost_of(run: Run, due: str) -> Cost:
+    """What a run has moved beyond what construction does, see `passed`."""
+    return Cost(run, tuple(passed(calls, run.scenario.world_size, due) for calls in run.since_construction))

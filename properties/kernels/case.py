@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.oracle.events import Short
+from lockstep.oracle.short import Short
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lockstep.oracle.intervals import Interval
-from lockstep.properties.kernels.expected import Array, same
+from lockstep.properties.kernels.reference import Array, same
 
 
 def must_equal(actual: list[Array], expected: list[Array], numbers: bool = True) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.properties.kernels import device
 from lockstep.properties.kernels.case import Case, Tensor
-from lockstep.properties.kernels.expected import Array
+from lockstep.properties.kernels.reference import Array
 from lockstep.worlds.contract import Job, RankError, World
 
 Functions = Mapping[str, list[str]]

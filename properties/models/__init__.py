@@ -3,13 +3,15 @@
     scenario    what is drawn: a model, its options, ranks, steps, micro-batches
     draws       the strategies
     modules     the models in torch
+    yours       a user's own model in their place
+    on_yours    the laws on that
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
-    seen        what it sees, and sends back
+    model_seen  what it sees, and sends back
     run         starts it on a trial's world
     replay      the same as on the ranks, rank by rank, in one process
     exact       the multilayer perceptron in integers: the whole batch, nothing rounds
-    expected    what must be seen, from the replay or in integers
+    proved      what must be seen, from the replay or in integers
     judge       compares
     again       a run that failed, once more: ``python -m lockstep.properties.models.again``
 
@@ -21,7 +23,7 @@ mean over ranks in every order of addition, on a rank and between ranks (`oracle
 it, have one set of bits on all ranks, and lead, through the replayed optimizer, to parameters that agree bit for bit.
 Nothing drifts, since each step begins from what was seen. By linearity the mean over shards is that of the whole batch
 in one process. Batch norm normalizes over a rank's own shard, as in DistributedDataParallel. An interval that nothing
-can leave shows nothing: `expected.unseen` names each faulty mean (a contribution missing or doubled, a wrong divisor)
+can leave shows nothing: `proved.unseen` names each faulty mean (a contribution missing or doubled, a wrong divisor)
 that it might not see, and the laws count where there is none.
 
 The multilayer perceptron is linear in its coefficients and piecewise linear in its inputs: on small integers its

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lockstep.oracle.program import Evaluate
+from lockstep.oracle.events import Evaluate
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.probes import Home
 from lockstep.properties.ranks.wrapped import Wrapped

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lockstep import properties, worlds
-from lockstep.oracle.program import ZeroGrad
-from lockstep.properties.ranks.program import Rank, read, run_program
+from lockstep.oracle.events import Event
+from lockstep.properties.ranks.program import read, run_program
+from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
 
 # Beginnings of paths, which end in a separator: a user's folder may be called properties_of_mine.
@@ -104,18 +106,19 @@ class Weighed(Rank):
         if self.place < 0:
             self.seen["bytes"][-1] = self.scales.bytes()
 
-    def run(self, place: int) -> None:
+    def ended(self, event: Event) -> None:
         """What is held afterwards is weighed."""
-        super().run(place)
-        if self.conditions.collects and isinstance(self.scenario.program[place], ZeroGrad):
+        if self.conditions.collects and event.ends_gradients:
             gc.collect()
-        self.seen["bytes"][place] = self.scales.bytes()
+        self.seen["bytes"][self.place] = self.scales.bytes()
 
-    def backward(self, place: int) -> None:
-        """What takes place in it is weighed."""
-        self.seen["moments"][place] = self.moments = []
-        self.scales.in_a_micro_batch = True
-        super().backward(place)
+    @contextlib.contextmanager
+    def during(self, event: Event) -> Iterator[None]:
+        """What takes place in a micro-batch is weighed."""
+        if event.makes_gradients:
+            self.seen["moments"][self.place] = self.moments = []
+            self.scales.in_a_micro_batch = True
+        yield
         self.scales.in_a_micro_batch = False
 
     def fired(self, index: int) -> None:

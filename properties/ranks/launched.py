@@ -1,8 +1,11 @@
 """How many collectives a rank has launched by the time each gradient is final."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
-from lockstep.properties.ranks.program import Rank, run_program
+from lockstep.oracle.events import Event
+from lockstep.properties.ranks.program import run_program
+from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
 
 
@@ -13,10 +16,11 @@ class Launching(Rank):
         super().__init__(*given)
         self.seen["launched"] = {}
 
-    def backward(self, place: int) -> None:
-        """From its forward on."""
-        self.seen["launched"][place] = [(-1, self.issued())]
-        super().backward(place)
+    def during(self, event: Event) -> AbstractContextManager[object]:
+        """Of a micro-batch, from its forward on."""
+        if event.makes_gradients:
+            self.seen["launched"][self.place] = [(-1, self.issued())]
+        return super().during(event)
 
     def fired(self, index: int) -> None:
         """Before any hook of the implementation's."""

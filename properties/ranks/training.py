@@ -1,4 +1,4 @@
-"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.program` says.
+"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.events` says.
 
 What a sharded implementation does itself (`properties.sharded.Sharded`) is left to it.
 """
@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import SetHyperparameters
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import SAVED_BY
 from lockstep.properties.conditions import AS_USUAL, Conditions
@@ -175,9 +174,9 @@ class Training:
             for group in optimizer.param_groups:
                 group["params"] = [new if each is old else each for each in group["params"]]
 
-    def set(self, event: SetHyperparameters) -> None:
-        """Changes the hyper-parameters of one group, or of all."""
-        self.settings = hyperparameters.after(self.settings, event)
+    def set(self, settings: hyperparameters.Settings) -> None:
+        """Other hyper-parameters, by group."""
+        self.settings = settings
         if self.optimizers:
             self._tell_settings()
 

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.oracle.events import Clip
 from lockstep.oracle.fingerprint import coefficients
 from lockstep.oracle.initial import initial_parameters
 from lockstep.oracle.program import Scenario
@@ -201,7 +200,7 @@ class Wrapped:
     def parameters(self) -> Values:
         """The values of the parameters."""
         if "full_parameters" in self.offers:
-            full = self.look(self.wrapped.full_parameters)
+            full = self.look(partial(adapter.full_parameters, self.wrapped))
             return [to_numpy(full[name]) for name in self.training.names]
         return [to_numpy(parameter) for parameter in self.probe.in_order()]
 
@@ -267,18 +266,6 @@ class Wrapped:
     def save(self) -> tuple[Any, Any]:
         """The weights, and the rest."""
         return self.training.save_weights(), self.training.save()
-
-    def clip(self, event: Clip) -> torch.Tensor | None:
-        """Clips the gradients; returns their norm, if it is told."""
-        if "clip_grad_norm_" in self.offers:
-            norm = adapter.clip(self.wrapped, event.max_norm, event.norm_type)
-            if norm is None:
-                return None
-            norm = torch.as_tensor(norm, dtype=None if torch.is_tensor(norm) else torch.float64)
-            return norm.reshape(()) if norm.numel() == 1 else norm  # fused kernels give a tensor of one element
-        # Both are read once.
-        tensors = self.asked.parameters() if self.stands else (each for each in self.probe.tensors())
-        return torch.nn.utils.clip_grad_norm_(tensors, event.max_norm, event.norm_type)
 
 
 def _multiplied(

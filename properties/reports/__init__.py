@@ -5,8 +5,7 @@ real_models   on a real model
 otherwise     how a law runs a program otherwise than as usual
 opening       how either begins
 notes         what its reader may have missed
-guess         what may have gone wrong
-decode        which contributions are in the first wrong value
+origin        which contributions are in the first wrong value
 labels        and in what was sent
 picture       what went over the wire
 whereabouts   where in the implementation's code it failed

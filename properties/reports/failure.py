@@ -6,55 +6,48 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis.errors import UnsatisfiedAssumption
-
-from lockstep.oracle.interpreter import Expectation
-from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
-from lockstep.properties.calls import Call
 from lockstep.properties.conditions import Conditions
+from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.errors import alike
+from lockstep.properties.events import event_words
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.members import as_a_world
-from lockstep.properties.naming import event_words, model_words
+from lockstep.properties.naming import model_words
 from lockstep.properties.reports import notes, otherwise, real_models
-from lockstep.properties.reports.decode import decode, explain
-from lockstep.properties.reports.guess import guess
 from lockstep.properties.reports.opening import opening
+from lockstep.properties.reports.origin import explain
 from lockstep.properties.reports.paragraphs import entry, wrapped
 from lockstep.properties.reports.picture import picture
 from lockstep.properties.reports.repeats import repeats
 from lockstep.properties.reports.whereabouts import from_here
-from lockstep.properties.script import file_name, write_script
-from lockstep.properties.searching.core import core
-from lockstep.properties.searching.search import Failure, took_the_clock
-from lockstep.properties.trial import Trial, job, of_the_ranks, without
+from lockstep.properties.script.whole import file_name, write_script
+from lockstep.properties.trial import Trial, of_the_ranks
 from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from lockstep.worlds.contract import Outcome, to_blame
+from lockstep.properties.wrapper_call import Call
+from lockstep.worlds.contract import to_blame
 
 FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other
 IN_NO_VALUE = "what is wrong is in no value that this script prints; it shows the program."
 LONGEST = 60  # characters of an implementation's module or file in the name of its script
 
 
-def filed_failure(law: Law, trial: Trial, failure: Failure) -> dict[str, Any]:
+def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any]:
     """What a law's test files of a failure, for `properties.reports.causes`: its verdict, its report, and its script,
     if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
     began; whether it is plain, with nothing in its program but the cause; and how long its program is.
 
     Of a real model the run is the cause, and what is wrong before the first step is plain.
     """
-    broken, scenario, (failed, runs) = failure.broken, failure.broken.scenario, failure.seen
-    least = core(trial, failure) if failed == runs else None
+    broken, scenario, least = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core
     real = not isinstance(scenario, (Scenario, Call))
     whole = repr(scenario) if real else f"{law.name} {scenario!r}"
     cause = _raised_at_first(broken) or (whole if least is None else repr(least))
     begun = broken.difference is not None and broken.difference.place >= 0
     plain = not begun if real else least is None or (least == scenario and not otherwise.no_reason(broken.choices))
-    told, script = _told(law, trial, failure, least)
+    told, script = _told(law, trial, diagnosis)
     return {
-        "verdict": failure.verdict,
+        "verdict": diagnosis.failure.verdict,
         "report": told,
         "script": "" if script is None else str(script),
         "scenario": repr(scenario),
@@ -72,16 +65,16 @@ def _raised_at_first(broken: LawBroken) -> str:
     return "; ".join(dict.fromkeys(alike(error.message) for error in errors))
 
 
-def report(law: Law, trial: Trial, failure: Failure) -> str:
+def report(law: Law, trial: Trial, diagnosis: Diagnosis) -> str:
     """Everything that is known of a failure, and how to see it again. Writes its script, if there is one."""
-    return _told(law, trial, failure)[0]
+    return _told(law, trial, diagnosis)[0]
 
 
-def _told(law: Law, trial: Trial, failure: Failure, least: Scenario | None = None) -> tuple[str, Path | None]:
-    """The report, and the script that it names, if it has one. ``least``: the core of a program that is known to go
-    wrong also when it is run as usual.
+def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | None]:
+    """The report, and the script that it names, if it has one. A program that has a core goes wrong also when it is run
+    as usual.
     """
-    broken, scenario, script = failure.broken, failure.broken.scenario, None
+    broken, scenario, least, script = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core, None
     if isinstance(scenario, Call):
         again = entry("Call", repr(scenario))
     elif isinstance(scenario, Scenario):
@@ -93,12 +86,12 @@ def _told(law: Law, trial: Trial, failure: Failure, least: Scenario | None = Non
     usual = otherwise.no_reason(broken.choices) if least is not None else []
     if least not in (None, scenario):
         usual += entry("Core", f"{least!r} goes wrong by itself, in the same manner.")
-    return "\n".join([*story(law, trial, failure), *usual, *again]), script
+    return "\n".join([*story(law, trial, diagnosis), *usual, *again]), script
 
 
-def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
+def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     """What happened, line by line."""
-    broken, scenario = failure.broken, failure.broken.scenario
+    failure, broken, scenario = diagnosis.failure, diagnosis.broken, diagnosis.broken.scenario
     if not isinstance(scenario, (Scenario, Call)):
         return real_models.story(law, trial, failure)
     words = opening(law, trial, failure)
@@ -108,30 +101,26 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
         return words
     how = otherwise.in_words(broken.choices, bool(scenario.units))
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
-    words += _events(trial, broken, scenario)
-    words += notes.on_the_program(trial, broken)
+    words += _events(diagnosis, scenario)
+    words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
-    shown = picture(scenario, _recorded(trial, failure), broken.choices.get("roles", ()))
+    shown = picture(scenario, diagnosis.recorded, broken.choices.get("roles", ()))
     words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
-    always = failure.seen[0] == failure.seen[1]
-    # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
-    if broken.difference is not None and always and not otherwise.ANOTHER & broken.choices.keys():
-        origin = _origin(trial, broken)
-        words += ["", *origin] if origin else []
-    if not always:
+    origin = _origin(diagnosis)
+    words += ["", *origin] if origin else []
+    if not diagnosis.always:
         chance = "The same program, run again, does not always fail: something here depends on time or chance."
         words += ["", *entry("Seen", f"in {failure.seen[0]} of {failure.seen[1]} runs. {chance}")]
     words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
     return words + notes.on_claims(law, trial, scenario)
 
 
-def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str]:
+def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
     """The events by their places, each in one line or more; what comes over and over, once."""
-    expected = _expected(trial, scenario)
     told = []
     for place in range(len(scenario.program)):
-        before, after = otherwise.around(broken.choices, place, scenario.program[place])
-        told.append((before, event_words(scenario, place, expected), after))
+        before, after = otherwise.around(diagnosis.broken.choices, place, scenario.program[place])
+        told.append((before, event_words(scenario, place, diagnosis.expected), after))
     for begin, length, times in repeats(told):
         for place, (before, (first, *rest), after) in enumerate(told[begin : begin + length], begin):
             yield from before
@@ -143,37 +132,12 @@ def _events(trial: Trial, broken: LawBroken, scenario: Scenario) -> Iterator[str
             yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"
 
 
-def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
-    """What must come out; None where the oracle does not know."""
-    try:
-        return trial.expected(scenario)
-    except (Inexact, UnsatisfiedAssumption):
-        return None
-
-
-def _recorded(trial: Trial, failure: Failure) -> Outcome:
-    """The run with what went into its collectives; not again where it would cost much or might end otherwise."""
-    broken = failure.broken
-    if took_the_clock(broken) or failure.seen[0] < failure.seen[1]:
-        return broken.outcome
-    outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
-    outcome = as_a_world(outcome, broken.scenario)
-    return tuple(without(report, "looks") for report in outcome)
-
-
-def _origin(trial: Trial, broken: LawBroken) -> list[str]:
-    difference, words = broken.difference, []
-    assert difference is not None
-    try:
-        shares = decode(trial, broken, difference)
-        if shares:
-            words += entry("Came from", explain(broken, difference, shares))
-        expected = trial.expected(broken.scenario)
-        if (guessed := guess(broken, expected)) is not None:
-            words += entry("A guess", f"{guessed}.")
-    except (Inexact, UnsatisfiedAssumption):
-        pass  # a scenario off the exact tier: neither can be told
-    return words
+def _origin(diagnosis: Diagnosis) -> list[str]:
+    """Where the first wrong value came from, as far as that is known."""
+    difference, words = diagnosis.broken.difference, []
+    if difference is not None and diagnosis.shares:
+        words += entry("Came from", explain(diagnosis.broken, difference, diagnosis.shares))
+    return words + (entry("A guess", f"{diagnosis.guess}.") if diagnosis.guess is not None else [])
 
 
 def _origin_of(implementation: str) -> str:

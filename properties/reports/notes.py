@@ -1,29 +1,26 @@
 """What a reader of a report may have missed: how the implementation was called, and what is claimed for it."""
 
-from collections import Counter
 from dataclasses import replace
 
-from hypothesis.errors import UnsatisfiedAssumption
-
-from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import WIRES, Clip, Finish, Scenario, Step
+from lockstep.oracle.events import Clip, Finish, Step
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import WIRES
 from lockstep.properties.claims import EQUAL_FROM, Claims
-from lockstep.properties.judging import judge
+from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.judging.traffic import reductions
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.models.scenario import ModelScenario
-from lockstep.properties.ranks.adapter import FINISH_NAMES
 from lockstep.properties.reports.paragraphs import entry
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
-from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.properties.verdict import LawBroken
 
 
-def on_the_program(trial: Trial, broken: LawBroken) -> list[str]:
+def on_the_program(trial: Trial, diagnosis: Diagnosis) -> list[str]:
     """What is called, and what is not, where that may be the reason."""
-    scenario = broken.scenario
-    called = _not_finished(trial, scenario) + _equal_later(trial, broken) + _done_by_the_caller(trial, scenario)
-    return called + _compressed(trial, broken)
+    scenario = diagnosis.broken.scenario
+    called = _not_finished(trial, scenario) + _equal_later(diagnosis) + _done_by_the_caller(trial, scenario)
+    return called + _compressed(trial, diagnosis.broken)
 
 
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
@@ -31,10 +28,10 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     of = trial.implementation
     if not of.perhaps or not scenario.has(Finish):
         return []
-    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
-    meant = " or ".join(f"{name}()" for name in of.perhaps)
-    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+    called = f"{of.finish} is called" if of.finish else "nothing is called"
+    words = f"{called} to finish the synchronization. If {' or '.join(of.perhaps)} is to be called"
+    other = "an adapter or another name for it does that; README lists the names that are looked for"
+    return ["", *entry("Note", f"{words}, {other}.")]
 
 
 def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
@@ -54,19 +51,9 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
     return ["", *entry("Note", words)]
 
 
-def _equal_later(trial: Trial, broken: LawBroken) -> list[str]:
+def _equal_later(diagnosis: Diagnosis) -> list[str]:
     """That ranks which are not equal after construction are from the first forward on, if they are."""
-    of, scenario, difference = trial.implementation, broken.scenario, broken.difference
-    apart = difference is not None and (difference.place, difference.quantity) == (-1, "parameter")
-    if not apart or (of.claims.stage, of.claims.equal_from) != (None, EQUAL_FROM[0]):
-        return []
-    claiming = replace(of, claims=replace(of.claims, equal_from=EQUAL_FROM[1]))
-    tried = replace(trial, implementation=claiming, witnessed=Counter())
-    if beyond(tried.claims, scenario):
-        return []
-    try:
-        judge.by_the_oracle(tried, scenario, "")
-    except (LawBroken, Refused, Inexact, UnsatisfiedAssumption):
+    if not diagnosis.starts_later:
         return []
     words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
     return ["", *entry("Note", f'{words} {{"equal_from": "{EQUAL_FROM[1]}"}}.')]

@@ -1,7 +1,7 @@
 """How every report on a program, a call or a real model begins."""
 
 from lockstep.properties.law import Law, sentence
-from lockstep.properties.reports.paragraphs import capitalized, entry
+from lockstep.properties.reports.paragraphs import entry
 from lockstep.properties.reports.whereabouts import whereabouts
 from lockstep.properties.searching.search import Failure
 from lockstep.properties.trial import Trial
@@ -11,7 +11,7 @@ def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list
     """Who breaks which law, what came out, what is ``assumed`` where that is not plain, and where it was."""
     broken = failure.broken
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
-    words += entry("The law", sentence(law)) + entry("Result", capitalized(broken.headline))
+    words += entry("The law", sentence(law)) + entry("Result", broken.result)
     words += entry("Assumed", assumed) if assumed else []
     if where := whereabouts(broken.outcome):
         words += entry("Where", "; ".join(where) + ".")

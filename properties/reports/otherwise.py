@@ -92,8 +92,6 @@ RUN_OTHERWISE = {
     "metrics": "the caller's own collectives",
 }
 AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be the reason."
-# Of what comes from these a share of the program's own data is none.
-ANOTHER = {*OTHER, "hooked", "module_hooked"}
 
 
 def in_words(choices: Mapping[str, Any], units: bool) -> str:

@@ -13,8 +13,3 @@ def entry(title: str, text: str) -> list[str]:
 def wrapped(text: str, indent: str) -> list[str]:
     """A paragraph whose further lines are indented; only spaces are broken at, so that names and paths stay whole."""
     return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def capitalized(words: str) -> str:
-    """The words with a capital at their beginning, and otherwise as they are."""
-    return words[:1].upper() + words[1:]

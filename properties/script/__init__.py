@@ -1,110 +1,15 @@
 """Writes a counterexample as a script of its own: plain torch and the implementation, nothing of Lockstep.
 
-head         the model and whatever else the script defines before it begins
-sharded      what it defines beside for an implementation that may hold things in pieces
-offered      and where a function makes the wrapper, whose methods are known only then
-events       the program, event by event
-between      what the caller does between these
-optimizers   the caller's optimizer, or optimizers, and their steps
-stepped      the same, where it is a sharded optimizer
-checkpoints  what is saved and loaded
-seen         what must be seen after an event
+whole         the script, from the first line to the last
+parts         the program, event by event; the lines of each event are in `properties.events`
+head          the model and whatever else the script defines before it begins
+sharded       what it defines beside for an implementation that may hold things in pieces
+offered       and where a function makes the wrapper, whose methods are known only then
+writer        what several events need to say
+construction  the model and what wraps it, made at first and anew
+between       what the caller does between the events
+optimizers    the caller's optimizer, or optimizers
+stepped       the same, where it is a sharded optimizer
+checkpoints   what is saved and loaded
+seen          what must be seen after an event
 """
-
-import re
-import textwrap
-from dataclasses import replace
-from pathlib import Path
-
-from lockstep.oracle.events import Evaluate
-from lockstep.oracle.model import LossScale
-from lockstep.oracle.program import Scenario
-from lockstep.properties.companion import companion, partner, turns
-from lockstep.properties.conditions import AS_USUAL, Conditions
-from lockstep.properties.expected import known
-from lockstep.properties.implementations import Implementation
-from lockstep.properties.part import Part
-from lockstep.properties.script import stepped
-from lockstep.properties.script.events import Writer
-from lockstep.properties.script.head import connection, definitions, head
-
-TAKE_TURNS = ("for _ in itertools.zip_longest({}):  # they take turns", "    pass")
-SHARE_LOSSES = (
-    "first, second = {}",
-    "for one in first:  # event by event; of a micro-batch each yields its loss, and then goes on",
-    "    its = next(second)",
-    "    if one is not None:",
-    "        (one + its).backward()",
-    "        next(second), next(first)",
-)
-
-
-def write_script(
-    implementation: Implementation,
-    scenario: Scenario,
-    headline: str,
-    folder: Path,
-    name: str,
-    conditions: Conditions = AS_USUAL,
-) -> Path:
-    """Writes the script into a folder and returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.py"
-    path.write_text(script(implementation, scenario, headline, path.name, conditions), encoding="utf-8")
-    return path
-
-
-def script(
-    implementation: Implementation,
-    scenario: Scenario,
-    headline: str,
-    file: str,
-    conditions: Conditions = AS_USUAL,
-) -> str:
-    """The script's text. Where the oracle does not know what must come out, it shows values and judges none.
-
-    It begins with the first event and ends after the last, whatever part of the program the conditions name.
-    """
-    # What hooks of the caller's make of gradients, a loss of that size would.
-    doublings = conditions.hooked or conditions.module_hooked
-    hooked = replace(scenario, loss_scale=LossScale(2.0**doublings)) if doublings else scenario
-    expected = known(hooked, implementation.claims)
-    if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
-        told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
-        expected = replace(expected, gradients=told)
-    if conditions.optimizer:
-        expected = None  # it knows torch's three alone
-    elif expected is not None and implementation.plain:
-        expected = replace(expected, states={})  # of which each rank has its own
-    writer = Writer(implementation, scenario, expected, conditions)
-    own, connect = definitions(implementation, scenario), connection(scenario)
-    own += stepped.definitions(writer) if implementation.plain else ""
-    evaluates = scenario.has(Evaluate) or any(
-        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
-    )
-    needs = "torch, NumPy" if conditions.seeded else "torch"
-    lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered, needs)]
-    if where := conditions.beside or conditions.joint:
-        its = companion(scenario) if conditions.beside else partner(scenario)
-        other = Writer(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))
-        writer.shares_losses = other.shares_losses = bool(conditions.joint)
-        lines += [connect, *_generator("this", own, writer), *_generator("other", own, other), "", ""]
-        pair = "this(), other()" if where == "after" else "other(), this()"
-        lines += [line.format(pair) for line in (TAKE_TURNS if conditions.beside else SHARE_LOSSES)]
-    else:
-        lines += [own.rstrip(), connect, *(line for part in writer.parts() for line in part)]
-    return "\n".join([*lines, "", "dist.destroy_process_group()", ""])
-
-
-def _generator(name: str, own: str, writer: Writer) -> list[str]:
-    """A function that yields after the construction and after every turn, or every event and its losses."""
-    begin, *parts = writer.parts()
-    body = ["global fails"] * writer.raises + [own.strip("\n").replace("\n\n\n", "\n\n"), *begin, "yield"]
-    for turn in [(place,) for place in range(len(parts))] if writer.shares_losses else turns(writer.scenario):
-        body += [*(line for place in turn for line in parts[place]), "yield"]
-    return ["", "", f"def {name}():", textwrap.indent("\n".join(body), "    ")]
-
-
-def file_name(*parts: str) -> str:
-    """A name that any file system takes."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(parts)).strip("-")

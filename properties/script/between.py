@@ -1,10 +1,9 @@
 """What the caller does between the events, where a law has asked for it (`properties.conditions.Conditions`)."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from lockstep.oracle.program import Backward, Evaluate, Event, Scenario
+from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.naming import (
     ALONE,
@@ -21,10 +20,8 @@ from lockstep.properties.naming import (
 from lockstep.properties.script import checkpoints
 from lockstep.properties.script.head import place
 from lockstep.properties.script.seen import by_name, compare
+from lockstep.properties.script.writer import Writer
 from lockstep.properties.seen import OTHER_WEIGHTS
-
-if TYPE_CHECKING:
-    from lockstep.properties.script.events import Writer
 
 MOVED = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"]
 # Copies in the place of gradients.
@@ -166,7 +163,7 @@ def hooked(conditions: Conditions, scenario: Scenario) -> list[str]:
     return lines
 
 
-def kept(writer: "Writer", number: int) -> list[str]:
+def kept(writer: Writer, number: int) -> list[str]:
     """What hooks of the caller's have found before a Finish of that number."""
     found = (
         '{name: getattr(kept.get(name), "full_tensor", lambda: kept.get(name))() for name in sorted({*kept, *used})}'
@@ -176,7 +173,7 @@ def kept(writer: "Writer", number: int) -> list[str]:
     return compare("what a hook finds", found, by_name(writer.expected.gradients[number]))
 
 
-def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
+def halved(writer: Writer, loss: str) -> tuple[list[str], str]:
     """What comes before a forward of half the loss, and all of the loss."""
     p = "tensors()[name]"
     # Of a copy: backward, too, is of what is read here.
@@ -190,7 +187,7 @@ def halved(writer: "Writer", loss: str) -> tuple[list[str], str]:
 READ_TOO = "[*{0}{1}, *(n for n, p in tensors().items() if p.requires_grad and n not in {0})]"
 
 
-def differentiated(writer: "Writer", forward: str) -> list[str]:
+def differentiated(writer: Writer, forward: str) -> list[str]:
     """The loss, of gradients that the caller takes of what a forward gives, whose coefficients are "inputs"."""
     own = writer.role
     lines = ["inputs = {", "    name: torch.tensor(values, dtype=tensors()[name].dtype, requires_grad=True)"]
@@ -201,19 +198,19 @@ def differentiated(writer: "Writer", forward: str) -> list[str]:
     return lines
 
 
-def saved(writer: "Writer") -> list[str]:
+def saved(writer: Writer) -> list[str]:
     """The state of everything, for nothing."""
     return ["", f"# {SAVES}", *checkpoints.save(writer)]
 
 
-def alone(writer: "Writer", number: int) -> list[str]:
+def alone(writer: Writer, number: int) -> list[str]:
     """What one rank does right before the event of that number."""
     rank = writer.conditions.loner
     done = [*writer.evaluate(Evaluate()), *writer.read(number), "getattr(wrapped, 'state_dict', model.state_dict)()"]
     return ["", f"# {ALONE.format(rank)}", f"if {writer.role} == {rank}:", *(f"    {line}" for line in done)]
 
 
-def duplicated(writer: "Writer", number: int) -> list[str]:
+def duplicated(writer: Writer, number: int) -> list[str]:
     """A deep copy of the model, and evaluations of each."""
     made = [each for each in writer.conditions.duplicated if each <= number]
     lines = ["", f"# {DUPLICATES}", *["duplicates = []"] * (len(made) == 1), "duplicates += [copy.deepcopy(model)]"]
@@ -225,7 +222,7 @@ def duplicated(writer: "Writer", number: int) -> list[str]:
     return lines
 
 
-def swapped(writer: "Writer") -> list[str]:
+def swapped(writer: Writer) -> list[str]:
     """An evaluation with other weights."""
     lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
     lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *writer.evaluate(Evaluate())]
@@ -233,7 +230,7 @@ def swapped(writer: "Writer") -> list[str]:
     return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
 
 
-def dropped(writer: "Writer", number: int, event: Event) -> list[str]:
+def dropped(writer: Writer, number: int, event: Event) -> list[str]:
     """A forward whose loss goes nowhere, right before the event of that number."""
     forward = writer.call("dict.fromkeys(tensors(), nan)", "trained")
     local = isinstance(event, Backward) and not event.synchronize and not writer.scenario.stays_in_no_sync(number - 1)

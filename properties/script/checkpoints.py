@@ -1,16 +1,11 @@
 """What is saved and loaded in a script: whole tensors under the words of `Sharded`, else torch's own state dicts."""
 
-from typing import TYPE_CHECKING
-
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import Load, SaveAndLoad
 from lockstep.properties.script import optimizers, stepped
-
-if TYPE_CHECKING:
-    from lockstep.properties.script.events import Writer
+from lockstep.properties.script.writer import Writer
 
 
-def save(writer: "Writer", everything: bool = True) -> list[str]:
+def save(writer: Writer, everything: bool = True) -> list[str]:
     """The state of everything, or the weights alone."""
     if writer.in_pieces:
         state = "(wrapped.full_optimizer_state(), options())"
@@ -26,22 +21,8 @@ def save(writer: "Writer", everything: bool = True) -> list[str]:
     return lines + ["saved_scale = scale, steps"] * (everything and writer.scaled)
 
 
-def load(writer: "Writer", event: Load) -> list[str]:
-    """What was saved, or the weights of it, into what is there."""
-    afresh = _options(writer, _at_the_start(writer)) if writer.in_pieces and not event.optimizer else []
-    return [*writer.zero_grad(set_to_none=True), *_take_up(writer, event.optimizer), *afresh]
-
-
-def save_and_load(writer: "Writer", event: SaveAndLoad) -> list[str]:
-    """Everything, or the weights alone, into a new model."""
-    made = writer.in_pieces or writer.made_before
-    optimizer = optimizers.make(writer) if event.optimizer and not made else []
-    lines = [*save(writer, event.optimizer), *writer.construct(), *optimizer]
-    return [*lines, *_take_up(writer, event.optimizer)]
-
-
-def _take_up(writer: "Writer", everything: bool) -> list[str]:
-    """The rest begins afresh; masters are made from the weights that were loaded."""
+def take_up(writer: Writer, everything: bool) -> list[str]:
+    """Everything that was saved, or the weights; the rest begins afresh, and masters are made from what was loaded."""
     if writer.in_pieces:
         state = "copy.deepcopy(saved_state)" if everything else "None"
         lines = [f"wrapped.load_full(copy.deepcopy(saved[0]), {state})"]
@@ -63,13 +44,13 @@ def _take_up(writer: "Writer", everything: bool) -> list[str]:
     return lines
 
 
-def _options(writer: "Writer", told: str) -> list[str]:
+def _options(writer: Writer, told: str) -> list[str]:
     return [f"for group, told in zip({writer.groups}, {told}):", "    group.update(told)"]
 
 
-def _at_the_start(writer: "Writer") -> str:
-    """Of all groups, or, where each has an optimizer, of those that have parameters."""
-    settings = hyperparameters.at_the_start(writer.scenario)
+def at_the_start(writer: Writer) -> list[str]:
+    """The options as they begin: of all groups, or, where each has an optimizer, of those that have parameters."""
+    settings = [*hyperparameters.at_the_start(writer.scenario)]
     if writer.several:
         settings = [settings[number] for (number,) in writer.scenario.optimizers]
-    return repr([hyperparameters.options(each) for each in settings])
+    return _options(writer, repr([hyperparameters.options(each) for each in settings]))

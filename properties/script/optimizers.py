@@ -1,21 +1,16 @@
-"""The caller's optimizer in a script, or those of each group; masters, the loss scale, and a step with these."""
-
-from typing import TYPE_CHECKING
+"""The caller's optimizer in a script, or those of each group; masters, and the loss scale."""
 
 from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import SetHyperparameters, Step
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.optimizers import SGD, Adam
 from lockstep.properties.claims import MASTERS
 from lockstep.properties.naming import parameter_name
 from lockstep.properties.script import stepped
 from lockstep.properties.script.head import place
-
-if TYPE_CHECKING:
-    from lockstep.properties.script.events import Writer
+from lockstep.properties.script.writer import Writer
 
 
-def make(writer: "Writer") -> list[str]:
+def make(writer: Writer) -> list[str]:
     """The caller's optimizer, or one for each group, and masters if there are any."""
     scenario = writer.scenario
     settings = hyperparameters.at_the_start(scenario)
@@ -43,7 +38,7 @@ def make(writer: "Writer") -> list[str]:
     return [*lines, *_made(writer, f"torch.optim.{scenario.optimizer}(", groups)]
 
 
-def _made(writer: "Writer", make: str, groups: list[str], defaults: str = "") -> list[str]:
+def _made(writer: Writer, make: str, groups: list[str], defaults: str = "") -> list[str]:
     """An optimizer of these groups, or one of each."""
     if writer.several:
         each = [f"    {number}: {make}[{groups[number]}]{defaults})," for (number,) in writer.scenario.optimizers]
@@ -51,22 +46,21 @@ def _made(writer: "Writer", make: str, groups: list[str], defaults: str = "") ->
     return [f"optimizer = {make}[", *(f"    {group}," for group in groups), f"]{defaults})"]
 
 
-def add(writer: "Writer") -> list[str]:
+def add(writer: Writer) -> list[str]:
     """The last group, to a sharded optimizer that was made without it."""
-    settings = hyperparameters.at(writer.scenario, writer.conditions.added)
-    group, values = writer.scenario.all_groups[-1], settings[-1]
-    members = ", ".join(held(writer, index) for index in group.parameters)
+    values = writer.scenario.standings[writer.conditions.added].settings[-1]
+    members = ", ".join(held(writer, index) for index in writer.scenario.all_groups[-1].parameters)
     told = f"{{'params': [{members}], {_keywords(values, ': ', quoted=True)}}}"
     return [f"optimizer.add_param_group({told})"]
 
 
-def held(writer: "Writer", tensor: int) -> str:
+def held(writer: Writer, tensor: int) -> str:
     """What the optimizer steps for a tensor."""
     sixteen = FORMATS[writer.scenario.parameters[tensor].dtype].bytes == 2
     return f'masters["{parameter_name(tensor)}"]' if writer.masters and sixteen else place(writer.scenario, tensor)
 
 
-def state(writer: "Writer", tensor: int, name: str) -> str:
+def state(writer: Writer, tensor: int, name: str) -> str:
     """What it holds of it under a name."""
     if writer.in_pieces:
         return f'state("{parameter_name(tensor)}").get("{name}")'
@@ -78,28 +72,13 @@ def state(writer: "Writer", tensor: int, name: str) -> str:
     return f'{optimizer}.state[{held(writer, tensor)}].get("{name}")'
 
 
-def loss_scale(writer: "Writer") -> list[str]:
+def loss_scale(writer: Writer) -> list[str]:
     """The loss scale as it begins."""
     assert writer.scenario.loss_scale is not None
     return [f"scale, steps, unscaled, skip = {writer.scenario.loss_scale.initial}, 0, False, False"]
 
 
-def change(writer: "Writer", event: SetHyperparameters) -> list[str]:
-    """New hyper-parameters for one group, or for all."""
-    groups = writer.groups
-    if event.group is not None:
-        groups += f"[{event.group} : {event.group + 1}]"
-    if event.group is not None and writer.several:  # a group without parameters has no optimizer
-        groups = f"optimizers[{event.group}].param_groups" if (event.group,) in writer.scenario.optimizers else "()"
-    if writer.conditions.scheduled:
-        rate = event.values.learning_rate
-        rates = f"[{rate} if {event.group} in (None, number) else group['lr'] for number, group in enumerate("
-        return [f"Sets(optimizer, {rates}optimizer.param_groups)])"]
-    values = {"lr" if k == "learning_rate" else k: v for k, v in vars(event.values).items() if v is not None}
-    return [f"for group in {groups}:", f"    group.update({', '.join(f'{k}={v!r}' for k, v in values.items())})"]
-
-
-def unscale(writer: "Writer") -> list[str]:
+def unscale(writer: Writer) -> list[str]:
     """Gradients divided by the scale; whether one is not finite."""
     if writer.in_pieces:
         return ["unscaled, skip = True, not unscale(scale)"]
@@ -108,45 +87,6 @@ def unscale(writer: "Writer") -> list[str]:
     lines = [f"for p in {writer.asked}.parameters():", "    if p.grad is not None:", "        p.grad /= scale"]
     finite = f"p.grad is None or bool(p.grad.isfinite().all()) for p in {writer.asked}.parameters()"
     return [*lines, f"unscaled, skip = True, not all({finite})"]
-
-
-def step(writer: "Writer", event: Step) -> list[str]:
-    """A step of the optimizer, and what goes with masters and a loss scale."""
-    lines, masters = [], writer.masters and not writer.in_pieces
-    if masters:
-        lines += ["for name, master in masters.items():", "    p = tensors()[name]"]
-        lines += ["    master.grad = None if p.grad is None else p.grad.float()"]
-    of = [number for number, *_ in writer.scenario.optimizers] if event.groups is None else event.groups
-    steps = [f"optimizers[{number}].step" for number in of] if writer.several else ["optimizer.step"]
-    for each in steps:
-        lines += stepped.CLOSURE.replace("{step}", each).splitlines() if writer.conditions.closures else [f"{each}()"]
-    if masters:
-        lines += ["with torch.no_grad():", "    for name, master in masters.items():"]
-        lines += ["        if master.grad is not None:", "            tensors()[name].copy_(master)"]
-    if not writer.scaled:
-        return lines
-    assert writer.scenario.loss_scale is not None
-    scaled = ["if not unscaled:", *(f"    {line}" for line in unscale(writer))]
-    scaled += ["if not skip:", *(f"    {line}" for line in lines), "steps = 0 if skip else steps + 1"]
-    scaled += ["if skip:", "    scale /= 2", f"elif steps == {writer.scenario.loss_scale.growth_interval}:"]
-    return [*scaled, "    scale, steps = scale * 2, 0", "unscaled = skip = False"]
-
-
-def replace(writer: "Writer", tensor: int) -> list[str]:
-    """A new tensor for a parameter."""
-    mine = place(writer.scenario, tensor)
-    lines = [f"old, held = {mine}, {held(writer, tensor)}"]
-    lines += ["new = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)"]
-    lines += [f"{place(writer.scenario, index)} = new" for index in writer.scenario.names(tensor)]
-    if held(writer, tensor) != mine:
-        lines += [f"new = {held(writer, tensor)} = nn.Parameter(new.detach().float())"]
-    pops = ["for each in optimizers.values():", "    each.state.pop(held, None)"]
-    lines += pops if writer.several else ["optimizer.state.pop(held, None)"]
-    return [
-        *lines,
-        f"for group in {writer.groups}:",
-        '    group["params"] = [new if each is held else each for each in group["params"]]',
-    ]
 
 
 def _keywords(settings: SGD | Adam, between: str, quoted: bool = False) -> str:

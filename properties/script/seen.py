@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.interpreter import Expectation
+from lockstep.oracle.events import Clip, EndJoin, Finish, Load, SaveAndLoad, Step, Unscale, Write
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.intervals import Interval
-from lockstep.oracle.program import Clip, EndJoin, Finish, Load, SaveAndLoad, Scenario, Step, Unscale, Write
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import ExpectedValue
 from lockstep.properties.naming import parameter_name
 

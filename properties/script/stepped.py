@@ -1,11 +1,7 @@
 """A sharded optimizer in a script: it wraps no model, so that the caller begins alike, averages, and zeroes by it."""
 
-from typing import TYPE_CHECKING
-
 from lockstep.properties.claims import SAVED_BY
-
-if TYPE_CHECKING:
-    from lockstep.properties.script.events import Writer
+from lockstep.properties.script.writer import Writer
 
 DEFINITIONS = '''
 
@@ -84,7 +80,7 @@ class Sets(torch.optim.lr_scheduler.LRScheduler):
 """
 
 
-def definitions(writer: "Writer") -> str:
+def definitions(writer: Writer) -> str:
     """What the script defines beside."""
     claims, there = writer.implementation.claims, writer.optimizes
     optimizers = ("[*optimizers.values()]" if writer.several else "[optimizer]") if there else "[None]"
@@ -94,7 +90,7 @@ def definitions(writer: "Writer") -> str:
     return text + (SCHEDULE if writer.conditions.scheduled else "")
 
 
-def plain(writer: "Writer") -> list[str]:
+def plain(writer: Writer) -> list[str]:
     """The class of the plain optimizer, under that name."""
     if not writer.conditions.optimizer:
         return [f"plain = torch.optim.{writer.scenario.optimizer}"]
@@ -103,7 +99,7 @@ def plain(writer: "Writer") -> list[str]:
     return ["import importlib, inspect", f"plain = {found}.{attribute}", "known = inspect.signature(plain).parameters"]
 
 
-def make(writer: "Writer", groups: list[str]) -> tuple[list[str], str, list[str], str]:
+def make(writer: Writer, groups: list[str]) -> tuple[list[str], str, list[str], str]:
     """What `properties.script.optimizers` makes optimizers of: lines before that, the call, the groups, defaults."""
     if writer.conditions.optimizer:
         groups = [f"{{k: v for k, v in {group}.items() if k == 'params' or k in known}}" for group in groups]
@@ -112,7 +108,12 @@ def make(writer: "Writer", groups: list[str]) -> tuple[list[str], str, list[str]
     return plain(writer), f"{writer.implementation.short}(", made, defaults
 
 
-def state_of(writer: "Writer", optimizer: str) -> str:
+def with_closure(step: str) -> list[str]:
+    """A step that is given a closure. ``step``: the method."""
+    return CLOSURE.replace("{step}", step).splitlines()
+
+
+def state_of(writer: Writer, optimizer: str) -> str:
     """What is saved of an optimizer: its state, or, where rank 0 saves that of all, what it has."""
     if not writer.implementation.plain or writer.implementation.claims.saved_by == SAVED_BY[0]:
         return f"{optimizer}.state_dict()"

@@ -3,5 +3,5 @@
 search       draws, and shrinks what fails
 remembered   what failed before is tried again first
 witnesses    whether what the law is about took place at all
-core         the least of a failing program that goes wrong by itself
+least        of a program that still does something
 """

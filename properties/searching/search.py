@@ -18,11 +18,8 @@ from lockstep.properties.verdict import LawBroken, NotRunnableHere, Refused
 from lockstep.worlds.contract import errors_of
 
 # Where an example costs real time (real processes; a simulated world that hangs), a failure is shrunk in at most so
-# many runs and so many seconds; with those of `repeat` and of `properties.running.hold` they are 20.
+# many runs and so many seconds; with those of `properties.diagnosing` they are 20.
 COSTLY_RUNS, COSTLY_SECONDS = 8, 30.0
-# How often, and for how many seconds at most, a shrunk failure is run again to see whether it always fails.
-# One that has been shrunk on the simulated world, which shows it too, has fewer seconds, unless it hangs.
-REPEATS, REPEAT_SECONDS, SIMULATED_SECONDS = 8, 10.0, 2.0
 # Seconds after which a smaller example counts as hanging too, once one has hung for the world's whole limit.
 SHRINK_LIMIT = 3.0
 # Of how many kinds of refusals, by what they say, an example is run again in fresh processes.
@@ -240,37 +237,6 @@ def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
         if not refusals:
             return True
     return False
-
-
-def rerun(law: Law, trial: Trial, drawn: Any, seconds: float) -> tuple[list[LawBroken], int]:
-    """Checks the law a few times on one example: how it was broken, and in how many runs."""
-    failures: list[LawBroken] = []
-    runs, since = 0, time.monotonic()
-    while runs < REPEATS and time.monotonic() - since < seconds:
-        runs += 1
-        if (broken := how_broken(law, trial, drawn, [])) is not None:
-            failures.append(broken)
-    return failures, runs
-
-
-def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
-    """Runs a failure again on its world and counts in how many runs it is seen; the run that found it counts.
-
-    One that was shrunk on the simulated world must fail on its own as well, and one that hangs with all of its world's
-    patience; else what was found there stands instead, if anything was.
-    """
-    here = failure.found.broken if failure.found and failure.simulated else failure.broken
-    hangs = took_the_clock(here)
-    if failure.found and (hangs or not failure.simulated) and how_broken(law, trial, failure.drawn, []) is None:
-        return repeat(law, trial, failure.found)
-    limit = SHRINK_LIMIT if hangs else trial.limit
-    seconds = SIMULATED_SECONDS if failure.simulated and not hangs else REPEAT_SECONDS
-    failures, runs = rerun(law, replace(trial, limit=limit), failure.drawn, seconds)
-    if not failure.simulated:
-        return replace(failure, seen=(len(failures) + 1, runs + 1))
-    if not failures:
-        return repeat(law, trial, failure.found) if failure.found else None
-    return replace(failure, broken=failures[0], seen=(len(failures), runs))
 
 
 def took_the_clock(broken: LawBroken) -> bool:

@@ -2,13 +2,12 @@
 one micro-batch, the identity order, no options. Only what an implementation claims is drawn.
 
     scenarios    what laws draw from: `exact_scenarios`
-    features     what a scenario can have, by name, what must be claimed for it, and what brings it about
+    features     what a scenario can have, by name; what of it is about an event stands in `properties.events`
     traits       what a scenario can be like besides, which nobody asks for
     within       whether a scenario keeps to what is claimed
     models       parameters, buffers, bucket caps
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
-    phases       the numbers that are drawn for ranks and events
-    programs     events in any order that a training loop could have
+    programs     events in any order that a training loop could have; each writes its own in `properties.events`
     timing       when collectives read and write, on sim
     variants     scenarios that several laws make of others
     combined     features that seldom meet by chance
@@ -18,9 +17,9 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     independent  examples that do not depend on one another
 """
 
+from lockstep.properties.events.loop import permutation
 from lockstep.properties.strategies.models import MOST_PARAMETERS, bucket_caps
-from lockstep.properties.strategies.phases import permutation
-from lockstep.properties.strategies.programs import evaluations
+from lockstep.properties.strategies.moments import evaluations
 from lockstep.properties.strategies.scenarios import MOST_RANKS, exact_scenarios, scenarios, those_there_are
 
 __all__ = [

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.program import Scenario
-from lockstep.properties.calls import MOST_RANKS as MOST_RANKS_OF_A_CALL
-from lockstep.properties.calls import Call
 from lockstep.properties.claims import COLLECTIVES, Claims
 from lockstep.properties.expected import known
 from lockstep.properties.models.draws import DENSE, provable_scenarios
@@ -20,6 +18,8 @@ from lockstep.properties.strategies.calls import calls_of_any, dtypes
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.independent import sample
 from lockstep.properties.strategies.traits import TRAITS
+from lockstep.properties.wrapper_call import MOST_RANKS as MOST_RANKS_OF_A_CALL
+from lockstep.properties.wrapper_call import Call
 
 T = TypeVar("T")
 # What is claimed by code that no program is drawn for, or that says of an optimizer which laws are for it.

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from lockstep.properties.calls import LAYOUTS, MOST_RANKS, Call
 from lockstep.properties.claims import Claims
+from lockstep.properties.wrapper_call import LAYOUTS, MOST_RANKS, Call
 
 _RANKS = st.sampled_from((2, 3, 4, 5, 3, 5, 1))  # up to MOST_RANKS
 

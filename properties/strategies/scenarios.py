@@ -7,31 +7,33 @@ from math import factorial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Clip
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import runs_needed, terms
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.oracle.state import Inside
-from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.claims import Claims
+from lockstep.properties.events import general_draw
+from lockstep.properties.events.backward import after_local, on_averages, several_at_once
+from lockstep.properties.events.clip import clipping_at_the_norm
+from lockstep.properties.events.facet import Feature
+from lockstep.properties.events.join import JOIN
+from lockstep.properties.events.loop import Kind, Loop, Phase, RankSeed
+from lockstep.properties.events.options import APART, CALLERS, OPTIONS
+from lockstep.properties.events.raise_error import RAISES_DRAWN
 from lockstep.properties.expected import known
-from lockstep.properties.strategies import models, programs
-from lockstep.properties.strategies.features import FEATURES, Feature, wanted
+from lockstep.properties.strategies import models
+from lockstep.properties.strategies.features import FEATURES, wanted
 from lockstep.properties.strategies.models import MOST_PARAMETERS, Options
-from lockstep.properties.strategies.phases import Phase, RankSeed
+from lockstep.properties.strategies.programs import written
 from lockstep.properties.strategies.training import training
-from lockstep.properties.strategies.within import after_local, on_averages, several_at_once
 
 MOST_RANKS = 8
 MOST_PHASES = 8
 MOST_OPTIONS = 3
 # As many as there are hyper-parameters to set, and places to raise in: what has the most forms.
-TWISTS, SHIFTS = 8, len(programs.RAISES_DRAWN)
-# Of the caller, in whatever is claimed; the others have a feature of their name.
-CALLERS = ("momentum", "weight decay", "groups", "loss scale", "adam", "long rate", "masters")
+TWISTS, SHIFTS = 8, len(RAISES_DRAWN)
 ENCLOSED = ("adam", "long rate")
-# What ranks that have run out of micro-batches would keep as it was.
-STATEFUL = ("momentum", "adam", "masters", "loss scale", "buffers")
 
 # Ranks, events and options are drawn apart, each as a list: either shrinks by dropping any element, and the rest keeps
 # its meaning. As tuples, which Hypothesis draws in half the time that objects take.
@@ -52,17 +54,17 @@ _RATES = st.sampled_from((0.5, 0.25, 1.0))
 
 
 @lru_cache
-def _phases(claims: Claims) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+def _phases(claims: Claims) -> st.SearchStrategy[list[tuple[Kind, int, int]]]:
     return st.lists(
-        st.tuples(st.sampled_from(programs.kinds(claims)), st.integers(0, TWISTS - 1), st.integers(0, SHIFTS - 1)),
+        st.tuples(st.sampled_from(general_draw(claims)), st.integers(0, TWISTS - 1), st.integers(0, SHIFTS - 1)),
         max_size=MOST_PHASES,
     )
 
 
 @lru_cache
 def _options(claims: Claims, enclosed: bool) -> st.SearchStrategy[list[tuple[str, int]]]:
-    own = [name for name, feature in FEATURES.items() if feature.options == (name,) and feature.claimed(claims)]
-    names = [name for name in dict.fromkeys((*CALLERS, *own)) if name != "cap" and (enclosed or name not in ENCLOSED)]
+    there = [name for name, claimed in OPTIONS.items() if name in CALLERS or (claimed(claims) and name not in APART)]
+    names = [name for name in there if enclosed or name not in ENCLOSED]
     return st.lists(st.tuples(st.sampled_from(names), _NUMBERS), max_size=MOST_OPTIONS)
 
 
@@ -76,7 +78,7 @@ def exact_scenarios(
     for bit are drawn with ``enclosed=False``. ValueError for a feature that does not exist or is not claimed.
     """
     features = tuple(wanted(tuple(has), claims, enclosed))
-    if not any("join" in feature.phases for feature in features):
+    if not any(JOIN in feature.phases for feature in features):
         claims = replace(claims, joins=())
 
     def of_use(scenario: Scenario) -> bool:
@@ -132,25 +134,22 @@ def scenarios(
     phases = [Phase(*each) for each in draw(_phases(claims))]
     for feature in features:
         phases = _with(phases, feature.phases, draw)
-    phases, options = _together(phases, options, claims)
-    joined = any(phase.kind == "join" for phase in phases)
-    keeps = claims.stage is None or claims.masters
-    if any(phase.kind == "write" for phase in phases):  # of which no master would hear
-        keeps = False
-    caller = training(options, model, not enclosed, keeps, joined)
+    phases, options, ruled_out = _together(phases, options, claims)
+    keeps = (claims.stage is None or claims.masters) if "masters" not in ruled_out else False
+    caller = training(options, model, not enclosed, keeps, stateless="momentum" in ruled_out)
     buffers = models.buffers(options)
     broadcasts = bool(buffers) and claims.buffers == "each"
-    loop = programs.Loop(claims, ranks, model, caller, not enclosed, broadcasts)
-    program = loop.write(phases)
+    loop = Loop(claims, ranks, model, caller, not enclosed, broadcasts)
+    program = written(loop, phases)
     linear = any(getattr(event, "overflow", ()) for event in program)
     units = models.units(options, len(model))
     scenario = Scenario(
         len(ranks),
         model,
         program,
-        "quadratic" if quadratic and not linear else "linear",
-        cap,
-        rate,
+        probe="quadratic" if quadratic and not linear else "linear",
+        bucket_cap=cap,
+        learning_rate=rate,
         optimizer=caller.optimizer,
         hyperparameters=caller.hyperparameters,
         groups=caller.groups,
@@ -169,7 +168,7 @@ def scenarios(
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
     scenario = _thinned_out(scenario, options)
-    return _clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
+    return clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 
 def _options_drawn(draw: st.DrawFn, claims: Claims, features: tuple[Feature, ...], enclosed: bool) -> Options:
@@ -198,17 +197,12 @@ def _ranks(crowd: list[tuple[int, int]], options: Options, claims: Claims, hook_
     return ranks
 
 
-def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[list[Phase], Options]:
-    """Without what does not go with the rest."""
-    if any(phase.kind == "join" for phase in phases):
-        phases = [phase for phase in phases if phase.kind != "overflow"]
-        options = {name: form for name, form in options.items() if name not in STATEFUL}
-    if any(phase.kind == "overflow" for phase in phases):
-        options = {"loss scale": 0, **options}
-    if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" and any(p.kind == "save" for p in phases):
-        # Those of each rank's own, which the next first forward may make rank 0's.
-        options = {name: form for name, form in options.items() if name != "buffers"}
-    return phases, options
+def _together(phases: list[Phase], options: Options, claims: Claims) -> tuple[list[Phase], Options, frozenset[str]]:
+    """Without what does not go with the rest; and the options that are ruled out."""
+    ruled_out = frozenset(name for phase in phases for name in phase.kind.rules_out(claims))
+    phases = [phase for phase in phases if ruled_out.isdisjoint(phase.kind.options)]
+    taken: Options = {name: 0 for phase in phases for name in phase.kind.options}
+    return phases, {name: form for name, form in {**taken, **options}.items() if name not in ruled_out}, ruled_out
 
 
 def _thinned_out(scenario: Scenario, options: Options) -> Scenario:
@@ -234,7 +228,7 @@ def _crowd(ranks: list[tuple[int, int]], fewer: int) -> list[tuple[int, int]]:
     return ranks[: len(ranks) - min(fewer, {4: 1, 8: 3}.get(len(ranks), 0))]
 
 
-def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list[Phase]:
+def _with(phases: list[Phase], wanted: tuple[Kind, ...], draw: st.DrawFn) -> list[Phase]:
     """The phases, and somewhere among them the wanted ones, in their order, unless they are there."""
     there = iter(phase.kind for phase in phases)
     if all(kind in there for kind in wanted):
@@ -242,17 +236,3 @@ def _with(phases: list[Phase], wanted: tuple[str, ...], draw: st.DrawFn) -> list
     place = draw(_PLACES) * (len(phases) + 1) // (MOST_PHASES + 1)
     added = [Phase(kind, draw(_NUMBERS) % TWISTS, draw(_NUMBERS) % SHIFTS) for kind in wanted]
     return [*phases[:place], *added, *phases[place:]]
-
-
-def _clipping_at_the_norm(scenario: Scenario, places: list[int], claims: Claims) -> Scenario:
-    """The scenario with the largest norm of some of its Clip events at the norm that the gradients have there."""
-    for place in places:
-        if (expected := known(scenario, claims)) is None:
-            return scenario
-        norm, event = expected.norms[place], scenario.program[place]
-        assert isinstance(event, Clip)
-        most = float(norm.low if isinstance(norm, Inside) else norm)  # type: ignore[arg-type]  # there is one
-        if 2.0**-126 <= most < programs.INF:
-            program = (*scenario.program[:place], replace(event, max_norm=most), *scenario.program[place + 1 :])
-            scenario = replace(scenario, program=program)
-    return scenario

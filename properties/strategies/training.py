@@ -3,14 +3,15 @@
 Where only one value is right for every bit, no more than short sums of powers of two are drawn, and no Adam.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.model import Group, Hyperparameters, LossScale, Parameter
 from lockstep.properties.claims import MASTERS
+from lockstep.properties.events.caller import TrainingOptions, choose
 from lockstep.properties.strategies.models import Options
 
-# The first of each are short, see `is_short`; the others round, and are enclosed.
+# The first of each are short, see `properties.events.caller.is_short`; the others round, and are enclosed.
 MOMENTUM = (
     Hyperparameters(momentum=0.5),
     Hyperparameters(momentum=0.5, nesterov=True),
@@ -44,30 +45,6 @@ OWN = {
     "Nesterov": (Hyperparameters(momentum=0.5), Hyperparameters(momentum=0.25), Hyperparameters(nesterov=False)),
     "Adam": (Hyperparameters(betas=(0.5, 0.75)), Hyperparameters(eps=0.5)),
 }
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """The fields of a scenario that are the caller's."""
-
-    optimizer: str
-    hyperparameters: Hyperparameters
-    groups: tuple[Group, ...]
-    masters: bool
-    loss_scale: LossScale | None
-    changes: tuple[Hyperparameters, ...]  # which may be set between steps
-
-
-def is_short(values: Hyperparameters) -> bool:
-    """Whether a step of SGD with these can be exact: all are multiples of 1/8."""
-    numbers = (values.learning_rate, values.momentum, values.dampening, values.weight_decay)
-    return all(number is None or (8 * number).is_integer() for number in numbers)
-
-
-def choose(among: tuple[Hyperparameters, ...], form: int, short: bool) -> Hyperparameters:
-    """One of them; ``short``: of those that leave a step exact."""
-    ones = [values for values in among if is_short(values) or not short]
-    return ones[form % len(ones)]
 
 
 def training(

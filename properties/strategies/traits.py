@@ -4,9 +4,10 @@ from collections.abc import Callable
 from math import inf
 
 from lockstep.oracle.buckets import filled
+from lockstep.oracle.events import Step
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.program import Scenario, Step
-from lockstep.properties.strategies.within import hook_orders_differ
+from lockstep.oracle.program import Scenario
+from lockstep.properties.events.backward import hook_orders_differ
 
 
 def sent(scenario: Scenario) -> list[int]:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Freeze, Raise, Replace, Step, ZeroGrad
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
 from lockstep.properties.strategies.scenarios import exact_scenarios
-from lockstep.properties.strategies.within import trained_parameters
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -20,14 +20,13 @@ def without_local(scenario: Scenario) -> Scenario:
     nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
     used = nothing
     for event in scenario.program:
-        if isinstance(event, Backward):
-            both = zip(event.orders, used, strict=True)
-            used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
-            if event.synchronize:
-                kept.append(replace(event, orders=used))
-                used = nothing
-            continue
         match event:
+            case Backward():
+                both = zip(event.orders, used, strict=True)
+                used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
+                if not event.synchronize:
+                    continue
+                event, used = replace(event, orders=used), nothing
             case ZeroGrad(set_to_none=True) | Raise(drops_gradients=True):
                 used = nothing
         kept.append(event)
@@ -61,8 +60,8 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
-    program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return replace(scenario, world_size=1, replicas=1, program=tuple(program))
+    program = tuple(event.on_one_rank() for event in scenario.program)
+    return replace(scenario, world_size=1, replicas=1, program=program)
 
 
 def trained_again(
@@ -72,8 +71,8 @@ def trained_again(
     ``everything`` there is; ``instead``: as many tensors that are trained until then no longer are; ``local``: a
     micro-batch inside `no_sync` comes first; ``steps``: and a step comes last.
     """
-    *_, (trained, when_wrapped) = trained_parameters(scenario)
-    when_wrapped = {*range(len(scenario.parameters))} if everything else when_wrapped
+    end = scenario.standings[-1]
+    trained, when_wrapped = end.trained, frozenset(range(len(scenario.parameters))) if everything else end.when_wrapped
     thaw, still = ({scenario.tensor(index) for index in which} for which in (when_wrapped - trained, trained))
     if not thaw:
         return scenario
@@ -88,7 +87,7 @@ def trained_again(
 
 def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
     """The same, and in the end a tensor that is trained is replaced so many times, with a window after each."""
-    *_, (trained, _) = trained_parameters(scenario)
+    trained = scenario.standings[-1].trained
     names = tuple(index for index in range(len(scenario.parameters)) if index in trained)
     if not names:
         return scenario
@@ -98,7 +97,4 @@ def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
 
 def evaluated_after_errors(scenario: Scenario) -> Scenario:
     """The same, with an evaluation right after each error of the caller's."""
-    program = (
-        each for event in scenario.program for each in ((event, Evaluate()) if isinstance(event, Raise) else (event,))
-    )
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Raise, lambda error: (error, Evaluate()))

@@ -2,32 +2,11 @@
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import combinations, pairwise
-
-from lockstep.oracle import hyperparameters
-from lockstep.oracle.events import (
-    Backward,
-    Clip,
-    Evaluate,
-    Finish,
-    Freeze,
-    Join,
-    Load,
-    Raise,
-    SaveAndLoad,
-    Step,
-    Unscale,
-    ends_gradients,
-    gradients_there,
-)
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, MASTERS, Claims
+from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
+from lockstep.properties.events import FACETS, facet_of
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.models import called_alike
-
-# What takes up gradients that are there.
-READS = (Backward, Unscale, Clip, Step)
 
 
 def beyond(claims: Claims, scenario: Scenario) -> str:
@@ -35,6 +14,18 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
     for name, feature in FEATURES.items():
         if not feature.claimed(claims) and feature.occurs(scenario):
             return name
+    if words := _set_up_beyond(claims, scenario):
+        return words
+    if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):
+        return "something else than a forward right after construction"
+    for facet in FACETS.values():
+        if words := facet.beyond(claims, scenario):
+            return words
+    return ""
+
+
+def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
+    """The same of what is chosen for the whole of it, and is no feature."""
     parameters = scenario.parameters
     if claims.wire_dtype and scenario.wire != claims.wire_dtype:
         return f"gradients that need not fit {claims.wire_dtype}"
@@ -44,16 +35,6 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "several dtypes"
     if any(parameter.dtype == "float64" for parameter in parameters) and not claims.float64:
         return "parameters in float64"
-    if not claims.adds_to_averages and on_averages(scenario):
-        return "what is synchronized on top of what was synchronized before"
-    if not claims.outlive_steps and reads_after_steps(scenario, lambda place: True):
-        return "gradients that have been stepped"
-    if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.several_forwards:
-        return "several forwards before a backward"
-    if any(batch.backwards > 1 for batch in scenario.microbatches) and claims.backwards is None:
-        return "several backwards"
-    if several_at_once(scenario) and claims.backwards != BACKWARDS[-1]:
-        return "several backwards that synchronize"
     if any(parameter.shape == () for parameter in parameters) and not claims.scalars:
         return "scalars"
     if scenario.broadcast_buffers and claims.buffers != "each":
@@ -64,26 +45,8 @@ def beyond(claims: Claims, scenario: Scenario) -> str:
         return "16 bits without masters"
     if few_parameters(claims, scenario):
         return f"fewer than {claims.parameters_per_rank} parameters for each rank"
-    for event in scenario.program:
-        if isinstance(event, SaveAndLoad | Load) and event.optimizer and not claims.saves_state:
-            return "the state of an optimizer that cannot be saved"
-        if isinstance(event, Raise) and not event.synchronize and not claims.accumulation:
-            return "an error inside no_sync"
-        evaluates = claims.evaluates if isinstance(event, Raise) and event.synchronize else claims.measures_losses
-        if isinstance(event, Raise) and event.where == "evaluation" and not evaluates:
-            return "an error in an evaluation"
-        if isinstance(event, Join) and event.divide_by not in claims.joins:
-            return f"joins that divide by the {event.divide_by}"
-    if claims.equal_from != EQUAL_FROM[0] and not _begins_with_forwards(scenario):
-        return "something else than a forward right after construction"
-    if claims.equal_from != EQUAL_FROM[0] and not scenario.broadcast_buffers and _saves_buffers(scenario):
-        return "buffers of each rank's own that are saved, where the first forward may make them rank 0's"
-    if not claims.hook_order and hook_orders_differ(scenario):
-        return "different hook orders"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
-    if not claims.unfreezing and _trains_what_was_frozen(scenario):
-        return "training what was frozen when it was wrapped"
     return ""
 
 
@@ -93,110 +56,10 @@ def few_parameters(claims: Claims, scenario: Scenario) -> bool:
     return len(trained) < claims.parameters_per_rank * scenario.world_size
 
 
-def hook_orders_differ(scenario: Scenario) -> bool:
-    """Whether in some micro-batch two ranks reach two parameters that both of them use in different orders."""
-    return any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches)))
-
-
-def _reached_apart(scenario: Scenario, batch: int) -> bool:
-    """Whether two ranks reach two parameters that both of them use in different orders."""
-    for one, other in combinations((scenario.order(batch, rank) for rank in range(scenario.world_size)), 2):
-        places = [other.index(parameter) for parameter in one if parameter in other]
-        if any(second < first for first, second in pairwise(places)):
-            return True
-    return False
-
-
-def on_averages(scenario: Scenario) -> list[int]:
-    """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
-    found, averaged = [], False
-    for place, event in enumerate(scenario.program):
-        match event:
-            case Backward() if averaged:
-                found.append(place)
-            case Finish():
-                averaged = True
-            case _ if ends_gradients(event):
-                averaged = False
-    return found
-
-
-def several_at_once(scenario: Scenario) -> list[int]:
-    """The places of the micro-batches of which several backwards synchronize."""
-    return [
-        place
-        for place, event in enumerate(scenario.program)
-        if isinstance(event, Backward) and event.synchronize and event.backwards > 1
-    ]
-
-
-def after_local(scenario: Scenario) -> Iterator[int]:
-    """The places of the micro-batches that follow one inside `no_sync`."""
-    local = False
-    for place, event in enumerate(scenario.program):
-        if isinstance(event, Backward):
-            if local:
-                yield place
-            local = not event.synchronize
-
-
 def _begins_with_forwards(scenario: Scenario) -> bool:
     """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
     return all(
-        isinstance(event, Backward | Evaluate)
-        for before, event in pairwise((SaveAndLoad(), *scenario.program))
-        if isinstance(before, SaveAndLoad)
+        facet_of(event).forward
+        for standing, event in zip(scenario.standings, scenario.program, strict=False)
+        if standing.built
     )
-
-
-def _saves_buffers(scenario: Scenario) -> bool:
-    return bool(scenario.buffers) and scenario.has(SaveAndLoad)
-
-
-def reads_stepped_gradients(scenario: Scenario) -> bool:
-    """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
-
-    def adds(place: int) -> bool:
-        return any(getattr(options, "nesterov", False) for options in hyperparameters.at(scenario, place))
-
-    return reads_after_steps(scenario, adds)
-
-
-def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
-    """Whether gradients count on after some step of theirs, of those of which one asks by their place."""
-    everything = {*range(len(scenario.groups) + 1)}
-    stepped: set[int] = set()  # groups
-    there = gradients_there(scenario.program)
-    for place, (event, some) in enumerate(zip(scenario.program, there, strict=True)):
-        match event:
-            case Step():
-                of = everything if event.groups is None else {*event.groups}
-                if stepped & of:
-                    return True
-                stepped |= of if some and which(place) else set()
-            case _ if stepped and isinstance(event, READS):
-                return True
-            case _ if ends_gradients(event):
-                stepped = set()
-    return False
-
-
-def _trains_what_was_frozen(scenario: Scenario) -> bool:
-    """Whether a parameter is trained that was frozen when the model was wrapped last."""
-    return any(not trained <= when_wrapped for trained, when_wrapped in trained_parameters(scenario))
-
-
-def trained_parameters(scenario: Scenario) -> Iterator[tuple[set[int], set[int]]]:
-    """At the start and after each event, which parameters are trained, and which were when the model was wrapped last.
-
-    Indices, of every name of a tensor.
-    """
-    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
-    when_wrapped = trained
-    yield trained, when_wrapped
-    for event in scenario.program:
-        if isinstance(event, Freeze):
-            trained = scenario.trained_after(event, trained)
-        elif isinstance(event, SaveAndLoad):
-            when_wrapped = trained
-        yield trained, when_wrapped

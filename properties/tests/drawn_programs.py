@@ -4,34 +4,28 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import (
-    MODES,
-    PROBES,
-    SIGNS,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Event,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 INF = float("inf")
-PHASES = ("window", "window", "window", "set", "freeze", "save", "keep", "go back", "raise", "zero", "drop", "write")
+PHASES = (*("window",) * 3, "set", "freeze", "save and load", "save", "load", "raise", "zero", "drop", "write")
 
 
 @st.composite
@@ -116,12 +110,12 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             gradients = False
         elif phase == "write":
             events.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, unique=True)))))
-        elif phase == "save":
+        elif phase == "save and load":
             events.append(SaveAndLoad(draw(st.booleans())))
             gradients = False
-        elif phase == "keep":
+        elif phase == "save":
             events.append(Save())
-        elif phase == "go back" and keeps(events):
+        elif phase == "load" and keeps(events):
             events.append(Load(draw(st.booleans())))
             gradients = False
         elif phase == "raise" and trained:
@@ -133,7 +127,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         ranks,
         model,
         tuple(events),
-        probe,
+        probe=probe,
         optimizer=optimizer,
         hyperparameters=draw(hyperparameters(optimizer)),
         groups=groups,

@@ -5,18 +5,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+from lockstep.oracle.events import Backward, Clip, Evaluate, Event, Join, SetHyperparameters, Step
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
-    DIVISORS,
-    Backward,
-    Clip,
-    Evaluate,
-    Event,
-    Join,
-    Scenario,
-    SetHyperparameters,
-    Step,
-)
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import exact_scenarios

@@ -6,25 +6,27 @@ from typing import Any
 
 import torch
 
-from lockstep.oracle.fingerprint import by_forward, coefficients, initial_parameters
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
     Finish,
-    Hyperparameters,
     Join,
     Load,
     Raise,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.model import Hyperparameters
+from lockstep.oracle.program import Scenario
 from lockstep.properties.ranks.probes import to_numpy
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.oracle.collectives import Array
-from lockstep.properties.ranks.collectives import REDUCTIONS
+from lockstep.properties.ranks.plain_collectives import REDUCTIONS
 
 
 def floats(rank: int, elements: int, dtype: str) -> Array:

@@ -2,35 +2,31 @@
 
 from typing import Any
 
-from lockstep.oracle.program import (
-    DIVISORS,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import look_up
 from lockstep.properties.part import Part
-from lockstep.properties.script import script
+from lockstep.properties.script.whole import script
 from lockstep.worlds.contract import Job, World
 
 HOOK_ORDER = Scenario(2, (Parameter((1,)),) * 2, (Backward(((0, 1), (1, 0))), Finish()))

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.judging.matching import same_collectives
 from lockstep.properties.trial import Run
 from lockstep.properties.verdict import Crashes

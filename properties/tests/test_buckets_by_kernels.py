@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.trial import Trial
 from lockstep.worlds.contract import Job, World

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import find
 
 from lockstep.oracle.formats import FORMATS
-from lockstep.properties.calls import KINDS, MOST_RANKS, SECOND, Call, inputs
 from lockstep.properties.claims import COLLECTIVES, Claims
 from lockstep.properties.strategies.calls import calls, calls_of_any
 from lockstep.properties.strategies.independent import sample
 from lockstep.properties.strategies.timing import ASYNCHRONIES
 from lockstep.properties.tests.test_shrinking import SHRINKING
+from lockstep.properties.wrapper_call import KINDS, MOST_RANKS, SECOND, Call, inputs
 from lockstep.worlds.contract import Asynchrony
 
 ALL = Claims(collectives=COLLECTIVES, sixteen_bits=True, integers=True, empty_parameters=True)

@@ -9,20 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lockstep.oracle.program import (
-    Backward,
-    Clip,
-    Evaluate,
-    Finish,
-    Freeze,
-    Group,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.events import Backward, Clip, Evaluate, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import (
     test_accumulation,
     test_binding,
@@ -33,13 +22,15 @@ from lockstep.properties import (
     test_mean,
     test_steps,
 )
+from lockstep.properties.diagnosing.core import MOST_LATE, core
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import look_up
-from lockstep.properties.judging.judge import by_the_oracle, values_equal
+from lockstep.properties.judging.judge import values_equal
 from lockstep.properties.law import Law, law_of
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import filed_failure
 from lockstep.properties.reports.matrix import PROPERTY
-from lockstep.properties.searching.core import MOST_LATE, MOST_RUNS, core, least
+from lockstep.properties.searching.least import MOST_RUNS, least
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 from lockstep.properties.trial import Trial
@@ -80,7 +71,7 @@ def test_a_core_goes_wrong_as_the_whole_does(sim: World) -> None:
         (replace(scenario, program=(*window, *window, Clip(1.0))), (*window, *window)),
     ):
         with pytest.raises(SilentlyWrong) as broken:
-            by_the_oracle(under_test, whole, "")
+            values_equal(*under_test.run_and_expect(whole), "")
         found = core(under_test, Failure(whole, broken.value))
         assert found is not None
         assert list(map(type, found.program)) == list(map(type, least_of_it))
@@ -125,8 +116,8 @@ def test_what_is_raised_in_the_constructor_has_one_cause_whatever_the_program(si
     for law, program in ((MEAN, one), (RATES, other)):
         scenario = Scenario(2, (Parameter((len(program),)),), program)
         with pytest.raises(Crashes) as broken:
-            by_the_oracle(under_test, scenario, "")
-        filed.append(filed_failure(law, under_test, Failure(scenario, broken.value)))
+            values_equal(*under_test.run_and_expect(scenario), "")
+        filed.append(filed_failure(law, under_test, diagnose(under_test, Failure(scenario, broken.value))))
     assert filed[0]["cause"] == filed[1]["cause"] == "IndexError: list index out of range"
 
 
@@ -139,7 +130,13 @@ def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(
     for law, otherwise in runs:
         with pytest.raises(SilentlyWrong) as broken:
             values_equal(under_test.run(scenario, **otherwise), under_test.expected(scenario), "")
-        filed.append(filed_failure(law, under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)))
+        filed.append(
+            filed_failure(
+                law,
+                under_test,
+                diagnose(under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)),
+            )
+        )
     assert filed[0]["cause"] == filed[1]["cause"]
     assert [each["plain"] for each in filed] == [True, False]
 
@@ -199,7 +196,7 @@ def test_a_core_is_not_looked_for_where_smaller_programs_take_the_clock_again_an
     orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0))
     scenario = Scenario(4, (Parameter((1,)),) * 3, (Backward(orders), Finish(), ZeroGrad()))
     with pytest.raises(SilentlyWrong) as broken:
-        by_the_oracle(under_test, scenario, "")
+        values_equal(*under_test.run_and_expect(scenario), "")
     found = core(under_test, Failure(scenario, broken.value))
     assert found is not None
     assert found.world_size == 4

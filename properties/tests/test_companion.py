@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from lockstep.impls.naive import NaiveAccumulation
+from lockstep.oracle.events import Backward, Finish, Freeze, Step, ZeroGrad
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import Backward, Finish, Freeze, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.judging import judge
 from lockstep.properties.tests.trials import trial_of

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import AS_USUAL, Conditions
 from lockstep.properties.implementations import look_up
 from lockstep.properties.part import Part

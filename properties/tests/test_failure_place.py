@@ -2,7 +2,9 @@
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.errors import alike, judge_errors
 from lockstep.properties.failure_place import construction_of, note, place_of
 from lockstep.properties.verdict import Refused

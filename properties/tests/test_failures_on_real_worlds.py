@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_asynchrony, test_mean, test_models
+from lockstep.properties.diagnosing.confirming import CARRIED_OUT, confirm
+from lockstep.properties.diagnosing.diagnosis import diagnose
+from lockstep.properties.diagnosing.rerunning import REPEATS, TIMES, owes_to_the_past, paused, repeat
 from lockstep.properties.implementations import look_up
 from lockstep.properties.law import Law, law_of
 from lockstep.properties.reports.failure import report
 from lockstep.properties.running.budget import Budget
-from lockstep.properties.running.hold import CARRIED_OUT, TIMES, confirm, hold, owes_to_the_past, paused
-from lockstep.properties.searching.search import COSTLY_RUNS, REPEATS, Failure, repeat, search
+from lockstep.properties.running.hold import hold
+from lockstep.properties.searching.search import COSTLY_RUNS, Failure, search
 from lockstep.properties.tests.unsteady import LATE, SLOW
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import Crashes, SilentlyWrong
@@ -33,9 +38,9 @@ CACHED = "lockstep.properties.tests.unsteady:WithACachedGroup"
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a failure is seen again is not to depend on how fast the machine is."""
     for module, seconds in (
-        ("searching.search", "REPEAT"),
-        ("searching.search", "SIMULATED"),
-        ("running.hold", "REPEAT"),
+        ("diagnosing.rerunning", "REPEAT"),
+        ("diagnosing.rerunning", "SIMULATED"),
+        ("diagnosing.confirming", "REPEAT"),
     ):
         monkeypatch.setattr(f"lockstep.properties.{module}.{seconds}_SECONDS", float("inf"))
 
@@ -173,7 +178,7 @@ def test_what_the_clock_has_ended_once_was_a_pause_and_what_it_ends_always_was_n
 
 
 def test_repeating_takes_no_longer_than_it_may(sim: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.properties.searching.search.REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.properties.diagnosing.rerunning.REPEAT_SECONDS", 0.0)
     wrong = trial("lockstep.impls.async_hook:AsyncHookDataParallel", sim, sim)
     begun = time.monotonic()
     (failure,) = search(MEAN, wrong, 100, seed_value=0, only=SilentlyWrong).failures
@@ -191,7 +196,7 @@ def test_the_report_of_a_failure_that_always_shows_says_nothing_of_runs(
     (failure,) = search(MEAN, under_test, 100, seed_value=0, only=SilentlyWrong).failures
     confirmed = confirm(MEAN, under_test, failure)
     assert confirmed is not None
-    text = report(MEAN, under_test, confirmed)
+    text = report(MEAN, under_test, diagnose(under_test, confirmed, to_the_core=False))
     assert "runs" not in text.splitlines()[0]
     assert "Seen:" not in text
     assert "Came from" in text
@@ -236,7 +241,7 @@ def test_state_that_only_simulated_ranks_share_is_a_warning_and_no_failure(
     sim: World, gloo: World, name: str, law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one of gloo either, where that takes long; nor of a law about what only sim lets one choose."""
-    monkeypatch.setattr("lockstep.properties.running.hold.CONFIRM_LIMIT", LATE - 0.5)
+    monkeypatch.setattr("lockstep.properties.diagnosing.confirming.CONFIRM_LIMIT", LATE - 0.5)
     under_test = trial(f"lockstep.properties.tests.unsteady:{name}", sim, sim, confirm_on=lambda: gloo)
     records: dict[str, Any] = {}
     with pytest.warns(UserWarning, match="fails on the simulated world only, with any timing of the collectives"):
@@ -293,7 +298,8 @@ def test_what_fails_in_fresh_processes_alone_is_no_chance(sim: World) -> None:
 
 def test_slow_code_that_crashes_does_not_hang(sim: World, gloo: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen again with all of its world's patience, as nothing has hung."""
-    monkeypatch.setattr("lockstep.properties.searching.search.SHRINK_LIMIT", SLOW / 2)
+    for module in ("searching.search", "diagnosing.rerunning"):
+        monkeypatch.setattr(f"lockstep.properties.{module}.SHRINK_LIMIT", SLOW / 2)
     under_test = trial("lockstep.properties.tests.unsteady:CrashesAndSlow", sim, gloo, sim=lambda: sim)
     (failure,) = search(MEAN, under_test, 5, seed_value=0).failures
     again = repeat(MEAN, under_test, failure)

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.oracle.events import Backward, Clip, Finish, Raise, Unscale
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import Backward, Clip, Finish, LossScale, Parameter, Raise, Scenario, Unscale
+from lockstep.oracle.model import LossScale, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.properties.diagnosing.guess import guess
+from lockstep.properties.diagnosing.shares import shares_of
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging import judge
-from lockstep.properties.reports.decode import decode
-from lockstep.properties.reports.guess import guess
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import SilentlyWrong
 from lockstep.worlds.contract import World
@@ -27,17 +29,19 @@ GUESSES = {
 @pytest.mark.parametrize("name", GUESSES)
 def test_a_guess_fits_on_every_rank(sim: World, name: str) -> None:
     (implementation,) = look_up([name], sim)
+    trial = Trial(implementation, sim)
     with pytest.raises(SilentlyWrong) as broken:
-        judge.by_the_oracle(Trial(implementation, sim), SCENARIO, "Wrong.")
+        judge.values_equal(*trial.run_and_expect(SCENARIO), "Wrong.")
     assert guess(broken.value, interpret(SCENARIO)) == GUESSES[name]
 
 
 def test_after_clipping_there_is_no_guess(sim: World) -> None:
     """Rank 0's own gradient is 1, to which any is clipped; and what must be is a rounding away from it."""
     (implementation,) = look_up(["lockstep.properties.tests.user_code:ClipsWithoutEpsilon"], sim)
+    trial = Trial(implementation, sim)
     clipped = Scenario(2, SCENARIO.parameters, (*SCENARIO.program, Clip(1.0)))
     with pytest.raises(SilentlyWrong) as broken:
-        judge.by_the_oracle(Trial(implementation, sim), clipped, "Wrong.")
+        judge.values_equal(*trial.run_and_expect(clipped), "Wrong.")
     assert guess(broken.value, interpret(clipped)) is None
 
 
@@ -45,8 +49,9 @@ def test_a_power_of_two_is_the_loss_scale_where_gradients_are_divided_by_it(sim:
     """On two ranks, gradients that are left scaled by 2 are the sum in place of the mean, too."""
     scaled = replace(SCENARIO, program=(*SCENARIO.program, Unscale(), Clip(1.0)), loss_scale=LossScale(2.0))
     (implementation,) = look_up(["lockstep.impls.faults.scaling:UnscalesWhenItClips"], sim)
+    trial = Trial(implementation, sim)
     with pytest.raises(SilentlyWrong) as broken:
-        judge.by_the_oracle(Trial(implementation, sim), scaled, "Wrong.")
+        judge.values_equal(*trial.run_and_expect(scaled), "Wrong.")
     assert guess(broken.value, interpret(scaled)) == "not divided by the loss scale"
 
 
@@ -57,8 +62,8 @@ def test_what_an_error_has_left_behind_is_nan_which_no_shares_add_up_to(sim: Wor
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), program)
     trial = Trial(implementation, sim)
     with pytest.raises(SilentlyWrong) as broken:
-        judge.by_the_oracle(trial, scenario, "Wrong.")
+        judge.values_equal(*trial.run_and_expect(scenario), "Wrong.")
     told = "the micro-batch that the caller's error has ended, all of NaN, is still in it"
     assert guess(broken.value, interpret(scenario)) == told
     assert broken.value.difference is not None
-    assert decode(trial, broken.value, broken.value.difference) is None
+    assert shares_of(trial, broken.value, broken.value.difference) is None

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import PROBES, Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import PROBES
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import scenarios
 from lockstep.properties.strategies.independent import INDEPENDENT
@@ -68,7 +71,7 @@ def test_hooks_fire_in_any_order_of_many_parameters_on_both_probes(
     sim: World, probe: str, number: int, data: st.DataObject
 ) -> None:
     orders = tuple(tuple(data.draw(st.permutations(range(number)))) for _ in range(2))
-    scenario = Scenario(2, (Parameter((1,)),) * number, (Backward(orders), Finish()), probe)
+    scenario = Scenario(2, (Parameter((1,)),) * number, (Backward(orders), Finish()), probe=probe)
     assert hooks(sim, "lockstep.properties.tests.user_code:bare", scenario) == [[list(order)] for order in orders]
 
 
@@ -77,7 +80,7 @@ def test_hooks_fire_in_any_order_of_many_parameters_on_both_probes(
 def test_hooks_fire_in_the_order_asked_for_on_real_processes_too(gloo: World, implementation: str, probe: str) -> None:
     orders = ((2, 0, 1), (1, 2, 0))
     batches = (Backward(orders), Finish(), Backward(orders[::-1]), Finish())
-    scenario = Scenario(2, (Parameter((2,)), Parameter(()), Parameter((3,))), batches, probe)
+    scenario = Scenario(2, (Parameter((2,)), Parameter(()), Parameter((3,))), batches, probe=probe)
     assert hooks(gloo, implementation, scenario) == [[[2, 0, 1], [1, 2, 0]], [[1, 2, 0], [2, 0, 1]]]
 
 

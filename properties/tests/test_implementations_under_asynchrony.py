@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Finish, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import CORRECT
 from lockstep.properties.tests.wrapped import WRAPPERS
 from lockstep.properties.trial import job

@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, EndJoin, Finish, Join, Step, ZeroGrad
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.judging import judge
 from lockstep.properties.trial import Trial
@@ -30,11 +33,13 @@ def windows(*divide_by: str) -> Scenario:
 def test_either_mean_is_right_on_gloo_and_after_the_other(gloo: World, name: str, divide_by: tuple[str, ...]) -> None:
     (implementation,) = look_up([name], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=divide_by))
-    judge.by_the_oracle(Trial(implementation, gloo), windows(*divide_by), "Wrong.")
+    trial, scenario = Trial(implementation, gloo), windows(*divide_by)
+    judge.values_equal(*trial.run_and_expect(scenario), "Wrong.")
 
 
 def test_a_hook_that_divides_by_itself_does_not_know_how_many_ranks_remain(gloo: World) -> None:
     (implementation,) = look_up(["lockstep.impls.frameworks.torch_ddp:TorchDDPHook"], gloo)
     implementation = replace(implementation, claims=replace(implementation.claims, joins=DIVISORS))
+    trial, scenario = Trial(implementation, gloo), windows("remaining ranks")
     with pytest.raises(SilentlyWrong):
-        judge.by_the_oracle(Trial(implementation, gloo), windows("remaining ranks"), "Wrong.")
+        judge.values_equal(*trial.run_and_expect(scenario), "Wrong.")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.properties.kernels.expected import coefficient_of
+from lockstep.properties.kernels.reference import coefficient_of
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf, 0.0, 0.5, 4.0])

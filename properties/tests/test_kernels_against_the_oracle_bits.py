@@ -9,7 +9,7 @@ import pytest
 from lockstep.oracle.optimizer_bits import adam_step_bits, sgd_step_bits
 from lockstep.oracle.optimizers import SGD, AdamState, SGDState
 from lockstep.properties.kernels import steps
-from lockstep.properties.kernels.expected import Array
+from lockstep.properties.kernels.reference import Array
 from lockstep.properties.kernels.under_test import look_up_kernels
 from lockstep.properties.kernels.values import elements
 from lockstep.worlds.contract import World

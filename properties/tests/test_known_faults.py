@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import (
     test_accumulation,
     test_collectives,

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Evaluate, Finish, Hyperparameters, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.oracle.events import Backward, Evaluate, Finish, SaveAndLoad, Step
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.claims import EQUAL_FROM
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import look_up
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.reports.failure import story
@@ -65,7 +68,7 @@ def test_who_claims_it_and_does_it_never_is_wrong_after_the_first_forward(sim: W
 def test_the_report_names_the_claim_where_it_would_be_kept(sim: World, name: str, hinted: bool) -> None:
     under_test = trial(name, sim, EQUAL_FROM[0])
     (failure, *_) = search(LAWS[START], under_test, 50, seed_value=0).failures
-    words = " ".join(" ".join(story(LAWS[START], under_test, failure)).split())
+    words = " ".join(" ".join(story(LAWS[START], under_test, diagnose(under_test, failure, to_the_core=False))).split())
     hint = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
     assert (f'{hint} {{"equal_from": "first forward"}}.' in words) == hinted
 
@@ -75,7 +78,9 @@ def test_no_other_difference_at_the_start_is_taken_for_a_late_one(sim: World) ->
     (failure, *_) = search(law, under_test, 5, seed_value=0).failures
     assert failure.broken.difference is not None
     assert failure.broken.difference.place == -1
-    assert "after the first forward every rank" not in " ".join(" ".join(story(law, under_test, failure)).split())
+    assert "after the first forward every rank" not in " ".join(
+        " ".join(story(law, under_test, diagnose(under_test, failure, to_the_core=False))).split()
+    )
 
 
 def test_its_script_makes_masters_once_ranks_are_equal(sim: World) -> None:

@@ -22,6 +22,7 @@ MAPPED = (
     "properties/kernels",
     "properties/models",
     "properties/ranks",
+    "properties/diagnosing",
     "properties/reports",
     "properties/running",
     "properties/script",

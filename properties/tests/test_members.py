@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import DIVISORS, Backward, EndJoin, Finish, Join, Parameter, SaveAndLoad, Scenario, Step
+from lockstep.oracle.events import Backward, EndJoin, Finish, Join, SaveAndLoad, Step
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import described, look_up
 from lockstep.properties.judging import judge
 from lockstep.properties.judging.matching import same_collectives
@@ -48,7 +52,8 @@ def test_who_trains_on_the_group_that_is_given_is_right(name: str, where: str, r
 def test_ranks_of_a_group_may_run_out_of_micro_batches(sim: World, name: str) -> None:
     """The last of them tells the others, by whichever of its numbers."""
     window = (Join(DIVISORS[0]), *BATCH, Backward(((0, 1), ()), gone=(1,)), Finish(), Step(), EndJoin())
-    judge.by_the_oracle(trial_of(name, sim), Scenario(2, TWO, window, outsiders=1), "Wrong.")
+    under_test, scenario = trial_of(name, sim), Scenario(2, TWO, window, outsiders=1)
+    judge.values_equal(*under_test.run_and_expect(scenario), "Wrong.")
 
 
 def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
@@ -63,14 +68,14 @@ def test_a_member_holds_what_it_holds_in_a_world_of_its_own(sim: World) -> None:
 def test_a_rank_of_the_world_for_one_of_the_group_is_no_refusal(sim: World) -> None:
     """c10d's ValueError, on every rank and while it constructs, is about the call and not about groups."""
     under_test = trial_of("lockstep.impls.faults.subgroups:RootOfTheWorld", sim)
-    judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
+    judge.values_equal(*under_test.run_and_expect(replace(ON_A_GROUP, outsiders=0)), "Wrong.")
     with pytest.raises(Crashes, match="Global rank 0 is not part of group"):
         under_test.run(ON_A_GROUP)
 
 
 def test_what_refuses_every_group_but_the_whole_world_refuses(sim: World) -> None:
     under_test = trial_of("lockstep.properties.tests.undeclared:WholeWorldOnly", sim)
-    judge.by_the_oracle(under_test, replace(ON_A_GROUP, outsiders=0), "Wrong.")
+    judge.values_equal(*under_test.run_and_expect(replace(ON_A_GROUP, outsiders=0)), "Wrong.")
     with pytest.raises(Refused, match="only the whole world"):
         under_test.run(ON_A_GROUP)
 
@@ -94,7 +99,7 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
     under_test = trial_of("lockstep.impls.faults.subgroups:DividesByTheWorld", sim)
     (failure,) = search(law, under_test, 300, seed_value=0).failures
     assert failure.broken.scenario == Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()), outsiders=1)
-    told = "\n".join(story(law, under_test, failure))
+    told = "\n".join(story(law, under_test, diagnose(under_test, failure, to_the_core=False)))
     assert "2 ranks, a group: ranks 1 and 2 of a world of 3, whose" in told
     assert "rank 0 sends     | a[0] = 1" in told
     assert "every rank gets" in told
@@ -102,12 +107,10 @@ def test_the_report_shows_the_group_as_the_program_does(sim: World) -> None:
 
 
 def test_a_root_that_is_counted_twice_is_silent(sim: World) -> None:
+    under_test = trial_of("lockstep.impls.faults.subgroups:RootCountedTwice", sim)
+    scenario = replace(ON_A_GROUP, outsiders=1)
     with pytest.raises(SilentlyWrong):
-        judge.by_the_oracle(
-            trial_of("lockstep.impls.faults.subgroups:RootCountedTwice", sim),
-            replace(ON_A_GROUP, outsiders=1),
-            "Wrong.",
-        )
+        judge.values_equal(*under_test.run_and_expect(scenario), "Wrong.")
 
 
 MESSAGE = (

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Event, Finish, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_sharding
 from lockstep.properties.law import law_of
 from lockstep.properties.tests.trials import trial_of

@@ -14,31 +14,28 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import NORMS
-from lockstep.oracle.interpreter import Expectation, interpret
-from lockstep.oracle.intervals import Interval
-from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    AVERAGINGS,
-    DIVISORS,
-    NAMES,
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Event,
     Finish,
     Freeze,
-    Hyperparameters,
     Join,
-    LossScale,
-    Parameter,
     Raise,
     SaveAndLoad,
-    Scenario,
     Step,
     Unscale,
     ZeroGrad,
 )
+from lockstep.oracle.events.clip import NORMS
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.model import Buffer, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import NAMES, Scenario
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.oracle.tests.examples import examples
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging.judge import holds, pairs
@@ -268,13 +265,13 @@ ROUNDS: dict[str, Scenario] = {
         1,
         (Parameter((3,)), Parameter((2,), "bfloat16"), *[Parameter((2,), "bfloat16", tied=1)] * 2),
         (Backward(((3, 1, 2),)), Finish()),
-        "quadratic",
+        probe="quadratic",
     ),
     "a product that is subnormal in float16": Scenario(
         1,
         (Parameter((1,), "float16"),),
         TWICE,
-        "quadratic",
+        probe="quadratic",
         hyperparameters=Hyperparameters(learning_rate=0.9999831108103354),
         masters=True,
     ),
@@ -289,7 +286,7 @@ ROUNDS: dict[str, Scenario] = {
         1,
         (Parameter((1,), "float16"),),
         (*TWICE, Clip(1e-9, INF)),
-        "quadratic",
+        probe="quadratic",
         hyperparameters=Hyperparameters(learning_rate=2.0),
     ),
 }
@@ -304,7 +301,7 @@ def test_what_torch_rounds_in_its_own_way_is_as_told(what: str) -> None:
 def steep(rate: float, *events: Event, sparse: tuple[int, int] = (0, 1)) -> Scenario:
     """A step so long that weights become negative, and perhaps large."""
     far = Hyperparameters(learning_rate=rate)
-    return Scenario(1, (Parameter((2,)),), (*TWICE, *events), "quadratic", sparse=sparse, hyperparameters=far)
+    return Scenario(1, (Parameter((2,)),), (*TWICE, *events), probe="quadratic", sparse=sparse, hyperparameters=far)
 
 
 def scaled(*events: Event) -> Scenario:
@@ -320,7 +317,7 @@ UNCERTAIN: dict[str, Scenario] = {
     "squares that overflow": steep(1e20, Clip(1.0)),
     "a zero of either sign": steep(2.0, sparse=(1, 2)),
     "zero times a negative contribution": Scenario(
-        1, (ONE,), TWICE, "quadratic", hyperparameters=Hyperparameters(weight_decay=3.0), signs="negative"
+        1, (ONE,), TWICE, probe="quadratic", hyperparameters=Hyperparameters(weight_decay=3.0), signs="negative"
     ),
     "initial weights that bfloat16 does not hold": Scenario(
         1, (Parameter((256,)), Parameter((1,), "bfloat16")), (Backward(((1,),)), Finish(), Step()), masters=True

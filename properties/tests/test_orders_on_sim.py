@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.oracle.collectives import finish
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.reduction_order import ORDERS, Order, Tree, evaluate_order, from_json, reduction_order
-from lockstep.properties.ranks.collectives import REDUCTIONS
+from lockstep.properties.ranks.plain_collectives import REDUCTIONS
 from lockstep.properties.tests.reductions import floats
 from lockstep.worlds.contract import Job, World
 from lockstep.worlds.sim.world import SimWorld

@@ -1,17 +1,9 @@
 """A part of a program that begins elsewhere: what is skipped, what is loaded, and what a file promises."""
 
+from lockstep.oracle.events import Backward, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
-    Backward,
-    Finish,
-    Freeze,
-    Hyperparameters,
-    Parameter,
-    SaveAndLoad,
-    Scenario,
-    Step,
-    ZeroGrad,
-)
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.implementations import look_up
 from lockstep.properties.part import Part, as_text

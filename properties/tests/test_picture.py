@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.fingerprint import coefficients
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.reports.picture import LINE, WIDEST, picture
 from lockstep.properties.trial import job
 from lockstep.worlds.contract import Asynchrony, Collective, RankReport, World, group_label

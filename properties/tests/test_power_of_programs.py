@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.oracle import gradients, interpreter
+from lockstep.oracle import interpreter
+from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
-from lockstep.oracle.interpreter import Expectation
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
-from lockstep.oracle.state import Inside
+from lockstep.oracle.state import Choices, Inside
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.independent import sample
 from lockstep.properties.tests.of_scenarios import ALL
@@ -58,11 +58,9 @@ def faulty(scenario: Scenario, factor: int, patch: pytest.MonkeyPatch) -> Iterat
             wrong = [[each.copy() for each in one] for one in right]
             wrong[batch][parameter][row, element] *= factor
             with patch.context() as patched:
-                patched.setattr(gradients, "contributions", lambda _, wrong=wrong: wrong)
+                patched.setattr(interpreter, "contributions", lambda _, wrong=wrong: wrong)
                 try:
-                    yield interpreter._interpret.__wrapped__(
-                        scenario, ALL.averaging, "untouched", "torch cpu", False, ""
-                    )
+                    yield interpreter._interpret.__wrapped__(scenario, Choices(ALL.averaging))
                 except Inexact:
                     continue  # a fault whose result rounds is not one that this can judge
 

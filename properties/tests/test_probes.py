@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.ranks.probes import Probe, laid_out, to_numpy
 
 

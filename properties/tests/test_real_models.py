@@ -13,11 +13,12 @@ from torch import nn
 
 from lockstep.oracle import lattice
 from lockstep.properties import test_models
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.judging.judge import same_bits
 from lockstep.properties.law import law_of
 from lockstep.properties.models import data, exact, modules
 from lockstep.properties.models.draws import DENSE
-from lockstep.properties.models.expected import expect, unseen
+from lockstep.properties.models.proved import expect, unseen
 from lockstep.properties.models.rank import backward, batch_of, forward
 from lockstep.properties.models.run import run
 from lockstep.properties.models.scenario import EXACT, MODELS, SPARSE, ModelScenario
@@ -232,7 +233,7 @@ def test_who_scales_the_loss_is_right_on_the_perceptron_and_says_that_other_mode
     MEAN.check(twin, ModelScenario(world_size=3, local=(1, 0)))
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(twin, scenario := ModelScenario("transformer", 3))
-    told = " ".join(report(MEAN, twin, Failure(scenario, broken.value)).split())
+    told = " ".join(report(MEAN, twin, diagnose(twin, Failure(scenario, broken.value), to_the_core=False)).split())
     assert 'Who scales the loss, or compiles the forward, claims "plain_bits": False.' in told
     assert {each.model for each in sample(MEAN.draws(twin.claims), 20)} == {"mlp"}
 
@@ -241,7 +242,7 @@ def test_a_difference_of_more_than_half_of_the_digits_assumes_nothing(sim: World
     fault = trial_of("lockstep.impls.faults.models:DividesOnceAUse", sim)
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(fault, scenario := ModelScenario("transformer", twice=True))
-    assert "Assumed" not in report(MEAN, fault, Failure(scenario, broken.value))
+    assert "Assumed" not in report(MEAN, fault, diagnose(fault, Failure(scenario, broken.value), to_the_core=False))
 
 
 def test_what_fails_of_one_run_has_one_cause_and_what_begins_wrong_is_the_plainest(sim: World) -> None:
@@ -253,7 +254,7 @@ def test_what_fails_of_one_run_has_one_cause_and_what_begins_wrong_is_the_plaine
     for law in (MEAN, law_of(test_models.test_buffers_begin_alike_and_follow_the_policy_claimed)):
         with pytest.raises(SilentlyWrong) as broken:
             law.check(fault, scenario)
-        told.append(filed_failure(law, fault, Failure(scenario, broken.value)))
+        told.append(filed_failure(law, fault, diagnose(fault, Failure(scenario, broken.value))))
     assert told[0]["cause"] == told[1]["cause"]
     assert [each["plain"] for each in told] == [False, True]
 
@@ -281,7 +282,7 @@ def test_a_failure_is_told_with_names_and_a_command(
     with pytest.raises(SilentlyWrong) as broken:
         MEAN.check(under_test, ModelScenario("two heads", heads=(1, 1)))
     failure = Failure(broken.value.scenario, broken.value)
-    lines = report(MEAN, under_test, failure).splitlines()
+    lines = report(MEAN, under_test, diagnose(under_test, failure, to_the_core=False)).splitlines()
     assert lines[0] == "WaitsForUnused breaks P1 on the sim world: silently wrong"
     assert "On rank 0, in step 0, early.weight.grad[0,0] is" in " ".join(lines)
     assert "The smallest run that shows it: two heads, float32, on 2 ranks, stepped by SGD." in lines
@@ -290,7 +291,11 @@ def test_a_failure_is_told_with_names_and_a_command(
         "--impl lockstep.impls.faults.models:WaitsForUnused \"ModelScenario(model='two heads', heads=(1, 1))\""
     )
     monkeypatch.chdir(tmp_path)
-    command = report(MEAN, under_test, failure).splitlines()[-2].removeprefix("See it:")
+    command = (
+        report(MEAN, under_test, diagnose(under_test, failure, to_the_core=False))
+        .splitlines()[-2]
+        .removeprefix("See it:")
+    )
     ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=200, check=False)
     told = "P1  a real model gets the mean gradient of the whole batch: silently wrong: "
     assert told in ran.stdout, ran.stderr[-2000:]
@@ -333,7 +338,7 @@ def test_a_long_model_is_told_without_breaking_its_words(sim: World) -> None:
     scenario = ModelScenario("transformer", 3, checkpoint="not re-entrant", twice=True, bucket_cap=16)
     naive = trial_of(NAIVE, sim)
     broken = SilentlyWrong("Wrong.", scenario, run(naive, scenario).outcome)
-    lines = report(MEAN, naive, Failure(scenario, broken)).splitlines()
+    lines = report(MEAN, naive, diagnose(naive, Failure(scenario, broken), to_the_core=False)).splitlines()
     assert not any(line.endswith("-") for line in lines)
     assert "activations recomputed (not re-entrant)" in " ".join(" ".join(lines).split())
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.searching.remembered import Remembered
 from lockstep.properties.searching.search import Search, search

@@ -9,13 +9,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_checkpoints as checkpoints
 from lockstep.properties import test_mean as mean
 from lockstep.properties import test_models
 from lockstep.properties import test_precision as precision
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.claims import Claims
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import described
 from lockstep.properties.law import concerns, law_of, sentence
 from lockstep.properties.models.scenario import ModelScenario
@@ -41,7 +44,7 @@ def test_every_law_that_a_sum_breaks_is_reported(
     for law in every_law().values():
         if concerns(law, trial.claims):
             for failure in search(law, trial, 5, seed_value=0, shrink=False).failures:
-                text = report(law, trial, failure)
+                text = report(law, trial, diagnose(trial, failure, to_the_core=False))
                 assert trial.implementation.short in text
                 assert sentence(law) in " ".join(text.split())
                 broken += 1
@@ -61,7 +64,7 @@ def test_a_state_that_is_saved_on_the_way_to_a_wrong_gradient_is_no_mystery(
     trial, law = trial_of(NAMES[0], sim), "test_saving_changes_nothing"
     (saving,) = (each for name, each in every_law().items() if name.endswith(law))
     (failure, *_) = search(saving, trial, 100, seed_value=0).failures
-    assert "Came from" in report(saving, trial, failure)
+    assert "Came from" in report(saving, trial, diagnose(trial, failure, to_the_core=False))
 
 
 def test_a_report_and_its_script_say_which_step_is_skipped(
@@ -73,7 +76,7 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
     law = law_of(precision.test_ranks_agree_on_overflows_and_on_the_loss_scale)
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
     skipped = "step: to be skipped, as a gradient overflowed on rank 0; the loss scale becomes 1"
-    assert f"\n   2  {skipped}\n" in report(law, trial, failure)
+    assert f"\n   2  {skipped}\n" in report(law, trial, diagnose(trial, failure, to_the_core=False))
     (script,) = tmp_path.glob("*.py")
     assert f"\n# {skipped}\n" in script.read_text()
 
@@ -106,7 +109,7 @@ def test_a_report_and_its_script_say_what_is_run_otherwise(
     trial = trial_of(name, sim)
     law = every_law()[every_fault()[name].killed_by[0]]
     (failure, *_) = search(law, trial, 100, seed_value=0).failures
-    text = report(law, trial, failure)
+    text = report(law, trial, diagnose(trial, failure, to_the_core=False))
     assert said in text
     (script,) = tmp_path.glob("*.py")
     assert written in script.read_text()
@@ -124,7 +127,7 @@ def test_a_report_says_that_no_value_shows_what_is_on_the_wire_and_what_goes_wro
         wire = law_of(precision.test_gradients_travel_in_their_own_dtype_or_a_wider_one)
         law = wire if "precision" in name else law_of(checkpoints.test_saving_changes_nothing)
         (failure, *_) = search(law, trial := trial_of(name, sim), 100, seed_value=0).failures
-        told[name] = " ".join(filed_failure(law, trial, failure)["report"].split())
+        told[name] = " ".join(filed_failure(law, trial, diagnose(trial, failure))["report"].split())
     wire_told, saved = told.values()
     assert IN_NO_VALUE in wire_told
     assert "Core:" not in wire_told
@@ -185,7 +188,7 @@ def test_a_report_says_what_the_caller_did_and_that_the_law_is_not_the_reason(
         ("test_saving_changes_nothing", "make_optimizer()", True),
     ):
         (failure, *_) = search(every_law()[law], trial, 100, seed_value=0).failures
-        text = " ".join(filed_failure(every_law()[law], trial, failure)["report"].split())
+        text = " ".join(filed_failure(every_law()[law], trial, diagnose(trial, failure))["report"].split())
         assert f"offers full_gradients() and no {method}, so the caller does that, with p.grad of the module's" in text
         assert ("when it is run as usual, too" in text) is otherwise
 
@@ -200,7 +203,7 @@ def test_a_missing_gradient_without_elements_is_reported(
     empty = Scenario(2, (Parameter((1,)), Parameter((0,))), (Backward(((0, 1), (0,))), Finish()), bucket_cap=1)
     with pytest.raises(SilentlyWrong) as broken:
         law.check(trial, empty)
-    text = report(law, trial, Failure(empty, broken.value))
+    text = report(law, trial, diagnose(trial, Failure(empty, broken.value), to_the_core=False))
     assert "b.grad[0] is None where it must be a float32 array of shape (0,)" in " ".join(text.split())
     assert "Came from" not in text
 
@@ -238,9 +241,9 @@ def test_what_is_filed_of_a_failure_says_where_its_script_is(
     trial = trial_of(NAMES[0], sim)
     law = law_of(mean.test_gradients_equal_the_mean_over_ranks)
     failure = search(law, trial, 15, seed_value=0, shrink=False).failures[0]
-    path = filed_failure(law, trial, failure)["script"]
+    path = filed_failure(law, trial, diagnose(trial, failure))["script"]
     assert [path] == list(map(str, folder.glob("*.py")))
     monkeypatch.setattr("lockstep.properties.reports.failure.FOLDER", Path(path) / "in a file")
-    filed = filed_failure(law, trial, failure)
+    filed = filed_failure(law, trial, diagnose(trial, failure))
     assert filed["script"] == ""
     assert "the script could not be written: " in " ".join(filed["report"].split())

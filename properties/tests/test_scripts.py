@@ -7,28 +7,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from lockstep.oracle.events import Backward, Clip, Finish, Raise, SaveAndLoad, Step, Unscale, ZeroGrad
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
-    Backward,
-    Clip,
-    Finish,
-    Hyperparameters,
-    LossScale,
-    Parameter,
-    Raise,
-    SaveAndLoad,
-    Scenario,
-    Step,
-    Unscale,
-    ZeroGrad,
-)
+from lockstep.oracle.model import Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.claims import Claims
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import look_up
 from lockstep.properties.naming import DIFFERENCES
 from lockstep.properties.part import Part
-from lockstep.properties.script import script
+from lockstep.properties.script.whole import script
 from lockstep.properties.searching.search import search
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.tests.scripts import HOOK_ORDER, LINES, lines

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.oracle.program import (
-    Backward,
-    Finish,
-    Scenario,
-)
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
-from lockstep.properties.script import write_script
+from lockstep.properties.script.whole import write_script
 from lockstep.properties.tests.scripts import APART, EVERYTHING, HOOK_ORDER, ONE_OF_ONE, RUNS_OUT, lines
 from lockstep.worlds.contract import World
 

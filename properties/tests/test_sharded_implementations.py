@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 
+from lockstep.oracle.events import Backward, Finish, Raise, Step, Write, ZeroGrad
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import Backward, Finish, Parameter, Raise, Scenario, Step, Write, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import look_up

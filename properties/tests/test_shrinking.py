@@ -6,31 +6,27 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
     Load,
-    LossScale,
-    Parameter,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
@@ -90,7 +86,7 @@ def test_what_has_any_features_shrinks_to_the_smallest_scenario_too() -> None:
 
 
 SMALLEST_WITH: dict[str, Scenario] = {
-    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, "quadratic"),
+    "quadratic": Scenario(2, (ONE,), SYNCHRONIZED, probe="quadratic"),
     "raise, go on": Scenario(2, TWO, (Raise("forward"), *BOTH, Step(), *BOTH)),
     "raise, freeze": Scenario(2, THREE, (Raise("forward"), Freeze((2,)), *BOTH)),
     "accumulation": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), *SYNCHRONIZED)),
@@ -135,9 +131,9 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "eval mode": Scenario(2, (ONE,), SYNCHRONIZED, mode="eval"),
     "16 bits": Scenario(2, (HALF,), SYNCHRONIZED),
     "freeze": Scenario(2, TWO, (Freeze((1,)), *SYNCHRONIZED)),
-    "save": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),
+    "save and load": Scenario(2, (ONE,), (SaveAndLoad(), *SYNCHRONIZED)),
     "go on": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SaveAndLoad(), *SYNCHRONIZED, Step())),
-    "keep": Scenario(2, (ONE,), (Save(), Load(), *SYNCHRONIZED)),
+    "save, load": Scenario(2, (ONE,), (Save(), Load(), *SYNCHRONIZED)),
     "go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Load(), *SYNCHRONIZED, Step())),
     "evaluate, go back": Scenario(2, (ONE,), (Save(), *SYNCHRONIZED, Step(), Evaluate(), Load(), *SYNCHRONIZED)),
     "evaluate": Scenario(2, (ONE,), (Evaluate(), *SYNCHRONIZED)),
@@ -191,7 +187,7 @@ SHRUNK: dict[str, tuple[Holds, Scenario]] = {
     "a clip": (FEATURES["clip"].occurs, SMALLEST_WITH["clip"]),
     "a tie": (FEATURES["tied"].occurs, SMALLEST_WITH["tied"]),
     "an error": (FEATURES["raise"].occurs, SMALLEST_WITH["raise"]),
-    "saving": (FEATURES["save"].occurs, SMALLEST_WITH["save"]),
+    "saving": (FEATURES["save and load"].occurs, SMALLEST_WITH["save and load"]),
     "a freeze": (FEATURES["freeze"].occurs, SMALLEST_WITH["freeze"]),
     "a layout": (FEATURES["layout"].occurs, SMALLEST_WITH["layout"]),
     "a rank that takes no part": (FEATURES["outsiders"].occurs, SMALLEST_WITH["outsiders"]),

@@ -2,7 +2,9 @@
 
 import pytest
 
-from lockstep.oracle.program import Backward, Event, Finish, Parameter, SaveAndLoad, Scenario, ZeroGrad
+from lockstep.oracle.events import Backward, Event, Finish, SaveAndLoad, ZeroGrad
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
 from lockstep.properties.judging.launches import silent_inside_no_sync
 from lockstep.properties.strategies.variants import without_local

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
-from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
-    DIVISORS,
+from lockstep.oracle.events import (
     Backward,
     Clip,
     EndJoin,
@@ -24,10 +22,11 @@ from lockstep.oracle.program import (
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.joining import DIVISORS
 from lockstep.properties.claims import Claims
 from lockstep.properties.strategies import MOST_PARAMETERS, MOST_RANKS, permutation
 from lockstep.properties.strategies.traits import buckets, cap_beyond_a_parameter, is_ragged
-from lockstep.properties.strategies.within import trained_parameters
 from lockstep.properties.tests.of_scenarios import (
     ALL,
     PLAIN,
@@ -250,7 +249,7 @@ test_can_produce_a_group_that_is_maximized = can_produce(
 test_can_produce_a_parameter_frozen_later = can_produce(has(Freeze, frozen=True))
 test_can_produce_a_parameter_trained_again = can_produce(has(Freeze, frozen=False))
 test_can_produce_a_parameter_trained_that_was_frozen_when_it_was_wrapped = can_produce(
-    lambda s: any(not trained <= wrapped for trained, wrapped in trained_parameters(s))
+    lambda s: any(not standing.trained <= standing.when_wrapped for standing in s.standings)
 )
 test_can_produce_a_parameter_frozen_while_there_are_gradients = can_produce(
     lambda s: any(isinstance(one, Step) and isinstance(two, Freeze) for one, two in pairwise(s.program))

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from lockstep.oracle.reduction_order import ORDERS, check_order
 from lockstep.properties import test_asynchrony, test_mean, test_sharding
+from lockstep.properties.diagnosing.confirming import confirm
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import look_up
 from lockstep.properties.law import law_of
 from lockstep.properties.reports.failure import report
 from lockstep.properties.reports.matrix import PROPERTY, matrix, verdicts
-from lockstep.properties.running.hold import confirm
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.strategies.timing import (
     DRAWN_ORDERS,
@@ -62,7 +63,9 @@ def test_what_fails_in_some_orders_alone_is_found_where_any_are_drawn_and_says_s
     confirmed = confirm(MEAN, trial, failure)
     assert confirmed is not None
     assert failure.broken.scenario.world_size >= 3  # two ranks add in one way
-    assert "depends on the order of reduction" in " ".join(report(MEAN, trial, confirmed).split())
+    assert "depends on the order of reduction" in " ".join(
+        report(MEAN, trial, diagnose(trial, confirmed, to_the_core=False)).split()
+    )
 
 
 def reports(verdicts: dict[str, str]) -> Iterator[Any]:
@@ -87,7 +90,7 @@ def test_a_report_on_bytes_says_why_only_sim_counts_them_and_that_the_script_doe
         law.check(trial, test_sharding.OWNS_NOTHING)
     failure = confirm(law, trial, Failure(test_sharding.OWNS_NOTHING, broken.value))
     assert failure is not None
-    told = " ".join(report(law, trial, failure).split())
+    told = " ".join(report(law, trial, diagnose(trial, failure, to_the_core=False)).split())
     assert "own threads hold tensors for some time after a wait. The script runs this program, and counts none" in told
     assert "chance" not in told
 
@@ -99,7 +102,7 @@ def test_the_report_shows_the_line_that_touches_what_is_in_flight(sim: World, fa
     drawn = (test_asynchrony.SMALLEST, WAIT)
     with pytest.raises(SilentlyWrong) as broken:
         TIMING.check(trial, drawn)
-    told = " ".join(report(TIMING, trial, Failure(drawn, broken.value)).split())
+    told = " ".join(report(TIMING, trial, diagnose(trial, Failure(drawn, broken.value), to_the_core=False)).split())
     assert "launched at lockstep/impls/static_buckets.py:" in told
     assert "lockstep/impls/faults/asynchrony.py:" in told
     assert "in flight" in told

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_law
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.law import concerns
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.probes import Inputs
@@ -161,24 +164,25 @@ def test_seven_ranks_that_multiply_by_the_reciprocal_are_right(sim: World) -> No
 def test_a_report_says_that_nothing_was_called_where_something_sounds_like_it(sim: World) -> None:
     under_test = trial("Similar", sim)
     (failure, *_) = search(LAWS[MEAN], under_test, 50, seed_value=0).failures
-    words = " ".join(" ".join(story(LAWS[MEAN], under_test, failure)).split())
-    assert (
-        "nothing is called to finish the synchronization, as Similar has no finish_gradient_synchronization()" in words
-    )
-    assert "If finish_grad_sync() is to be called" in words
+    words = " ".join(" ".join(story(LAWS[MEAN], under_test, diagnose(under_test, failure, to_the_core=False))).split())
+    assert "nothing is called to finish the synchronization. If finish_grad_sync() is to be called" in words
 
 
 def test_a_report_names_what_is_claimed_for_code_that_declares_nothing_where_the_program_needs_it(sim: World) -> None:
     under_test = trial_of("lockstep.properties.tests.user_code:KeepsMainGradients", sim)
     failure = search(LAWS[DROPPED], under_test, 20, seed_value=0).failures[0]
-    told = " ".join(" ".join(story(LAWS[DROPPED], under_test, failure)).split())
+    told = " ".join(
+        " ".join(story(LAWS[DROPPED], under_test, diagnose(under_test, failure, to_the_core=False))).split()
+    )
     assert (
         'KeepsMainGradients does not declare "accumulation" and "drops_windows", which Lockstep then assumes. Only if '
         'your class deliberately does not support that, put `"accumulation": False` or `"drops_windows": False` into '
         "its `claims`: such programs are then not drawn"
     ) in told
     declaring = replace(under_test, implementation=replace(under_test.implementation, undeclared=()))
-    assert "such programs are then not drawn" not in " ".join(story(LAWS[DROPPED], declaring, failure))
+    assert "such programs are then not drawn" not in " ".join(
+        story(LAWS[DROPPED], declaring, diagnose(declaring, failure, to_the_core=False))
+    )
 
 
 @pytest.mark.parametrize("law", [MEAN, WIRE])
@@ -186,7 +190,7 @@ def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str)
     """Values that do not fit are rounded; with the claim they all fit, and no law asks for what is wider."""
     under_test = trial_of("lockstep.properties.tests.user_code:CompressesUnasked", sim)
     failure = search(LAWS[law], under_test, 60, seed_value=0).failures[0]
-    told = " ".join(" ".join(story(LAWS[law], under_test, failure)).split())
+    told = " ".join(" ".join(story(LAWS[law], under_test, diagnose(under_test, failure, to_the_core=False))).split())
     assert "gradients travel in bfloat16, which rounds those that need more digits. Code that is meant to" in told
     assert 'meant to compress them claims {"wire_dtype": "bfloat16"}; what is drawn then fits it.' in told
     claims = replace(under_test.claims, wire_dtype="bfloat16")
@@ -198,7 +202,9 @@ def test_a_report_names_the_claim_of_who_means_to_compress(sim: World, law: str)
         under_test, implementation=replace(under_test.implementation, claims=replace(claims, wire_dtype="float16"))
     )
     broken = search(LAWS[COMPRESSED], other, 20, seed_value=0).failures[0]
-    assert "Code that is meant to compress" not in " ".join(story(LAWS[COMPRESSED], other, broken))
+    assert "Code that is meant to compress" not in " ".join(
+        story(LAWS[COMPRESSED], other, diagnose(other, broken, to_the_core=False))
+    )
 
 
 def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> None:
@@ -206,7 +212,15 @@ def test_a_report_names_what_a_law_is_held_against_the_code_for(sim: World) -> N
     law = LAWS["test_gradients_may_be_zeroed_between_forward_and_backward"]
     under_test = trial_of("lockstep.impls.faults.prepared:ForgetsWithItsGradients", sim)
     under_test = replace(under_test, implementation=replace(under_test.implementation, undeclared=("zeroes_late",)))
-    told = " ".join(" ".join(story(law, under_test, search(law, under_test, 100, seed_value=0).failures[0])).split())
+    told = " ".join(
+        " ".join(
+            story(
+                law,
+                under_test,
+                diagnose(under_test, search(law, under_test, 100, seed_value=0).failures[0], to_the_core=False),
+            )
+        ).split()
+    )
     assert 'does not declare "zeroes_late", which Lockstep then assumes' in told
     assert '`"zeroes_late": False` into its `claims`' in told
 

@@ -12,29 +12,27 @@ import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 
-from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import (
+from lockstep.oracle.events import (
     Backward,
-    Buffer,
     Clip,
     Finish,
-    Group,
-    Hyperparameters,
-    LossScale,
-    Parameter,
     SaveAndLoad,
-    Scenario,
     SetHyperparameters,
     Step,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.formats import FORMATS
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.oracle.state import Inside
 from lockstep.properties import test_mean
 from lockstep.properties.claims import Claims
+from lockstep.properties.diagnosing.confirming import printed
 from lockstep.properties.errors import judge_errors
+from lockstep.properties.events import event_words
 from lockstep.properties.failure_place import note, place_of
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.judging.judge import (
@@ -47,8 +45,8 @@ from lockstep.properties.judging.judge import (
     values_equal,
 )
 from lockstep.properties.law import law_of
-from lockstep.properties.naming import event_words, model_words
-from lockstep.properties.running.hold import hold, printed
+from lockstep.properties.naming import model_words
+from lockstep.properties.running.hold import hold
 from lockstep.properties.searching.search import UNRUNNABLE
 from lockstep.properties.seen import Seen
 from lockstep.properties.trial import Run, Trial, job

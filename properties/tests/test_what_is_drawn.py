@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.oracle.interpreter import interpret, is_exact
-from lockstep.oracle.lattice import Inexact
-from lockstep.oracle.program import (
-    AVERAGINGS,
+from lockstep.oracle.events import (
     Backward,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
-    Group,
-    Hyperparameters,
     Join,
-    Parameter,
     Raise,
     Replace,
     SaveAndLoad,
-    Scenario,
     Step,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.interpreter import interpret, is_exact
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.setup import AVERAGINGS
 from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
+from lockstep.properties.events.backward import on_averages
+from lockstep.properties.events.step import reads_after_steps, reads_stepped_gradients
 from lockstep.properties.implementations import look_up
 from lockstep.properties.models.draws import DENSE
 from lockstep.properties.strategies import __main__ as table
@@ -42,7 +42,7 @@ from lockstep.properties.strategies.scenarios import adds_up_rounded_means
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.traits import TRAITS, buckets
 from lockstep.properties.strategies.variants import is_alike_on_one_rank, on_one_rank, without_local
-from lockstep.properties.strategies.within import beyond, on_averages, reads_after_steps, reads_stepped_gradients
+from lockstep.properties.strategies.within import beyond
 from lockstep.properties.test_accumulation import measuring, split_and_whole
 from lockstep.properties.test_binding import going_around, moving
 from lockstep.properties.test_steps import with_swaps
@@ -203,7 +203,7 @@ def test_averages_that_the_end_of_a_join_has_dropped_are_not_added_to() -> None:
     window = (Backward(((0,), (0,))), Finish())
     step = Hyperparameters(learning_rate=0.1)  # after which gradients of the quadratic probe are intervals
     apart = Scenario(
-        2, (Parameter((1,)),), (Join(), *window, Step(), EndJoin(), *window), "quadratic", hyperparameters=step
+        2, (Parameter((1,)),), (Join(), *window, Step(), EndJoin(), *window), probe="quadratic", hyperparameters=step
     )
     assert on_averages(apart) == []
     assert not adds_up_rounded_means(apart, interpret(apart))
@@ -316,7 +316,7 @@ def test_some_forwards_or_all_go_around_the_wrapper_and_none_inside_no_sync() ->
     for scenario, places in found:
         batches = [place for place, event in enumerate(scenario.program) if isinstance(event, Backward)]
         assert {*places} <= {*batches}
-        assert all(scenario.program[place].synchronize for place in places)  # type: ignore[union-attr]
+        assert all(scenario.program[place].synchronize for place in places)  # type: ignore[attr-defined]
         shares.append(len(places) / len(batches))
     assert min(shares) > 0
     assert any(share < 1 for share in shares)
@@ -353,7 +353,7 @@ def test_a_whole_batch_that_cancels_is_not_compared_with_ranks_whose_samples_do_
     few = tuple((0, 1) if rank in (0, 4, 6, 7) else (1,) for rank in range(8))
     program = (Backward(((0, 1),) * 8), Finish(), Step(), ZeroGrad(), Backward(few), Finish())
     model = (Parameter((4,), "float64"), Parameter((1,), "float64"))
-    cancels = Scenario(8, model, program, "quadratic", signs="mixed")
+    cancels = Scenario(8, model, program, probe="quadratic", signs="mixed")
     assert is_exact(cancels)
     assert not is_alike_on_one_rank(cancels, ALL)
     assert is_alike_on_one_rank(replace(cancels, signs="negative"), ALL)

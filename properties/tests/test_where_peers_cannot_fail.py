@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from lockstep.oracle import enclosures
+from lockstep.oracle.events import Backward, Finish, Step
 from lockstep.oracle.intervals import Interval
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario, Step
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_accumulation, test_mean, test_replicas, test_steps
 from lockstep.properties.implementations import CORRECT
 from lockstep.properties.law import Law, law_of

@@ -4,7 +4,9 @@ import contextlib
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Parameter, Scenario
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.judging.traffic import passed
 from lockstep.properties.judging.wire import as_claimed, room

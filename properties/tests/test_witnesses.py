@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis.errors import UnsatisfiedAssumption
 
-from lockstep.oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.implementations import CORRECT, OPTIONS, Implementation, described, look_up
 from lockstep.properties.law import Law, concerns

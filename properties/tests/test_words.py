@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.program import Backward, Finish, Group, Hyperparameters, Parameter, Scenario, Step
+from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.model import Group, Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties import test_mean as mean
 from lockstep.properties.implementations import look_up
 from lockstep.properties.law import law_of

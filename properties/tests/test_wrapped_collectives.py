@@ -5,17 +5,21 @@ import itertools
 import pytest
 
 from lockstep.properties import test_wrappers
-from lockstep.properties.calls import Call, adjoints, inputs, results, weights
+from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.law import law_of
 from lockstep.properties.reports.failure import report
 from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.verdict import SilentlyWrong
+from lockstep.properties.wrapper_call import Call, adjoints, inputs, results, weights
 from lockstep.worlds.contract import Job, World
 
 MEANING = law_of(test_wrappers.test_wrappers_return_what_their_collective_means)
 ADJOINT = law_of(test_wrappers.test_backward_through_a_wrapper_is_the_transpose_of_its_collective)
-OURS, TORCHS = "lockstep.impls.collectives:Collectives", "lockstep.impls.frameworks.torch_collectives:TorchCollectives"
+OURS, TORCHS = (
+    "lockstep.impls.collective_wrappers:Collectives",
+    "lockstep.impls.frameworks.torch_collectives:TorchCollectives",
+)
 OPERATIONS = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
 
 
@@ -32,7 +36,7 @@ def test_the_rings_take_as_many_messages_as_the_literature_says(sim: World, oper
     for size in (1, 2, 3, 5):
         call = Call(operation, size, tuple(range(size)), 5, 1)
         payload = call.to_json(OURS, adjoint=False)
-        for seen in sim.run(Job("lockstep.properties.ranks.calls:run_call", payload, size)):
+        for seen in sim.run(Job("lockstep.properties.ranks.run_call:run_call", payload, size)):
             sends = [each for each in seen.collectives if each.operation == "send"]
             assert len(sends) == 2 * steps * (size - 1)
             assert {each.operation for each in seen.collectives} <= {"send", "recv"}
@@ -61,7 +65,7 @@ def test_what_is_wrapped_is_named_in_the_report(sim: World) -> None:
     call = Call("broadcast", 2, (1,), root=1)
     with pytest.raises(SilentlyWrong) as broken:
         ADJOINT.check(faulty, call)
-    told = report(ADJOINT, faulty, Failure(call, broken.value))
+    told = report(ADJOINT, faulty, diagnose(faulty, Failure(call, broken.value), to_the_core=False))
     assert "2 ranks: broadcast from rank 1 over a group of rank 1, on a contiguous 1x1 tensor." in told
     assert "\nCall:      Call('broadcast', 2, (1,), root=1)" in told
     assert "On rank 1 the gradient is [[0.0]] where it must be [[1001.0]]" in " ".join(told.split())

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from lockstep.oracle.events import Backward, Finish, Step, ZeroGrad
 from lockstep.oracle.interpreter import interpret
-from lockstep.oracle.program import Backward, Finish, Hyperparameters, Parameter, Scenario, Step, ZeroGrad
+from lockstep.oracle.model import Hyperparameters, Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.implementations import look_up
 from lockstep.properties.tests.test_oracle_against_torch_programs import disagreements
 from lockstep.properties.trial import Trial

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import torch
 
-from lockstep.worlds.collectives import Tensors
 from lockstep.worlds.contract import Collective
+from lockstep.worlds.described_group import Tensors
 
 _ALIKE = ("gather", "scatter")  # every backend refuses parts of unequal shape
 _NOT_CARRIED = (torch.int16, torch.uint16, torch.uint32, torch.uint64)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.worlds.collectives import Tensors, flatten
 from lockstep.worlds.contract import MESSAGES, Asynchrony, Collective
+from lockstep.worlds.described_group import Tensors, flatten
 from lockstep.worlds.sim.meeting import Flat, Meeting
 from lockstep.worlds.sim.region import Memory, Region, regions
 from lockstep.worlds.sim.work import write

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from lockstep.worlds.coalesced import Together
-from lockstep.worlds.collectives import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
 from lockstep.worlds.contract import Collective, RankError
+from lockstep.worlds.described_group import DescribedGroup, Tensors, as_it_lies, check_contiguous, flatten, in_numpy
 from lockstep.worlds.sim.agreement import check, check_tensor, disagreeing
 from lockstep.worlds.sim.flight import Flight
 from lockstep.worlds.sim.log import Entry

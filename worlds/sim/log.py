@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lockstep.worlds.collectives import in_numpy
 from lockstep.worlds.contract import Collective, Passage
+from lockstep.worlds.described_group import in_numpy
 from lockstep.worlds.sim.meeting import Meeting
 
 

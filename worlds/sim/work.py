@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from lockstep.worlds.collectives import Tensors
 from lockstep.worlds.contract import Collective
+from lockstep.worlds.described_group import Tensors
 from lockstep.worlds.sim import futures
 from lockstep.worlds.sim.meeting import Flat, Meeting, Mismatch
 

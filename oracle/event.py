@@ -1,0 +1,76 @@
+"""What every event of a program owns on the oracle's side: where it may come, and what it does.
+
+An event is plain data. Its docstring says what it means to whoever writes a training loop.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.setup import Setup
+from lockstep.oracle.short import Short
+from lockstep.oracle.standing import Standing
+from lockstep.oracle.state import State
+
+
+@dataclass(frozen=True, repr=False)
+class Event(Short, ABC):
+    """One thing that every rank does. Subclasses are frozen dataclasses, one in each module of `oracle.events`.
+
+    ``shows``: what ranks are looked at for right after it, "gradients" or "parameters", or "": nothing.
+    ``reads_gradients``: whether it takes up gradients that are there. ``makes_gradients``: whether it is a micro-batch.
+    ``forward``: whether ranks run the model forward in it. ``builds``: whether all is built anew. ``while_local``:
+    whether it may come while something has accumulated that is not synchronized; ``while_joined``: while ranks run out
+    of micro-batches. ``finishes``: whether it ends a synchronization.
+    """
+
+    shows: ClassVar[str] = ""
+    reads_gradients: ClassVar[bool] = False
+    makes_gradients: ClassVar[bool] = False
+    forward: ClassVar[bool] = False
+    builds: ClassVar[bool] = False
+    while_local: ClassVar[bool] = False
+    while_joined: ClassVar[bool] = False
+    finishes: ClassVar[bool] = False
+
+    @classmethod
+    def module(cls) -> str:
+        """What the modules are called that own its facets: its name in snake case."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The event with fields as JSON has them, lists being tuples."""
+        return cls(**values)
+
+    @property
+    def ends_gradients(self) -> bool:
+        """Whether gradients that were there are there no more, on any rank: they are None or zero now."""
+        return False
+
+    @property
+    def holds_no_sync(self) -> bool:
+        """Whether the ``no_sync`` in which it was may go on after it."""
+        return False
+
+    def on_one_rank(self) -> "Event":
+        """The same where one rank has everything that is to be done."""
+        return self
+
+    def uses_gradients(self, state: State) -> bool:
+        """Whether it takes up gradients, ranks being in that state."""
+        return self.reads_gradients
+
+    def check(self, setup: Setup, before: Standing) -> None:
+        """ValueError, in one line, where a training loop could not have it here."""
+
+    def after(self, setup: Setup, before: Standing) -> Standing:
+        """What holds after it."""
+        return before
+
+    @abstractmethod
+    def apply(self, state: State, place: int, told: Expectation) -> None:
+        """Changes what ranks hold, and tells what it shows beside gradients and parameters. Raises Inexact."""

@@ -1,0 +1,66 @@
+"""The events of a program. Each module has one: what it means, where it may come, and what it does to the ranks."""
+
+from lockstep.oracle.event import Event
+from lockstep.oracle.events.backward import Backward
+from lockstep.oracle.events.clip import Clip
+from lockstep.oracle.events.end_join import EndJoin
+from lockstep.oracle.events.evaluate import Evaluate
+from lockstep.oracle.events.finish import Finish
+from lockstep.oracle.events.freeze import Freeze
+from lockstep.oracle.events.join import Join
+from lockstep.oracle.events.load import Load
+from lockstep.oracle.events.raise_error import Raise
+from lockstep.oracle.events.replace import Replace
+from lockstep.oracle.events.save import Save
+from lockstep.oracle.events.save_and_load import SaveAndLoad
+from lockstep.oracle.events.set_hyperparameters import SetHyperparameters
+from lockstep.oracle.events.step import Step
+from lockstep.oracle.events.unscale import Unscale
+from lockstep.oracle.events.write import Write
+from lockstep.oracle.events.zero_grad import ZeroGrad
+
+__all__ = [
+    "EVENTS",
+    "Backward",
+    "Clip",
+    "EndJoin",
+    "Evaluate",
+    "Event",
+    "Finish",
+    "Freeze",
+    "Join",
+    "Load",
+    "Raise",
+    "Replace",
+    "Save",
+    "SaveAndLoad",
+    "SetHyperparameters",
+    "Step",
+    "Unscale",
+    "Write",
+    "ZeroGrad",
+]
+
+# By name, in the order in which `lockstep` lists them.
+EVENTS: dict[str, type[Event]] = {
+    event.__name__: event
+    for event in (
+        Backward,
+        Finish,
+        Unscale,
+        Clip,
+        Step,
+        ZeroGrad,
+        SetHyperparameters,
+        Freeze,
+        Replace,
+        Write,
+        SaveAndLoad,
+        Save,
+        Load,
+        Evaluate,
+        Join,
+        EndJoin,
+        Raise,
+    )
+}

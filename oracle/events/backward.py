@@ -1,0 +1,265 @@
+"""Backward: one micro-batch, forward and backward."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.oracle import enclosures, joining, lattice, loss_scaling, means
+from lockstep.oracle.event import Event
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.forwards import turns_of_forwards
+from lockstep.oracle.intervals import Interval
+from lockstep.oracle.lattice import Inexact, Lattice
+from lockstep.oracle.setup import Setup
+from lockstep.oracle.short import is_whole
+from lockstep.oracle.standing import Standing
+from lockstep.oracle.state import State
+
+
+@dataclass(frozen=True, repr=False)
+class Backward(Event):
+    """One micro-batch, forward and backward, both inside ``no_sync`` unless it synchronizes.
+
+    Rank r of N holds the samples r*S/N .. (r+1)*S/N - 1 of the S samples; its loss is the mean of theirs, times the
+    loss scale if there is one. ``orders[s]``: the parameters that sample s uses, in the order in which backward gets
+    there; one that does not occur takes no part. Gradients add to those already there. Dividing by the number of
+    micro-batches is the caller's business, so no event does it. Forward adds m*N + r + 1 to each buffer element.
+
+    ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs; that does not end the
+    outer one. ``together``: the ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one,
+    if an error has just ended an inner one, has not ended yet. ``overflow``: the ranks on which every gradient of this
+    micro-batch is infinite. ``gone``: those that have run out of micro-batches. ``forwards``: how many come before
+    backward. Every coefficient goes to one of them and is zero in the others, so that the sum of their losses has the
+    gradients that one alone would give; what is added to buffers goes to the last. ``backwards``: one, of that sum; or
+    as many as there are forwards, one through each; or, where there is one forward, any number through it, the graph
+    being retained, and each of them adds its gradients.
+    """
+
+    makes_gradients: ClassVar[bool] = True
+    reads_gradients: ClassVar[bool] = True
+    forward: ClassVar[bool] = True
+    while_local: ClassVar[bool] = True
+    while_joined: ClassVar[bool] = True
+
+    orders: tuple[tuple[int, ...], ...]
+    synchronize: bool = True
+    nested: bool = False
+    overflow: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    forwards: int = 1
+    together: bool = False
+    backwards: int = 1
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.forwards, 1):
+            raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
+        if not is_whole(self.backwards, 1):
+            raise ValueError(f"there is at least one backward, not {self.backwards!r}")
+        if self.forwards > 1 and self.backwards not in (1, self.forwards):
+            raise ValueError(f"{self.forwards} forwards have one backward together or one each, not {self.backwards}")
+        if self.nested and self.synchronize:
+            raise ValueError("nested=True nests no_sync, and a Backward that synchronizes is not inside any")
+        if self.together and self.synchronize:
+            raise ValueError("together=True stays in no_sync, and a Backward that synchronizes is not inside any")
+
+    @property
+    def passes(self) -> int:
+        """How often backward comes through each forward."""
+        return self.backwards if self.forwards == 1 else 1
+
+    @property
+    def holds_no_sync(self) -> bool:
+        """If it was inside one."""
+        return not self.synchronize
+
+    def samples_of(self, rank: int, world_size: int) -> tuple[tuple[int, ...], ...]:
+        """The orders of a rank's samples."""
+        each = len(self.orders) // world_size
+        return self.orders[rank * each : (rank + 1) * each]
+
+    def order(self, rank: int, world_size: int) -> tuple[int, ...]:
+        """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
+        return tuple(dict.fromkeys(index for order in self.samples_of(rank, world_size) for index in order))
+
+    def with_each_order(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> "Backward":
+        """The same with another order for each sample."""
+        return replace(self, orders=tuple(tuple(change(order)) for order in self.orders))
+
+    def check(self, setup: Setup, before: Standing) -> None:
+        """Its samples are shared evenly, every rank that is there uses what is trained, and those gone stay away."""
+        samples, ranks = len(self.orders), setup.world_size
+        if samples % ranks or samples < 1:
+            raise ValueError(f"{samples} samples cannot be shared evenly by {ranks} ranks")
+        if before.samples not in (0, samples):
+            raise ValueError(f"a Backward orders {samples} samples where the first ordered {before.samples}")
+        if self.overflow and (setup.loss_scale is None or setup.probe != "linear"):
+            raise ValueError(f"an overflow on ranks {self.overflow} takes a loss scale and the linear probe")
+        if not set(self.overflow) <= set(range(ranks)):
+            raise ValueError(f"an overflow on ranks {self.overflow}, of which there are {ranks}")
+        for order in self.orders:
+            if len(set(order)) != len(order) or not set(order) <= before.trained:
+                raise ValueError(f"the order {order} does not name trainable parameters once each")
+        for rank in range(ranks):
+            if not self.order(rank, ranks) and rank not in self.gone:
+                number = before.batch
+                raise ValueError(
+                    f"rank {rank} uses no parameter in micro-batch {number}, so there is no backward to run"
+                )
+        self._check_gone(ranks, before.gone)
+        if self.synchronize and self.forwards > 1 and before.local and setup.buffers and setup.broadcast_buffers:
+            raise ValueError(f"{self!r} leaves open before which forward buffers are broadcast: have none")
+
+    def _check_gone(self, ranks: int, before: tuple[int, ...] | None) -> None:
+        gone = {*self.gone}
+        if before is None and not gone:
+            return
+        if before is None or not {*before} <= gone < {*range(ranks)} or len(gone) < len(self.gone):
+            has = "no Join" if before is None else f"{sorted(before)} gone before"
+            raise ValueError(f"ranks {self.gone} of {ranks} cannot be gone after {has}")
+        if any(order for rank in gone for order in self.samples_of(rank, ranks)):
+            raise ValueError(f"{self!r} has a micro-batch for a rank that is gone")
+
+    def after(self, setup: Setup, before: Standing) -> Standing:
+        """There are gradients, and perhaps infinite ones."""
+        over = (rank for rank in self.overflow if any(setup.parameters[each].count for each in self._used(setup, rank)))
+        return before._replace(
+            gradients=True,
+            local=not self.synchronize,
+            unfinished=self.synchronize,
+            overflowed=before.overflowed.union(over) if self.overflow else before.overflowed,
+            gone=None if before.gone is None else self.gone,
+            batch=before.batch + 1,
+            samples=len(self.orders),
+        )
+
+    def _used(self, setup: Setup, rank: int) -> tuple[int, ...]:
+        return self.order(rank, setup.world_size)
+
+    def apply(self, state: State, place: int, told: Expectation) -> None:
+        """Adds each rank's gradients to those there; changes the buffers."""
+        setup, ranks, batch = state.setup, state.setup.world_size, state.batch
+        if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
+            raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
+        joining.leave(state, self.gone)
+        for buffer in state.buffers:
+            if setup.broadcast_buffers and state.broadcast_due:
+                buffer[:] = buffer[0]
+            if setup.mode == "train":
+                buffer += batch * ranks + 1 + np.arange(ranks, dtype=np.float32)[:, None]
+        state.broadcast_due = self.synchronize
+        for _ in range(self.passes):
+            self._accumulate(state)
+        for rank in range(ranks):
+            used = [setup.tensor(parameter) for parameter in self._used(setup, rank)]
+            state.has[rank, used] = True
+            if rank in self.overflow:
+                state.infinite[rank, [tensor for tensor in used if setup.parameters[tensor].count]] = True
+        state.batch += 1
+        if state.buffers:
+            told.buffers[place] = _told_buffers(state)
+
+    def _accumulate(self, state: State) -> None:
+        """What backward adds when it comes through all forwards once.
+
+        Some average each micro-batch inside ``no_sync`` as it comes, and many each of several backwards that
+        synchronize.
+        """
+        local, coefficients = self._local_gradients(state)
+        for tensor in state.setup.tensors:
+            if tensor in state.gradients.enclosed or (
+                state.setup.probe == "quadratic" and tensor in state.weights.enclosed
+            ):
+                _accumulate_enclosed(state, tensor, coefficients)
+                for name in state.setup.names(tensor):
+                    local[:, state.gradients.slices[name]] = 0
+        eager = state.choices.eager
+        several = self.backwards > 1 and (eager or self.synchronize)
+        for part in _through_each_forward(state, local, self.forwards) if several else [local]:
+            part = _tied_added_up(state, part)
+            if several or (eager and (not self.synchronize or state.eager is not None)):
+                means.average_eagerly(state, part)
+            state.gradients.exact = lattice.add([state.gradients.exact, part], state.form)
+            if state.fresh is not None:
+                state.fresh = lattice.add([state.fresh, part], state.form)
+
+    def _local_gradients(self, state: State) -> tuple[Lattice, Lattice]:
+        """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of its samples.
+
+        By name: of parameters that are tied each has its own. Zero for one that takes no part. And c itself, times the
+        loss scale like the loss. Shape (ranks, elements).
+        """
+        setup, form = state.setup, state.form
+        per_rank = len(self.orders) // setup.world_size
+        table = np.concatenate(state.contributions(state.batch), axis=1)
+        totals = table.reshape(setup.world_size, per_rank, -1).sum(axis=1)
+        if state.scale is not None:  # c is made before it is scaled
+            lattice.divide(lattice.from_integers(totals), per_rank, form)
+        totals = loss_scaling.scaled(totals, state.scale)
+        coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
+        if setup.probe == "linear":
+            return coefficients.copy(), coefficients
+        weights = state.weights.exact.copy()
+        for index, parameter in enumerate(setup.parameters):
+            if parameter.tied is not None:
+                weights[state.weights.slices[index]] = weights[state.weights.slices[parameter.tied]]
+        if (self._multiplied(state) & (((totals == 0) & (weights < 0)) | ((totals < 0) & (weights == 0)))).any():
+            raise Inexact("zero times a negative number is -0.0, which the lattice does not have")
+        return lattice.divide(lattice.multiply(totals, weights, form), per_rank, form), coefficients
+
+    def _multiplied(self, state: State) -> npt.NDArray[np.bool_]:
+        """Whether a rank multiplies by the exact weight of an element. Shape (ranks, elements)."""
+        setup = state.setup
+        used = np.zeros((setup.world_size, len(setup.parameters)), dtype=bool)
+        for rank, uses in enumerate(used):
+            order = self._used(setup, rank)
+            uses[[index for index in order if setup.tensor(index) not in state.weights.enclosed]] = True
+        return np.repeat(used, [parameter.count for parameter in setup.parameters], axis=1)
+
+
+def _through_each_forward(state: State, local: Lattice, forwards: int) -> list[Lattice]:
+    """What each of as many backwards brings (`oracle.forwards.by_forward`): some elements, zeros for the others."""
+    parameters = enumerate(state.setup.parameters)
+    turns = np.concatenate([turns_of_forwards(index, parameter.count, forwards) for index, parameter in parameters])
+    return [np.where(turns == forward, local, 0) for forward in range(forwards)]
+
+
+def _tied_added_up(state: State, local: Lattice) -> Lattice:
+    """Gradients by name as gradients by tensor, which stand under its first name."""
+    tied = {parameter.tied for parameter in state.setup.parameters if parameter.tied is not None}
+    local = local.copy() if tied else local
+    for tensor in tied:
+        names = state.setup.names(tensor)
+        parts = [local[:, state.gradients.slices[name]] for name in names]
+        # With what is there already: autograd may add the names' parts one by one, in any order.
+        for held in state.accumulated:
+            lattice.add([*parts, held[:, state.gradients.slices[tensor]]], state.forms[tensor])
+        total = lattice.add(parts, state.forms[tensor])
+        for name in names:
+            local[:, state.gradients.slices[name]] = total if name == tensor else 0
+    return local
+
+
+def _accumulate_enclosed(state: State, tensor: int, coefficients: Lattice) -> None:
+    """RN(g + RN(c p)), for parameters or gradients that are intervals."""
+    form = state.setup.parameters[tensor].dtype
+    terms = [enclosures.as_interval(state.gradients.get(tensor))]
+    for name in state.setup.names(tensor):
+        part = enclosures.coefficients_fit(coefficients[:, state.weights.slices[name]], state.forms[tensor])
+        if state.setup.probe == "quadratic":
+            weights = enclosures.as_interval(state.weights.get(tensor))
+            wide = Interval(np.broadcast_to(weights.low, part.low.shape), np.broadcast_to(weights.high, part.low.shape))
+            part = (part * wide).round(form)
+        terms.append(part)
+    total = enclosures.in_either(lambda name: enclosures.add(terms, name), form, state.kept[tensor])
+    state.gradients.put(tensor, total)
+
+
+def _told_buffers(state: State) -> list[list[npt.NDArray[np.float32]]]:
+    shapes = [buffer.shape for buffer in state.setup.buffers]
+    return [
+        [values[rank].reshape(shape).copy() for values, shape in zip(state.buffers, shapes, strict=True)]
+        for rank in range(state.setup.world_size)
+    ]

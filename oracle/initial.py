@@ -1,0 +1,28 @@
+"""What a rank holds when its model is built: other values on every rank, so that a rank that keeps its own shows."""
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.oracle.setup import Setup
+
+
+def initial_parameters(setup: Setup, rank: int) -> list[npt.NDArray[np.float64]]:
+    """Small integers, other ones on every rank and element."""
+    sizes = [parameter.count for parameter in setup.parameters]
+    start, values = rank * sum(sizes) + 1, []
+    for size, parameter in zip(sizes, setup.parameters, strict=True):
+        values.append(np.arange(start, start + size, dtype=np.float64).reshape(parameter.shape))
+        start += size
+    return values
+
+
+def initial_buffers(setup: Setup, rank: int) -> list[npt.NDArray[np.float32]]:
+    """Integers, other ones on every rank and element; the first needs 13 bits, so that what passes through 16-bit
+    formats shows too.
+    """
+    start_at, values = 2**12 + 1 + rank * sum(int(np.prod(buffer.shape)) for buffer in setup.buffers), []
+    for buffer in setup.buffers:
+        count = int(np.prod(buffer.shape))
+        values.append(np.arange(start_at, start_at + count, dtype=np.float32).reshape(buffer.shape))
+        start_at += count
+    return values

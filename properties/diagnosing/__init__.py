@@ -1,0 +1,10 @@
+"""What is tried with a failure once it is found, so that reports have something to tell.
+
+rerunning    how often it comes again, and whether time or earlier examples are the reason
+confirming   whether it stands, and what real processes make of it
+diagnosis    all that follows, in one result
+core         the least of its program that goes wrong by itself
+shares       which contributions are in the first wrong value
+guess        what would give just such values
+starting     whether ranks are equal, only later than claimed
+"""

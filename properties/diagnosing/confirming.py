@@ -1,0 +1,124 @@
+"""A failure on real processes: whether it stands, and what a real backend makes of it."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+from lockstep.oracle.program import Scenario
+from lockstep.properties.diagnosing.core import explains, goes_wrong
+from lockstep.properties.diagnosing.rerunning import REPEAT_SECONDS, TIMES, fails, repeat, rerun
+from lockstep.properties.judging import judge
+from lockstep.properties.law import Law
+from lockstep.properties.searching.search import Failure, took_the_clock
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.worlds.contract import errors_of
+from lockstep.worlds.unmatched import UNMATCHED
+
+# Seconds on gloo for a failure that the simulated world has shown: it only says what a real backend makes of it.
+CONFIRM_LIMIT = 2.0
+# As Python prints it: where, what, and the line of code.
+_WARNING = re.compile(r"^.+:\d+: \w*Warning: .*(\n  .*)?", re.MULTILINE)
+ONE_ORDER = (
+    "gloo gave the right values, and so does sim where it adds in the order of ranks: the failure depends on the order "
+    "of reduction, which is for a backend to choose; --any-order drew another one."
+)
+CARRIED_OUT = (
+    "gloo carried these collectives out although they do not match, and gave the right values this time; nothing "
+    "promises them, and other backends hang or corrupt."
+)
+
+
+def confirm(law: Law, trial: Trial, failure: Failure) -> Failure | None:
+    """Runs a failure again, to see how often it fails, and on gloo, to say what a real backend makes of it.
+
+    None: it is an artefact of simulating ranks in one process, and no failure. A failure that gloo does not show but
+    that is gone when collectives finish at once is a race: allowed by the contract, not seen this time.
+    """
+    again = repeat(law, trial, failure)
+    if again is None:
+        return None
+    failure, (failed, runs) = again, again.seen
+    if law.only_on and failed == runs:
+        shared = _only_simulated(trial, failure)
+        return None if shared else replace(failure, elsewhere=law.only_on[trial.world.name])
+    if trial.world.name != "sim" or trial.confirm_on is None:
+        words = "shrunk on the simulated world, which shows it too." if failure.simulated else ""
+        return replace(failure, elsewhere=words)
+    real = replace(trial, world=trial.confirm_on(), confirm_on=None, limit=None, apart=True, left=Counter())
+    if failed < runs:  # the simulated world does the same every time, so the implementation does not
+        there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
+        return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.")
+    try:
+        _check_soon(law, real, failure)
+    except Refused as refused:
+        return replace(failure, elsewhere=f"on gloo: refuses. {refused}")
+    except LawBroken as broken:
+        if failure.broken.same_as(broken) and broken.difference is not None:
+            ranks = failure.broken.scenario.world_size
+            give = "real processes on gloo give" if ranks > 1 else "real process on gloo gives"
+            return replace(failure, elsewhere=f"confirmed: {ranks} {give} the same wrong bits.")
+        return replace(failure, elsewhere=f"on gloo: {broken.verdict}. {broken.result}{printed(broken)}")
+    if _unmatched(real) and any(error.kind == "mismatch" for error in errors_of(failure.broken.outcome).values()):
+        return replace(failure, elsewhere=CARRIED_OUT)
+    if trial.any_order and not fails(law, replace(trial, any_order=False), failure, times=1):
+        return replace(failure, elsewhere=ONE_ORDER)
+    at_once = replace(trial, at_once=True)
+    try:
+        law.check(at_once, failure.drawn)
+    except (Refused, LawBroken):
+        # Chance may have failed each time on sim and passed once on gloo: only what gloo never shows is an artefact.
+        there, runs = rerun(law, real, failure.drawn, REPEAT_SECONDS)
+        return replace(failure, elsewhere=f"on gloo it fails in {len(there)} of {runs} runs.") if there else None
+    words = "gloo gave the right values this time, and so does sim if collectives finish at once: a race."
+    return replace(failure, elsewhere=words)
+
+
+def _only_simulated(trial: Trial, failure: Failure) -> bool:
+    """Of a law about what only sim lets one choose: whether the program goes wrong on sim in that manner without any of
+    it, with any timing, and on gloo never.
+    """
+    scenario = failure.broken.scenario
+    if trial.confirm_on is None or not isinstance(scenario, Scenario) or took_the_clock(failure.broken):
+        return False
+    apart = replace(trial, confirm_on=None, any_order=False, witnessed=Counter(), left=Counter())
+    for timing in (apart, replace(apart, at_once=True)):
+        usual = goes_wrong(timing, scenario)
+        if usual is None or not explains(usual, failure, trial):
+            return False
+    real = replace(apart, world=trial.confirm_on(), limit=None, apart=True, left=Counter())
+    try:
+        for _ in range(TIMES):
+            judge.values_equal(*real.run_and_expect(scenario), "")
+    except (LawBroken, Refused):
+        return False
+    return not _unmatched(real)
+
+
+def _unmatched(trial: Trial) -> bool:
+    """Whether ranks launched what had no other side, although every one of them came to its end."""
+    return any(left.startswith(UNMATCHED) for left in trial.left)
+
+
+def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:
+    """Checks the law on a failure's example, with little patience where that is safe: what hangs without having hung
+    before may be a slow machine's, and gets the world's whole limit.
+    """
+    try:
+        law.check(replace(trial, limit=CONFIRM_LIMIT), failure.drawn)
+    except LawBroken as broken:
+        if not took_the_clock(broken) or took_the_clock(failure.broken):
+            raise
+        law.check(trial, failure.drawn)
+
+
+def printed(broken: LawBroken) -> str:
+    """What the ranks that died last printed, on one line, but for warnings, which are no cause; empty where nothing is
+    left.
+    """
+    for report in broken.outcome:
+        if report.error is None or report.error.kind != "died":
+            continue
+        if said := " ".join(_WARNING.sub("", report.error.details).split()):
+            return f" It printed: {said[-300:]}"
+    return ""

@@ -1,0 +1,88 @@
+"""The core of a failure: the least of its program that goes wrong by itself.
+
+A law's smallest program has in it what the law is about, such as a step or a file. Where less of it computes wrong
+values already, or does not run to its end, not this law alone is broken; and what breaks many laws has one core.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.events.step import reads_stepped_gradients
+from lockstep.properties.judging import judge
+from lockstep.properties.searching.least import least
+from lockstep.properties.searching.search import SHRINK_LIMIT, Failure, took_the_clock
+from lockstep.properties.strategies.scenarios import adds_up_rounded_means
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.worlds.contract import to_blame
+
+MOST_LATE = 3  # runs such as only a clock ends
+
+
+def core(trial: Trial, failure: Failure) -> Scenario | None:
+    """The least of a failure's program that goes wrong in the same manner, held to the oracle alone, on the simulated
+    world. None: the whole of it does not go wrong there as the failure does, or only after some time.
+    """
+    scenario = failure.broken.scenario
+    simulated = trial.world if trial.world.name == "sim" else trial.sim() if trial.sim is not None else None
+    if not isinstance(scenario, Scenario) or simulated is None:
+        return None
+    apart = replace(trial, world=simulated, confirm_on=None, limit=SHRINK_LIMIT, witnessed=Counter(), left=Counter())
+    whole = goes_wrong(apart, scenario)
+    if whole is None or took_the_clock(whole) or not explains(whole, failure, trial):
+        return None
+    late = 0
+
+    def fails(smaller: Scenario) -> bool:
+        nonlocal late
+        broken = goes_wrong(apart, smaller) if late < MOST_LATE else None
+        late += broken is not None and took_the_clock(broken)
+        return _manner(broken) == _manner(whole)
+
+    return least(scenario, fails)
+
+
+def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
+    """Whether a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
+    before or where the law saw one, or with the same errors. Those of real ranks are others, for the same reason.
+    """
+    mine, its = failure.broken.difference, whole.difference
+    if type(whole) is not type(failure.broken) or (mine is None) != (its is None):
+        return False
+    if mine is not None and its is not None:
+        return its.place <= mine.place
+    return _manner(whole) == _manner(failure.broken) or (trial.world.name != "sim" and failure.simulated)
+
+
+def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
+    """How a program goes wrong: what is wrong first, and after what kind of event; or the kinds of its errors. What a
+    smaller program does in another manner may have another cause.
+    """
+    if broken is None:
+        return None
+    if (difference := broken.difference) is not None:
+        after = type(broken.scenario.program[difference.place]) if difference.place >= 0 else None
+        return type(broken), difference.quantity, after
+    told = to_blame(broken.outcome).values()
+    return type(broken), {(e.kind, e.message.partition(":")[0] if e.kind == "raised" else "") for e in told}
+
+
+def goes_wrong(trial: Trial, scenario: Scenario) -> LawBroken | None:
+    """How a program goes wrong by itself, if it does, and if the oracle can tell."""
+    if beyond(trial.claims, scenario) or reads_stepped_gradients(scenario):
+        return None
+    try:
+        if adds_up_rounded_means(scenario, trial.expected(scenario), not trial.claims.silent_no_sync):
+            return None
+        judge.values_equal(*trial.run_and_expect(scenario), "")
+    except LawBroken as broken:
+        return broken
+    except (Refused, Inexact, UnsatisfiedAssumption):
+        pass
+    return None

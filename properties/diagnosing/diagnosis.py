@@ -1,0 +1,97 @@
+"""Experiments on a failure that stands, and all that they have told, in one object for the reports."""
+
+from dataclasses import dataclass
+
+from hypothesis.errors import UnsatisfiedAssumption
+
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.lattice import Inexact
+from lockstep.oracle.program import Scenario
+from lockstep.properties.diagnosing.core import core
+from lockstep.properties.diagnosing.guess import guess
+from lockstep.properties.diagnosing.shares import Share, shares_of
+from lockstep.properties.diagnosing.starting import starts_later
+from lockstep.properties.members import as_a_world
+from lockstep.properties.searching.search import Failure, took_the_clock
+from lockstep.properties.trial import Trial, job, without
+from lockstep.properties.verdict import LawBroken
+from lockstep.worlds.contract import Outcome
+
+# Of what comes from these, chosen by a law, a share of the program's own data is none.
+ANOTHER = {"beside", "joint", "hooked", "module_hooked"}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known of a failure. Of what is no program of events, such as a call, the failure alone.
+
+    ``core``: the least of its program that goes wrong in the same manner by itself, if it always does. ``expected``:
+    what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives.
+    ``shares``: the contributions in the first wrong value, and ``guess``, what would give just such values, in words;
+    neither where it cannot be told. ``starts_later``: whether all is right if ranks need to be equal from the first
+    forward on only.
+    """
+
+    failure: Failure
+    recorded: Outcome
+    core: Scenario | None = None
+    expected: Expectation | None = None
+    shares: tuple[Share, ...] = ()
+    guess: str | None = None
+    starts_later: bool = False
+
+    @property
+    def broken(self) -> LawBroken:
+        """How the law was broken."""
+        return self.failure.broken
+
+    @property
+    def always(self) -> bool:
+        """Whether it was seen in every run."""
+        failed, runs = self.failure.seen
+        return failed == runs
+
+
+def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagnosis:
+    """Runs a failure's program again, whole and in parts. Not ``to_the_core``: without looking for that, which takes
+    the most runs.
+    """
+    broken, scenario = failure.broken, failure.broken.scenario
+    found = Diagnosis(failure, broken.outcome)
+    if not isinstance(scenario, Scenario):
+        return found
+    least = core(trial, failure) if to_the_core and found.always else None
+    expected = _expected(trial, scenario)
+    later = starts_later(trial, broken)
+    recorded = broken.outcome if took_the_clock(broken) or not found.always else _recorded(trial, broken)
+    # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
+    traced = broken.difference is not None and found.always and not ANOTHER & broken.choices.keys()
+    shares, guessed = _origin(trial, broken) if traced else ((), None)
+    return Diagnosis(failure, recorded, least, expected, shares, guessed, later)
+
+
+def _expected(trial: Trial, scenario: Scenario) -> Expectation | None:
+    try:
+        return trial.expected(scenario)
+    except (Inexact, UnsatisfiedAssumption):
+        return None
+
+
+def _recorded(trial: Trial, broken: LawBroken) -> Outcome:
+    """The run with what went into its collectives; for what costs much to run again, or might end otherwise, the run
+    that was seen will do.
+    """
+    outcome = trial.outcome(job(trial.implementation.name, broken.scenario, True, broken.choices))
+    outcome = as_a_world(outcome, broken.scenario)
+    return tuple(without(report, "looks") for report in outcome)
+
+
+def _origin(trial: Trial, broken: LawBroken) -> tuple[tuple[Share, ...], str | None]:
+    """Its shares, and a guess. Neither off the exact tier."""
+    shares: tuple[Share, ...] = ()
+    assert broken.difference is not None
+    try:
+        shares = tuple(shares_of(trial, broken, broken.difference) or ())
+        return shares, guess(broken, trial.expected(broken.scenario))
+    except (Inexact, UnsatisfiedAssumption):
+        return shares, None

@@ -1,0 +1,133 @@
+"""A guess at what went wrong, made only where the arithmetic fits every element of the wrong parameter exactly."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.oracle.events import Backward, Clip, Raise, Step, Unscale
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.initial import initial_parameters
+from lockstep.oracle.interpreter import interpret
+from lockstep.oracle.joining import DIVISORS
+from lockstep.oracle.program import Scenario
+from lockstep.oracle.state import Inside
+from lockstep.properties.difference import Difference
+from lockstep.properties.judging.judge import same_bits
+from lockstep.properties.verdict import LawBroken
+
+
+def guess(broken: LawBroken, expected: Expectation) -> str | None:
+    """What would give just these values in every parameter that is wrong, on every rank; None where nothing known does.
+
+    One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient. After clipping
+    all may: to a norm of 1, a gradient of its own is 1, and so is nearly any other.
+    """
+    difference, scenario = broken.difference, broken.scenario
+    assert difference is not None
+    if any(place <= difference.place for place in scenario.places(Clip)):
+        return None
+    fitting: dict[str, int] = {}
+    wrong = 0
+    for rank, report in enumerate(broken.outcome):
+        result = report.result
+        if result is None or (difference.place < 0 and rank != difference.rank):
+            continue
+        if rank in scenario.gone(difference.place):
+            continue
+        if difference.quantity == "gradient":
+            pairs = zip(result["gradients"][difference.place], expected.gradients[difference.place], strict=True)
+        elif difference.place < 0:
+            pairs = zip(result["initial"], expected.initial, strict=True)
+        else:
+            return None  # a step has done more to it than these hypotheses know
+        for parameter, (seen, wanted) in enumerate(pairs):
+            if isinstance(wanted, Inside):
+                return None  # the hypotheses are exact values
+            if not same_bits(seen, wanted):
+                wrong += 1
+                for words, values in _hypotheses(scenario, difference, rank, parameter, wanted):
+                    if _equal(seen, values):
+                        fitting[words] = fitting.get(words, 0) + 1
+    return next((words for words, fits in fitting.items() if fits == wrong), None)
+
+
+def _equal(seen: Any, values: Any) -> bool:
+    if seen is None or values is None:
+        return seen is None and values is None
+    return np.array_equal(np.asarray(seen, dtype=np.float64), np.asarray(values, dtype=np.float64), equal_nan=True)
+
+
+def _hypotheses(
+    scenario: Scenario, difference: Difference, observer: int, parameter: int, wanted: Any
+) -> Iterator[tuple[str, Any]]:
+    """In words that speak of the rank where the difference was seen first, and what it means for the observer."""
+    ranks, divisor = scenario.world_size, _divisor(scenario, difference.place)
+    shape = scenario.parameters[parameter].shape
+    if difference.quantity == "parameter":
+        own = initial_parameters(scenario, difference.rank)[parameter]
+        yield f"rank {difference.rank}'s own initial values: rank 0's never came", own
+        return
+    if wanted is None:
+        yield "a parameter that nobody used got a gradient of zeros", np.zeros(shape)
+        return
+    expected = np.asarray(wanted, dtype=np.float64)
+    yield "the gradient is missing on this rank", None
+    if gone := scenario.gone(difference.place):
+        yield "divided by the number of all ranks, not of those that remain", expected * divisor / ranks
+        yield "divided by the number of ranks that remain, not of all", expected * divisor / (ranks - len(gone))
+    scale = scenario.loss_scale
+    if scale is not None and _rescaled(scenario, difference.place) and divisor & (divisor - 1) == 0:
+        # Scales are powers of two as well: who divides by a wrong one and who forgets the ranks look the same.
+        yield "not divided by the loss scale", expected * scale.initial
+        yield "divided by the loss scale twice", expected / scale.initial
+    else:
+        yield "the sum over ranks where the mean is due", expected * divisor
+        yield "divided by the number of ranks twice", expected / divisor
+    local = [local_gradient(scenario, rank, difference.place, parameter) for rank in range(ranks)]
+    yield f"rank {difference.rank}'s own gradient: never synchronized", local[observer]
+    for rank, values in enumerate(local):
+        if values is not None:
+            yield f"rank {rank}'s gradient alone", values
+            yield f"rank {rank}'s contribution is missing", expected - values / divisor
+            yield f"rank {rank}'s contribution counts twice", expected + values / divisor
+    if any(place < difference.place for place in scenario.places(Raise)):
+        yield "the micro-batch that the caller's error has ended, all of NaN, is still in it", np.full(shape, np.nan)
+    yield "zeros", np.zeros(shape)
+
+
+def _rescaled(scenario: Scenario, place: int) -> bool:
+    """Whether gradients are divided by the loss scale up to an event, or the scale may have changed."""
+    return any(at <= place for at in scenario.places(Step, Unscale))
+
+
+def _divisor(scenario: Scenario, place: int) -> int:
+    """What a mean divides by that is due at an event."""
+    gone = scenario.gone(place)
+    return scenario.world_size - (len(gone) if scenario.standings[place].divide_by == DIVISORS[1] else 0)
+
+
+def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
+    """What one rank would have without the others: the same program on a world of its samples alone.
+
+    None where it has no gradient or an enclosed one, and where it has run out of micro-batches before: it has no such
+    program.
+    """
+    if any(rank in scenario.gone(number) for number in range(place + 1)):
+        return None
+    per_rank = scenario.samples // scenario.world_size
+    mine = range(rank * per_rank, (rank + 1) * per_rank)
+
+    def silenced(event: Backward) -> Backward:
+        orders = tuple(order if s in mine else () for s, order in enumerate(event.orders))
+        return replace(event, orders=orders, overflow=(), gone=())
+
+    batches = {place: silenced(event) for place, event in scenario.events(Backward)}
+    table = (batches.get(at, event.on_one_rank()) for at, event in enumerate(scenario.program))
+    # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
+    alone = replace(scenario, world_size=1, replicas=1, program=tuple(table))
+    values = interpret(alone).gradients[place][parameter]
+    if values is None or isinstance(values, Inside):
+        return None
+    return np.asarray(values, dtype=np.float64) * scenario.world_size

@@ -1,0 +1,253 @@
+"""One micro-batch: how it is drawn, told and written into a script."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from lockstep.oracle.events import Backward, Evaluate, Freeze, Raise, ZeroGrad
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.fingerprint import coefficients
+from lockstep.oracle.forwards import by_forward
+from lockstep.oracle.program import Scenario
+from lockstep.properties.claims import BACKWARDS, Claims
+from lockstep.properties.events.facet import Facet, Feature, Orders
+from lockstep.properties.events.loop import Kind, Loop, Phase
+from lockstep.properties.naming import MEASURES, names, parameter_name
+from lockstep.properties.script import between
+from lockstep.properties.script.seen import by_rank
+from lockstep.properties.script.writer import Writer
+
+
+def _accumulation(claims: Claims) -> bool:
+    return claims.accumulation
+
+
+def _together(loop: Loop, phase: Phase) -> None:
+    last = loop.events[-1] if loop.local else None
+    if not isinstance(last, Backward) or last.gone != (loop.gone or ()):
+        loop.backward(phase, False)
+    loop.backward(phase, False, together=True)
+
+
+def _overflow(loop: Loop, phase: Phase) -> None:
+    if loop.caller.loss_scale is not None:
+        loop.backward(phase, overflow=True)
+
+
+SYNCHRONIZE = Kind("synchronize", lambda loop, phase: loop.backward(phase), often=2, forward=True, while_joined=True)
+LOCAL = Kind(
+    "local",
+    lambda loop, phase: loop.backward(phase, False),
+    _accumulation,
+    often=2,
+    forward=True,
+    while_joined=True,
+)
+NESTED = Kind(
+    "nested",
+    lambda loop, phase: loop.backward(phase, False, nested=True),
+    _accumulation,
+    forward=True,
+    while_joined=True,
+)
+TOGETHER = Kind("together", _together, _accumulation, forward=True, while_joined=True)
+OVERFLOW = Kind("overflow", _overflow, forward=True, options=("loss scale",))
+
+
+class BackwardFacet(Facet[Backward]):
+    """What the properties know of a micro-batch."""
+
+    shown_by = SYNCHRONIZE
+
+    def kinds(self) -> tuple[Kind, ...]:
+        return SYNCHRONIZE, LOCAL, OVERFLOW, NESTED, TOGETHER
+
+    def features(self) -> dict[str, Feature]:
+        return {
+            "accumulation": Feature(lambda s: not all(batch.synchronize for batch in s.microbatches), (LOCAL,)),
+            "nested": Feature(lambda s: any(batch.nested for batch in s.microbatches), (NESTED,)),
+            "together": Feature(lambda s: any(map(s.stays_in_no_sync, range(len(s.program)))), (TOGETHER,)),
+            "unused": Feature(_leaves_some_unused, parameters=2, claim=lambda claims: claims.unused is not None),
+            "overflow": Feature(
+                lambda s: any(batch.overflow for batch in s.microbatches), (OVERFLOW,), ("loss scale",)
+            ),
+        }
+
+    def beyond(self, claims: Claims, scenario: Scenario) -> str:
+        if not claims.adds_to_averages and on_averages(scenario):
+            return "what is synchronized on top of what was synchronized before"
+        if any(batch.forwards > 1 for batch in scenario.microbatches) and not claims.several_forwards:
+            return "several forwards before a backward"
+        if any(batch.backwards > 1 for batch in scenario.microbatches) and claims.backwards is None:
+            return "several backwards"
+        if several_at_once(scenario) and claims.backwards != BACKWARDS[-1]:
+            return "several backwards that synchronize"
+        if not claims.hook_order and hook_orders_differ(scenario):
+            return "different hook orders"
+        return ""
+
+    def words(self, scenario: Scenario, place: int, event: Backward, expected: Expectation | None) -> list[str]:
+        batch = scenario.batch(place)
+        orders = [scenario.order(batch, rank) for rank in range(scenario.world_size)]
+        where = "" if event.synchronize else "inside no_sync, "
+        if scenario.stays_in_no_sync(place - 1):
+            before = "outer" if isinstance(scenario.program[place - 1], Raise) else "same"
+            where = f"inside the {before} no_sync, "
+        where += "after a nested one has ended, " if event.nested else ""
+        if event.passes > 1:
+            where += f"{'twice' if event.passes == 2 else f'{event.passes} times'} through one forward, "
+        elif event.forwards > 1:
+            where += "one for each of" if event.backwards > 1 else "after"
+            where += f" {event.forwards} forwards, "
+        over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
+        if len(set(zip(orders, over, strict=True))) == 1:
+            return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]
+        return [
+            f"backward: rank {rank} has run out of micro-batches"
+            if rank in event.gone
+            else f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}"
+            for rank in range(len(orders))
+        ]
+
+    def lines(self, writer: Writer, number: int, event: Backward) -> list[str]:
+        scenario, conditions, own = writer.scenario, writer.conditions, writer.role
+        batch, ranks = scenario.batch(number), range(scenario.world_size)
+        orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
+        shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
+        differentiated = number in conditions.differentiated
+        halved = number in conditions.halved or (differentiated and conditions.with_outputs)
+        shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
+        *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
+        lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
+        if conditions.keeps_gradients and event.synchronize:
+            once = event.forwards == event.backwards == event.passes == 1
+            lines += [f"kept, used, once = {{}}, orders[{own}], {once}"]
+        for rank in event.overflow:
+            lines += [f"if {own} == {rank}:", f"    {_overflows(writer, scenario.order(batch, rank))}"]
+        adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
+        run: list[str] = []
+        given = "inputs" if differentiated else f"coefficients[{own}]"
+        order = f"orders[{own}]"
+        if differentiated and not halved:
+            order = between.READ_TOO.format(order, "[::-1]" * (scenario.probe == "linear"))
+        loss = writer.call(given, order, **adds)
+        if differentiated:
+            run = between.differentiated(writer, loss)
+            loss = "(loss + taken)" if halved else "taken"
+        elif halved:
+            run, loss = between.halved(writer, loss)
+        if first:
+            lines += [f"earlier = [{', '.join(first)}]"]
+            run += [f"losses = [{writer.call(f'each[{own}]', f'orders[{own}]')} for each in earlier]"]
+        late = scenario.program[number - 1] if number - 1 in conditions.zeroed_late else None
+        meanwhile = writer.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else []
+        if number in conditions.measured:
+            meanwhile += [f"# {MEASURES}", *writer.evaluate(Evaluate(switch=False))]
+        meanwhile += writer.tell(writer.implementation.before) if event.synchronize else []
+        run += _backwards(writer, event, loss, meanwhile)
+        if event.synchronize:
+            return [*lines, *writer.tell(writer.implementation.start), *run]
+        run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
+        inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
+        if not inside and not stays:
+            return [*lines, "with wrapped.no_sync():", *(f"    {line}" for line in run)]
+        enter = ["local = contextlib.ExitStack()", "local.enter_context(wrapped.no_sync())"]
+        return [*lines, *([] if inside else enter), *run, *([] if stays else ["local.close()"])]
+
+    def simpler(self, event: Backward) -> Iterator[Backward]:
+        yield Backward(event.orders)
+        yield Backward(event.orders, event.synchronize)
+
+    def reordered(self, event: Backward, change: Callable[[Orders], Iterable[Iterable[int]]]) -> Backward:
+        return replace(event, orders=tuple(map(tuple, change(event.orders))))
+
+    def renumbered(self, event: Backward, left: Callable[[Iterable[int]], tuple[int, ...]]) -> Backward:
+        return self.reordered(event, lambda orders: map(left, orders))
+
+
+FACET = BackwardFacet()
+
+
+def hook_orders_differ(scenario: Scenario) -> bool:
+    """Whether in some micro-batch two ranks reach two parameters that both of them use in different orders."""
+    return any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches)))
+
+
+def _reached_apart(scenario: Scenario, batch: int) -> bool:
+    """Whether two ranks reach two parameters that both of them use in different orders."""
+    for one, other in combinations((scenario.order(batch, rank) for rank in range(scenario.world_size)), 2):
+        places = [other.index(parameter) for parameter in one if parameter in other]
+        if any(second < first for first, second in pairwise(places)):
+            return True
+    return False
+
+
+def on_averages(scenario: Scenario) -> list[int]:
+    """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
+    return [place for place in scenario.places(Backward) if scenario.standings[place].averages]
+
+
+def several_at_once(scenario: Scenario) -> list[int]:
+    """The places of the micro-batches of which several backwards synchronize."""
+    batches = zip(scenario.places(Backward), scenario.microbatches, strict=True)
+    return [place for place, batch in batches if batch.synchronize and batch.backwards > 1]
+
+
+def after_local(scenario: Scenario) -> Iterator[int]:
+    """The places of the micro-batches that follow one inside `no_sync`."""
+    places = scenario.places(Backward)
+    return (place for place, before in zip(places[1:], scenario.microbatches, strict=False) if not before.synchronize)
+
+
+def _leaves_some_unused(scenario: Scenario) -> bool:
+    """Whether a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
+    trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
+    per_rank = scenario.samples // scenario.world_size
+    used = [
+        {frozenset(order) for sample, order in enumerate(batch.orders) if sample // per_rank not in batch.gone}
+        for batch in scenario.microbatches
+    ]
+    if scenario.has(Freeze):
+        return any(len(orders) > 1 for orders in used)
+    return any(orders != {frozenset(trained)} for orders in used)
+
+
+def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str]) -> list[str]:
+    """The backwards, with ``loss`` of the last forward, `losses` of the others, and what comes ``meanwhile``."""
+    scale = " * scale" if writer.scaled else ""
+    if event.passes > 1:
+        again = ["loss.backward(retain_graph=True)"] * (event.passes - 1)
+        return [f"loss = {loss}{scale}", *meanwhile, *again, "loss.backward()"]
+    if event.backwards > 1:
+        each = f"(loss{scale}).backward()" if scale else "loss.backward()"
+        return [f"losses.append({loss})", *meanwhile, "for loss in losses:", f"    {each}"]
+    loss = f"sum(losses, {loss})" if event.forwards > 1 else loss
+    loss = f"({loss}{scale})" if scale else loss
+    if meanwhile:
+        return [f"loss = {loss}", *meanwhile, "loss.backward()"]
+    return [f"yield {loss}" if writer.shares_losses else f"{loss}.backward()"]
+
+
+def _overflows(writer: Writer, used: Sequence[int]) -> str:
+    """What a rank's coefficients become that overflow: all of them, or one."""
+    which = writer.conditions.overflows
+    if which not in ("first", "last"):
+        mine = f"coefficients[{writer.role}]"
+        return f"{mine} = dict.fromkeys({mine}, {which})"
+    shapes = writer.scenario.parameters
+    reached = [index for index in used if shapes[index].count]
+    chosen = reached[:1] if which == "first" else reached[-1:]
+    one = [f'coefficients[{writer.role}]["{parameter_name(i)}"]{"[-1]" * len(shapes[i].shape)} = inf' for i in chosen]
+    return "".join(one) or "pass"
+
+
+def _named(values: Sequence[Any]) -> dict[str, Any]:
+    """Coefficients by the names of parameters. One number where there are no elements, as a list would not tell in how
+    many dimensions.
+    """
+    return {
+        parameter_name(index): np.asarray(value, dtype=np.float64).tolist() or 0.0 for index, value in enumerate(values)
+    }

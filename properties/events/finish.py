@@ -1,0 +1,30 @@
+"""The end of a synchronization: how it is told and written into a script."""
+
+from lockstep.oracle.events import Finish
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.program import Scenario
+from lockstep.properties.events.facet import Facet
+from lockstep.properties.events.loop import Kind
+from lockstep.properties.script import between
+from lockstep.properties.script.writer import Writer
+
+
+class FinishFacet(Facet[Finish]):
+    """What the properties know of the end of a synchronization."""
+
+    undrawn = "it follows each micro-batch that synchronizes"
+
+    def kinds(self) -> tuple[Kind, ...]:
+        return ()
+
+    def words(self, scenario: Scenario, place: int, event: Finish, expected: Expectation | None) -> list[str]:
+        return ["finish the synchronization"]
+
+    def lines(self, writer: Writer, number: int, event: Finish) -> list[str]:
+        if writer.implementation.plain:
+            return [] if writer.implementation.claims.averages_in_step else ["average()"]
+        done = ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)
+        return done + (between.kept(writer, number) if writer.conditions.keeps_gradients else [])
+
+
+FACET = FinishFacet()

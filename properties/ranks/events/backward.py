@@ -1,0 +1,113 @@
+"""A micro-batch on a rank: its losses go backward one after the other, retained where a graph comes once more."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lockstep.oracle.events import Backward, Evaluate, ZeroGrad
+from lockstep.oracle.forwards import by_forward
+from lockstep.properties.ranks import adapter
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.losses import loss_of_gradients, loss_of_parameters
+from lockstep.properties.ranks.probes import to_numpy
+from lockstep.properties.ranks.rank import Rank
+
+
+class BackwardOnRanks(OnRanks[Backward]):
+    def run(self, rank: Rank, event: Backward, place: int) -> None:
+        with self.losses(rank, event, place) as losses:
+            for number, loss in enumerate(losses, 1):
+                loss.backward(retain_graph=any(loss is other for other in losses[number:]))
+
+    def skip(self, rank: Rank, event: Backward) -> None:
+        # A rank that has run out of micro-batches leaves the join.
+        next(rank.batches)
+        rank.window.close()
+
+    @contextlib.contextmanager
+    def losses(self, rank: Rank, event: Backward, place: int) -> Iterator[list[torch.Tensor]]:
+        rank.place = place
+        batch, numbers = next(rank.batches)
+        order = rank.scenario.order(batch, rank.role)
+        rank.seen["hooks"].append([])
+        *first, last = (tensors(rank, values) for values in by_forward(numbers, event.forwards))
+        if rank.role in event.overflow:
+            last = overflowing(rank, last, order)
+        if event.synchronize:
+            rank.kept.clear()
+            rank.kept_once = event.forwards == event.backwards == event.passes == 1
+        begin = rank.issued()
+        entered, rank.no_sync = rank.no_sync, None
+        with entered or contextlib.ExitStack() as no_sync:
+            if entered is None:
+                no_sync.enter_context(adapter.synchronizing(rank.wrapped, event.synchronize))
+            if event.nested:
+                with rank.wrapped.no_sync():
+                    pass
+            if event.synchronize:
+                adapter.start(rank.wrapped, rank.probe)
+            losses = [rank.call(inputs, order) for inputs in first]
+            increment = batch * rank.scenario.world_size + rank.rank + 1
+            final = last_loss(rank, last, order, increment)
+            losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
+            late = rank.scenario.program[place - 1] if place - 1 in rank.conditions.zeroed_late else None
+            if isinstance(late, ZeroGrad):
+                rank.zero_grad(late.set_to_none)
+            if place in rank.conditions.measured:
+                rank.evaluate(Evaluate(switch=False))
+            if event.synchronize:
+                adapter.before_backward(rank.wrapped, rank.probe)
+            yield [rank.scaled(loss) for loss in losses] * event.passes
+            rank.no_sync = no_sync.pop_all() if rank.scenario.stays_in_no_sync(place) else None
+        if not event.synchronize:
+            rank.seen["local"].append((begin, rank.issued()))
+        if rank.scenario.buffers:
+            rank.seen["buffers"][place] = [to_numpy(buffer) for buffer in rank.probe.buffers()]
+
+
+def last_loss(rank: Rank, inputs: list[torch.Tensor], order: Sequence[int], increment: int) -> torch.Tensor:
+    """That of a micro-batch's last forward; or half of it, or nothing, and the rest the caller makes itself."""
+    conditions = rank.conditions
+    halves = [values / 2 for values in inputs]
+    if rank.place in conditions.differentiated:
+        given = [values.requires_grad_() for values in (halves if conditions.with_outputs else inputs)]
+        # Forward reads all that is trained, and the loss is made of what was to be reached.
+        trained = [index for index, parameter in enumerate(rank.probe.in_order()) if parameter.requires_grad]
+        others = [] if conditions.with_outputs else [index for index in trained if index not in order]
+        # What goes through gradients alone comes to parameters that are factors of theirs the other way round.
+        turns_round = not conditions.with_outputs and rank.probe.kind == "linear"
+        loss = rank.call(given, [*order[:: -1 if turns_round else 1], *others], increment)
+        taken = loss_of_gradients(loss, given, order)
+        return loss + taken if conditions.with_outputs else taken
+    if rank.place not in conditions.halved:
+        return rank.call(inputs, order, increment)
+    if conditions.half_first:
+        return loss_of_parameters(rank.probe, halves, order) + rank.call(halves, order, increment)
+    return rank.call(halves, order, increment) + loss_of_parameters(rank.probe, halves, order)
+
+
+def tensors(rank: Rank, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
+    """Coefficients as the model takes them.
+
+    Of the scenario's dtypes: outside of forward and backward a sharded implementation need not have parameters.
+    """
+    return [
+        torch.tensor(values, dtype=getattr(torch, told.dtype), device=rank.device)
+        for values, told in zip(numbers, rank.scenario.parameters, strict=True)
+    ]
+
+
+def overflowing(rank: Rank, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
+    """The coefficients of a micro-batch that overflows."""
+    if rank.conditions.overflows in ("first", "last"):
+        reached = [index for index in used if inputs[index].numel()]
+        for index in reached[:1] if rank.conditions.overflows == "first" else reached[-1:]:
+            inputs[index].view(-1)[-1] = torch.inf
+        return inputs
+    return [torch.full_like(values, float(rank.conditions.overflows)) for values in inputs]
+
+
+ON_RANKS = BackwardOnRanks()

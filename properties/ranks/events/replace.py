@@ -1,0 +1,22 @@
+"""New tensors on a rank, with the values of the old, under every name of theirs and in the caller's optimizer."""
+
+import torch
+
+from lockstep.oracle.events import Replace
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class ReplaceOnRanks(OnRanks[Replace]):
+    def run(self, rank: Rank, event: Replace, place: int) -> None:
+        old = rank.probe.in_order()
+        for tensor in event.parameters:
+            new = torch.nn.Parameter(old[tensor].detach().clone(), requires_grad=old[tensor].requires_grad)
+            for index in rank.scenario.names(tensor):
+                rank.probe.put(index, new)
+            rank.watched.discard(tensor)
+            rank.training.replace(tensor, new)
+        rank.freeze()
+
+
+ON_RANKS = ReplaceOnRanks()

@@ -1,0 +1,20 @@
+"""A step on a rank, of the caller's optimizers or the implementation's; it shows their state and the loss scale."""
+
+from lockstep.oracle.events import Step
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class StepOnRanks(OnRanks[Step]):
+    def run(self, rank: Rank, event: Step, place: int) -> None:
+        if place == rank.conditions.added:
+            rank.training.add_the_last_group()
+        rank.training.step(event.groups)
+        # What is stepped may be none of the model's own tensors.
+        if rank.looks_at(place) and not rank.stands and (states := rank.states()) is not None:
+            rank.seen["states"][place] = states
+        if rank.training.scale is not None:
+            rank.seen["loss_scales"][place] = rank.training.scale
+
+
+ON_RANKS = StepOnRanks()

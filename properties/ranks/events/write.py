@@ -1,0 +1,16 @@
+"""What the caller writes into parameters on a rank: in place, and past autograd."""
+
+from lockstep.oracle.events import Write
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class WriteOnRanks(OnRanks[Write]):
+    def run(self, rank: Rank, event: Write, place: int) -> None:
+        # 0 - p, and not -p: no zero becomes negative.
+        tensors = rank.probe.in_order()
+        for tensor in (tensors[index] for index in event.parameters):
+            tensor.data.copy_(0 - tensor.data)
+
+
+ON_RANKS = WriteOnRanks()

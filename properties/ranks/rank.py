@@ -1,0 +1,68 @@
+"""One rank between the events of a program: what the caller does around them, and what is seen after them."""
+
+import contextlib
+
+import torch
+
+from lockstep.oracle.events import Event
+from lockstep.properties.ranks import adapter
+from lockstep.properties.ranks.evaluating import Evaluating
+
+
+class Rank(Evaluating):
+    """One rank's run through a program, each of whose events a module of `properties.ranks.events` carries out.
+
+    A kind of rank that notes more overrides `during`, entered while an event is carried out, and `ended`.
+    """
+
+    def during(self, event: Event) -> contextlib.AbstractContextManager[object]:
+        """Entered while an event is carried out: not before by the caller, nor while it is looked what came of it."""
+        return contextlib.nullcontext()
+
+    def ended(self, event: Event) -> None:
+        """Called after an event, and after all that is seen of it; also where this rank has skipped it."""
+
+    def looks_at(self, place: int) -> bool:
+        """Whether parameters, gradients and the optimizer's state are looked at after the event of that place."""
+        return place >= self.conditions.part.looks
+
+    def before(self, event: Event) -> None:
+        """What conditions say that the caller does right before the event that runs now."""
+        place = self.place
+        if place in self.conditions.alone and self.role == self.conditions.loner:
+            self.seen["evaluated"][place] = self.act_alone()
+        if place in self.conditions.duplicated:
+            self.seen["duplicates"][place] = self.evaluate_duplicates()
+        if place in self.conditions.swapped:
+            self.seen["swapped"][place] = self.evaluate_swapped()
+        if place in self.conditions.dropped:
+            self.drop(local=event.makes_gradients and event.holds_no_sync)
+
+    def after(self, event: Event) -> None:
+        """What they say that it does right after it."""
+        if self.place in self.conditions.metrics:
+            self.add_up_a_metric()
+        self.note_random_numbers(self.place)
+        if self.place in self.conditions.copied:
+            self.copy_gradients()
+
+    def show(self, event: Event) -> None:
+        """Look at what the event shows."""
+        if not self.looks_at(self.place):
+            return
+        match event.shows:
+            case "gradients":
+                self.seen["gradients"][self.place] = self.gradients()
+            case "parameters":
+                self.seen["parameters"][self.place] = self.parameters()
+
+    def drop(self, local: bool) -> None:
+        """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""
+        used = [index for index, parameter in enumerate(self.probe.in_order()) if parameter.requires_grad][::-1]
+        inside = contextlib.nullcontext() if self.no_sync else adapter.synchronizing(self.wrapped, not local)
+        with inside:
+            self.call(self.filled_with(torch.nan), used)
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss, times the loss scale if there is one."""
+        return loss if self.training.scale is None else loss * self.training.scale
