@@ -23,14 +23,10 @@ DIFFERENCES = {
     "trained": "rank {}'s model does not train {}",
     "order": "rank {}'s model has its parameters in the reverse order",
 }
-GRADIENTS_OF = "the caller takes gradients by the coefficients of what the forward gives, and makes {} of them"
-HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
 DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
 DROPS = "a forward, of NaN, whose loss is dropped"
-MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"
 SAVES = "the state is saved, and nothing is done with it"
 COPIES = "and then the caller puts copies in the place of the gradients"
-METRIC = "and then the caller adds a number of its own up over the ranks"
 
 
 def parameter_name(index: int) -> str:

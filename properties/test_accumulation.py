@@ -16,18 +16,22 @@ from lockstep.properties.judging import judge, launches
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import places_of
+from lockstep.properties.strategies.moments import altered, places_of
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.variants import one_by_one, with_one_unit, without_local
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import SENT, Trial
 
-_WINDOW = (Backward(((0,), (0,))), Finish())
+_BATCH = Backward(((0,), (0,)))
+_WINDOW = (_BATCH, Finish())
 COPIED = "a gradient was replaced"
 SILENT = "what is sent inside no_sync was looked at, where nothing is claimed to be"
 ACCUMULATED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False), *_WINDOW))
 NESTED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False, nested=True), *_WINDOW))
 TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
+_LATE = replace(_BATCH, meanwhile="drops gradients")
+ZEROED_LATE = Scenario(2, (Parameter((1,)),), (*_WINDOW, _LATE, Finish()))
+MEASURED = Scenario(2, (Parameter((1,)),), (replace(_BATCH, meanwhile="evaluates"), Finish()))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -160,60 +164,68 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
     judge.values_equal(*trial.run_and_expect(scenario), "Of several backwards not each counts.")
 
 
-def before_a_backward(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and those ZeroGrads that come right before a micro-batch, or the last of them."""
+def zeroed_late(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which ZeroGrads that come right before a micro-batch, or the last of them, come
+    between its forwards and its backwards instead.
+    """
     stays = replace(claims, joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    pairs = drawn.map(lambda scenario: (scenario, right_before_a_backward(scenario)))
-    chosen = pairs.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from((pair[1], pair[1][-1:]))))
-    return chosen.filter(lambda pair: bool(pair[1]))
+    made = st.builds(with_late_zeros, drawn, st.booleans())
+    return made.filter(lambda scenario: any(batch.zeroes for batch in scenario.microbatches))
 
 
-def right_before_a_backward(scenario: Scenario) -> tuple[int, ...]:
-    """The places of such ZeroGrads."""
+def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
+    """The same, where such ZeroGrads come late; or the ``last`` of them alone."""
     pairs = enumerate(pairwise(scenario.program))
-    return tuple(place for place, (one, then) in pairs if isinstance(one, ZeroGrad) and isinstance(then, Backward))
+    places = [
+        place
+        for place, (one, then) in pairs
+        if isinstance(one, ZeroGrad)
+        and isinstance(then, Backward)
+        and not then.meanwhile
+        and not scenario.standings[place].leftover
+    ]
+    chosen, program = places[-1:] if last else places, list(scenario.program)
+    for place in chosen[::-1]:
+        zero, batch = program[place : place + 2]
+        kind = "drops gradients" if zero == ZeroGrad() else "zeroes gradients"
+        program[place : place + 2] = [replace(batch, meanwhile=kind)]  # type: ignore[call-arg]  # it is a Backward
+    return replace(scenario, program=tuple(program))
 
 
-@law("P3", before_a_backward, needs=lambda claims: claims.zeroes_late, witnesses={SENT: (TWICE, (2,))})
-def test_gradients_may_be_zeroed_between_forward_and_backward(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P3", zeroed_late, needs=lambda claims: claims.zeroes_late, witnesses={SENT: ZEROED_LATE})
+def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
     """Where the caller zeroes gradients after a forward and before its backward, the mean is as if it had come before.
 
     Why: a loop that says `loss = ...; optimizer.zero_grad(); loss.backward()` is as usual as the other. Broken by what
     forward prepares in the gradients, or notes of them: pytorch/pytorch#96439, facebookresearch/fairscale#354.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, zeroed_late=places)
-    judge.values_equal(run, trial.expected(scenario), "Gradients cannot be zeroed between forward and backward.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Gradients cannot be zeroed between forward and backward.")
 
 
-def measuring(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and micro-batches during which a loss is measured: one, or all."""
+def measuring(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, and micro-batches during which a loss is measured: one, or all."""
     stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_measure(scenario))))
+    each = drawn.flatmap(lambda scenario: st.sampled_from(measured(scenario)))
+    return each.filter(lambda scenario: any(batch.evaluates for batch in scenario.microbatches))
 
 
-def where_to_measure(scenario: Scenario) -> list[tuple[int, ...]]:
-    """The places of the micro-batches, each and all."""
-    places = places_of(scenario, Backward)
-    return [*((place,) for place in places), tuple(places)]
+def measured(scenario: Scenario) -> list[Scenario]:
+    """The same with an evaluation during one micro-batch that has nothing meanwhile, and during all of them."""
+    batches = zip(places_of(scenario, Backward), scenario.microbatches, strict=True)
+    places = [place for place, batch in batches if not batch.meanwhile]
+    return [altered(scenario, each, meanwhile="evaluates") for each in (*((one,) for one in places), places)]
 
 
-@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: (TWICE, (0,))})
-def test_a_loss_may_be_measured_between_a_forward_and_its_backward(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: MEASURED})
+def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial, scenario: Scenario) -> None:
     """A forward without autograd between a forward and its backward changes nothing of that backward.
 
     Why: a target, a teacher or a reference is often the same model, run without autograd before the loss is known.
     Broken by a forward that undoes what the one before it has made ready. No report of it is known.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, measured=places)
-    judge.values_equal(run, trial.expected(scenario), "A loss that is measured before a backward leaves a trace.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A loss that is measured before a backward leaves a trace.")
 
 
 def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
@@ -293,6 +305,9 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
     split: list[Event] = []
     whole: list[Event] = []
     for event in scenario.program:
+        if isinstance(event, Backward) and event.zeroes is not None:
+            split.append(event.zeroes)
+            whole.append(event.zeroes)
         match event:
             case Backward(synchronize=True):
                 back = event.orders[::-1]

@@ -9,12 +9,14 @@ from lockstep.oracle.events import Backward, Finish, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.events.backward import READ
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import moments, one_or_all, places_of
+from lockstep.properties.strategies.moments import altered, moments, places_of
+from lockstep.properties.strategies.several import with_losses
 from lockstep.properties.strategies.variants import replaced_again, trained_again
 from lockstep.properties.trial import SENT, Trial
 
@@ -22,6 +24,8 @@ STOOD = "the wrapper told of parameters"
 KEPT = "a hook of the caller's found a gradient"
 COPIED = "a copy was evaluated after a later step"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+AROUND = altered(ONE_BATCH, (0,), direct=True)
+HALF_READ = altered(ONE_BATCH, (0,), loss=READ[0])
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
 
@@ -99,36 +103,38 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     judge.values_equal(*trial.run_and_expect(scenario), "A tensor of two names is not treated as one.")
 
 
-def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any two features, and often with unused parameters, errors and accumulation where they are
-    claimed; and those of its micro-batches outside `no_sync`, some or all, that go around.
+def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, and often with unused parameters, errors and accumulation where they are
+    claimed, in which micro-batches outside `no_sync`, some or all, go around the wrapper.
     """
 
-    def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
-        batches = ((place, event) for place, event in enumerate(scenario.program) if isinstance(event, Backward))
-        places = [place for place, event in batches if event.synchronize]
-        return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
+    def chosen(scenario: Scenario, which: int) -> Scenario:
+        batches = zip(places_of(scenario, Backward), scenario.microbatches, strict=True)
+        late = claims.equal_from != EQUAL_FROM[0]  # then the first forward goes through it
+        places = [at for at, event in batches if event.synchronize and not (late and scenario.standings[at].built)]
+        some = [place for batch, place in enumerate(places) if which >> batch & 1]
+        return altered(scenario, some or places[:1], direct=True)
 
     plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
     features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.survives_errors]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
     if claims.accumulation:
         drawn |= exact_scenarios(replace(claims, joins=()), has=("accumulation",))
-    return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
+    made = st.builds(chosen, drawn, st.integers(0, 255))
+    return made.filter(lambda scenario: any(batch.direct for batch in scenario.microbatches))
 
 
-@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: (ONE_BATCH, (0,))})
+@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: AROUND})
 def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+    trial: Trial, scenario: Scenario
 ) -> None:
     """Where the caller calls the module instead of what wraps it, on all ranks, its gradients are synchronized too.
 
     Why: the module has the same parameters, and a method of it, or a helper, calls it as a matter of course. Broken
     where the wrapper's forward makes ready what backward needs: Lightning-AI/pytorch-lightning#9237.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, around=places)
-    judge.values_equal(run, trial.expected(scenario), "Forwards around the wrapper do not count like those through it.")
+    run, expected = trial.run_and_expect(scenario)
+    judge.values_equal(run, expected, "Forwards around the wrapper do not count like those through it.")
 
 
 def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
@@ -332,19 +338,15 @@ def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, sce
     )
 
 
-def with_halves(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:
-    """A scenario with any two features, or with accumulation; the micro-batches of whose loss the caller makes one half
-    itself, one or all; and whether before the forward, where that does not first make ranks equal.
+def with_halves(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, or with accumulation, and micro-batches, one or all, of whose loss the caller
+    makes one half itself, after the forward or before it, where that does not first make ranks equal.
     """
-    first = st.booleans() if claims.equal_from == EQUAL_FROM[0] else st.just(False)
-    local = [("accumulation",)] * claims.accumulation
-    drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
-    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
-    return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), first))
+    return with_losses(claims, READ if claims.equal_from == EQUAL_FROM[0] else READ[:1])
 
 
-@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: (ONE_BATCH, (0,), False)})
-def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, tuple[int, ...], bool]) -> None:
+@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: HALF_READ})
+def test_a_loss_may_read_parameters_itself(trial: Trial, scenario: Scenario) -> None:
     """Where the caller makes one half of a loss of the parameters itself, before or after the forward that gives the
     other half, gradients are those of the whole.
 
@@ -352,6 +354,4 @@ def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, 
     parameters are there in forwards alone: huggingface/trl#6372; recipes: where others are trained in their place, and
     by a mean that is taken on the way back into a forward.
     """
-    scenario, places, first = drawn
-    run = trial.run(scenario, halved=places, half_first=first)
-    judge.values_equal(run, trial.expected(scenario), "What a loss reads itself is not like what a forward reads.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What a loss reads itself is not like what a forward reads.")

@@ -47,7 +47,7 @@ class ZeroGradFacet(Facet[ZeroGrad]):
         return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
 
     def lines(self, writer: Writer, number: int, event: ZeroGrad) -> list[str]:
-        return [] if number in writer.conditions.zeroed_late else writer.zero_grad(event.set_to_none)
+        return writer.zero_grad(event.set_to_none)
 
 
 FACET = ZeroGradFacet()
@@ -57,7 +57,7 @@ def _zeroed_in_between(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed between two micro-batches."""
     zeroed = False
     for event in scenario.program:
-        zeroed = zeroed or isinstance(event, ZeroGrad)
+        zeroed = zeroed or isinstance(event, ZeroGrad) or (isinstance(event, Backward) and event.ends_gradients)
         if zeroed and isinstance(event, Backward):
             return True
     return False
@@ -67,7 +67,7 @@ def _drops_a_window(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed that have accumulated inside `no_sync`."""
     local = False
     for event in scenario.program:
-        if local and isinstance(event, ZeroGrad):
+        if local and isinstance(event, ZeroGrad | Backward) and event.ends_gradients:
             return True
         if isinstance(event, Backward):
             local = not event.synchronize

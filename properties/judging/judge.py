@@ -19,13 +19,14 @@ from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
-QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
+QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer", "metric")
 # What is said of a difference that the headline is not about.
 OTHERS = {
     "parameter": "Parameters are not what they must be.",
     "norm": "The norm of gradients is not what it must be.",
     "loss scale": "The loss scale is not what it must be.",
     "buffer": "Buffers are not what they must be.",
+    "metric": "What the caller adds up over the ranks is not what it must be.",
     "state": "Optimizer state is not what it must be.",
 }
 
@@ -73,6 +74,8 @@ def pairs(
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
     if place in expected.buffers:
         yield "buffer", seen["buffers"][place], expected.buffers[place][rank]
+    if place in expected.metrics:
+        yield "metric", [seen["metrics"][place]], [expected.metrics[place]]
 
 
 def _as_wide(seen: Any, wanted: Any) -> Any:
@@ -83,16 +86,6 @@ def _as_wide(seen: Any, wanted: Any) -> Any:
     if told not in FORMATS or FORMATS[told].precision <= FORMATS[own].precision:
         return wanted
     return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
-
-
-def metrics_equal(run: Run, headline: str) -> None:
-    """Every rank has the sum, over the ranks, of what they gave the caller's own collectives: 1 on rank 0, 2 on rank 1,
-    and so on.
-    """
-    total = np.float32(sum(range(1, run.scenario.world_size + 1)))
-    for rank, seen in enumerate(run.observations):
-        for place in run.choices["metrics"]:
-            compare(run, headline, "metric", place, rank, [seen["metrics"][place]], [np.asarray(total)])
 
 
 def random_numbers_go_on(run: Run, headline: str) -> None:

@@ -98,6 +98,8 @@ class Ledger:
         event = self.scenario.program[place]
         if isinstance(event, Backward):
             self.averaged = False
+            if event.zeroes is not None and event.zeroes.set_to_none:
+                self.whole, self.own = set(), set()
             used = self.scenario.order(self.scenario.batch(place), self.rank)
             self.whole |= {self.scenario.tensor(index) for index in used}
             return not event.synchronize

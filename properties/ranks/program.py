@@ -131,7 +131,7 @@ def run_jointly(this: Rank, other: Rank, where: str) -> None:
 
 def _both(this: Rank, other: Rank, where: str) -> tuple[Rank, Rank]:
     """In the order of their turns; the collectives of the other count as this one's."""
-    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
+    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"], "callers": this.seen["callers"]}
     return (this, other) if where == "after" else (other, this)
 
 

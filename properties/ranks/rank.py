@@ -40,8 +40,6 @@ class Rank(Evaluating):
 
     def after(self, event: Event) -> None:
         """What they say that it does right after it."""
-        if self.place in self.conditions.metrics:
-            self.add_up_a_metric()
         self.note_random_numbers(self.place)
         if self.place in self.conditions.copied:
             self.copy_gradients()

@@ -163,13 +163,20 @@ class Wrapped:
                 module.train(mode == "train")
 
     def call(
-        self, inputs: Sequence[torch.Tensor], order: Sequence[int], increment: int = 0, fails: str = ""
+        self,
+        inputs: Sequence[torch.Tensor],
+        order: Sequence[int],
+        increment: int = 0,
+        fails: str = "",
+        direct: bool = False,
     ) -> torch.Tensor:
-        """A forward. The first after construction may have to do what other constructors do."""
+        """A forward; ``direct``: of the model itself, and not of what wraps it. The first after construction may have
+        to do what other constructors do.
+        """
         first, self.called = not self.called, True
         begin = _recorded()
         frozen = tuple(self.scenario.names(*self.frozen))
-        called = self.probe if self.place in self.conditions.around else self.wrapped
+        called = self.probe if direct else self.wrapped
         given = Inputs(inputs, order, frozen, increment, fails)
         packed = self.takes_one and called is self.wrapped
         loss: torch.Tensor = called(given) if packed else called(*given)

@@ -9,10 +9,6 @@ from lockstep.properties.naming import (
     COPIES,
     DROPS,
     DUPLICATES,
-    GRADIENTS_OF,
-    HALVES,
-    MEASURES,
-    METRIC,
     SAVES,
     SWAPS,
     difference,
@@ -21,13 +17,6 @@ from lockstep.properties.naming import (
 )
 from lockstep.properties.reports.paragraphs import entry
 
-# How a micro-batch overflows.
-OVERFLOWS = {
-    "nan": "; what overflows is nan",
-    "-inf": "; what overflows is -inf",
-    "last": "; of what overflows one element alone is inf, of the last parameter that backward reaches",
-    "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
-}
 # What is said of another model that is trained beside the one of the program, or jointly with it.
 OTHER = {
     "beside": "; another such model, a window ahead and with gradients of the other sign, takes turns with it, "
@@ -37,8 +26,6 @@ OTHER = {
 }
 # What is said of an event that is run otherwise than its words say.
 MOVES = "the model's parameters, gradients and buffers move to new memory"
-GOES_AROUND = "of a forward of the model itself, around what wraps it"
-LATE = "between the forward and the backward of the next event"
 HOOKED = "; a hook of the caller's on each parameter multiplies what comes to it by {}"
 MODULE_HOOKED = "; a hook of the caller's on the model multiplies each loss by {}"
 UNITS_HOOKED = (
@@ -57,14 +44,8 @@ RUN_OTHERWISE = {
     "asynchrony": "when collectives read and write",
     "order": "the order in which reductions add",
     "part": "what is saved, loaded or left out",
-    "overflows": "how a micro-batch overflows",
-    "around": "that forwards go around the wrapper",
     "moved": "the move to new memory",
     "dropped": "the loss that is dropped",
-    "halved": "the caller's half of the loss",
-    "differentiated": "the gradients that the caller takes itself",
-    "measured": "the loss that is measured",
-    "zeroed_late": "the moment at which gradients are zeroed",
     "optimizer_first": "that the optimizer is made early",
     "optimizer_before": "that the optimizer is made before wrapping",
     "seeded": "that random numbers are seeded",
@@ -81,15 +62,13 @@ RUN_OTHERWISE = {
     "duplicated": "the copies of the model",
     "alone": "what one rank does alone",
     "copied": "the copies of gradients",
-    "metrics": "the caller's own collectives",
 }
 AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be the reason."
 
 
 def in_words(choices: Mapping[str, Any], units: bool) -> str:
     """What goes for the whole program, to stand behind its words. ``units``: whether its model has any."""
-    how = OVERFLOWS.get(choices.get("overflows", ""), "")
-    how += "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
+    how = "".join(words.format(choices[way]) for way, words in OTHER.items() if way in choices)
     how += OPTIMIZER_FIRST if "optimizer_first" in choices else ""
     how += OPTIMIZER_BEFORE if "optimizer_before" in choices else ""
     how += ASKS_THE_WRAPPER if "asks_the_wrapper" in choices else ""
@@ -116,13 +95,7 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
     before += [(chosen("duplicated"), DUPLICATES)]
     before += [(chosen("alone"), ALONE.format(choices.get("loner", 0)))]
     before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
-    after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
-    when = "before" if choices.get("half_first") else "after"
-    after += [(chosen("halved"), f"{'':10}{HALVES.format(when)}")]
-    what = "half of the loss" if choices.get("with_outputs") else "the loss"
-    after += [(chosen("differentiated"), f"{'':10}{GRADIENTS_OF.format(what)}")]
-    after += [(chosen("measured"), f"{'':10}{MEASURES}")]
-    after += [(chosen("metrics"), f"{'':10}{METRIC}"), (chosen("zeroed_late"), LATE)]
+    after = [(chosen("copied"), COPIES)]
     first, then = ([f"      {words}" for there, words in each if there] for each in (before, after))
     return first, then
 

@@ -11,7 +11,6 @@ from lockstep.properties.naming import (
     DROPS,
     DUPLICATES,
     GENERATORS,
-    METRIC,
     SAVES,
     SWAPS,
     difference,
@@ -173,14 +172,14 @@ def kept(writer: Writer, number: int) -> list[str]:
     return compare("what a hook finds", found, by_name(writer.expected.gradients[number]))
 
 
-def halved(writer: Writer, loss: str) -> tuple[list[str], str]:
-    """What comes before a forward of half the loss, and all of the loss."""
+def halved(writer: Writer, loss: str, first: bool) -> tuple[list[str], str]:
+    """What comes before a forward of half the loss, and all of the loss. ``first``: is the other half made before?"""
     p = "tensors()[name]"
     # Of a copy: backward, too, is of what is read here.
     product = p if writer.scenario.probe == "linear" else f"({p} * 1).square() / 2"
     half = f"(torch.tensor(coefficients[{writer.role}][name], dtype={p}.dtype) * {product}).sum()"
     own = f"sum({half} for name in orders[{writer.role}][::-1])"
-    return (["own = " + own], f"({loss} + own)") if writer.conditions.half_first else ([], f"({loss} + {own})")
+    return (["own = " + own], f"({loss} + own)") if first else ([], f"({loss} + {own})")
 
 
 # The order of a forward of which gradients alone are used: it reads all the rest, too.
@@ -241,6 +240,6 @@ def dropped(writer: Writer, number: int, event: Event) -> list[str]:
 def metric(scenario: Scenario) -> list[str]:
     """A collective of the caller's own."""
     group = ", group=process_group" * bool(scenario.outsiders)
-    lines = [f"# {METRIC}", "metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
+    lines = ["metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
     total = np.asarray(sum(range(1, scenario.world_size + 1)), dtype=np.float32)
     return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]

@@ -48,11 +48,9 @@ def parts(writer: Writer) -> list[list[str]]:
         lines += between.swapped(writer) if number in writer.conditions.swapped else []
         lines += between.dropped(writer, number, event) if number in writer.conditions.dropped else []
         lines += ["", *(f"# {words}" for words in event_words(writer.scenario, number, writer.expected))]
-        writer.calls = "model" if number in writer.conditions.around else "wrapped"
         state, looks = partial(optimizers.state, writer), number >= writer.looks
         after = seen(writer.scenario, writer.expected, number, state, writer.values, looks)
         done = facet_of(event).lines(writer, number, event)
-        done += between.metric(writer.scenario) if number in writer.conditions.metrics else []
         done += between.COPIED if number in writer.conditions.copied else []
         lines += _unless_gone(writer, number, event, done + after) + go_on
         parts.append(lines + (equal(writer) if number == 0 and not at_once else []))

@@ -5,7 +5,6 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.oracle.events import Evaluate
 from lockstep.oracle.model import LossScale
 from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
@@ -58,13 +57,10 @@ def script(
     doublings = conditions.hooked or conditions.module_hooked
     hooked = replace(scenario, loss_scale=LossScale(2.0**doublings)) if doublings else scenario
     expected = known(hooked, implementation.claims)
-    if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
-        told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
-        expected = replace(expected, gradients=told)
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
-    evaluates = scenario.has(Evaluate) or any(
-        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
+    evaluates = any(event.evaluates for event in scenario.program) or any(
+        (conditions.swapped, conditions.alone, conditions.duplicated)
     )
     needs = "torch, NumPy" if conditions.seeded else "torch"
     lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered, needs)]

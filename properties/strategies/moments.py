@@ -1,7 +1,9 @@
 """The moments at which a caller may do something of its own with the model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -28,6 +30,12 @@ def moments(scenario: Scenario, claims: Claims) -> list[int]:
 def places_of(scenario: Scenario, kind: type[Event]) -> list[int]:
     """The places of all events of a kind."""
     return [place for place, event in enumerate(scenario.program) if isinstance(event, kind)]
+
+
+def altered(scenario: Scenario, places: Sequence[int], **changes: Any) -> Scenario:
+    """The same, where the events of these places are otherwise. ValueError where they cannot be."""
+    program = (replace(each, **changes) if place in places else each for place, each in enumerate(scenario.program))
+    return replace(scenario, program=tuple(program))
 
 
 def one_or_all(places: Sequence[int]) -> list[tuple[int, ...]]:

@@ -21,6 +21,9 @@ def without_local(scenario: Scenario) -> Scenario:
     used = nothing
     for event in scenario.program:
         if isinstance(event, Backward):
+            if event.zeroes is not None and not event.synchronize:
+                kept.append(event.zeroes)
+            used = nothing if event.meanwhile == "drops gradients" else used
             both = zip(event.orders, used, strict=True)
             used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
             if event.synchronize:

@@ -21,8 +21,8 @@ SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
     ("conditions", "unusual"),
     [
         (AS_USUAL, set()),
-        (Conditions(roles=(1, 0), overflows="nan", asks_for_masters=False), {"roles", "overflows", "asks_for_masters"}),
-        (Conditions(part=Part(1, saves=(1, 2), looks=2), around=(0,), moved=(1,)), {"part", "around", "moved"}),
+        (Conditions(roles=(1, 0), asks_for_masters=False), {"roles", "asks_for_masters"}),
+        (Conditions(part=Part(1, saves=(1, 2), looks=2), dropped=(0,), moved=(1,)), {"part", "dropped", "moved"}),
         (Conditions(registered=(0,), joint="after", collects=True), {"registered", "joint", "collects"}),
     ],
 )
@@ -35,8 +35,8 @@ def test_ranks_are_told_what_is_unusual_and_nothing_else(conditions: Conditions,
 
 def test_a_condition_that_there_is_not_is_an_error_and_not_passed_over(sim: World) -> None:
     (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
-    with pytest.raises(TypeError, match="arround"):
-        Trial(implementation, sim).run(SCENARIO, arround=(0,))
+    with pytest.raises(TypeError, match="droped"):
+        Trial(implementation, sim).run(SCENARIO, droped=(0,))
 
 
 def test_a_failure_knows_how_its_run_was_made(sim: World) -> None:

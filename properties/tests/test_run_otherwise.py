@@ -103,8 +103,6 @@ def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
         "loner",
         "differs_in",
         "hooked_before",
-        "half_first",
-        "with_outputs",
         "collects",
     }
     ways = {field.name for field in fields(Conditions)} - more

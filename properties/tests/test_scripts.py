@@ -14,12 +14,14 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.claims import Claims
 from lockstep.properties.conditions import Conditions
+from lockstep.properties.events.backward import TAKEN
 from lockstep.properties.implementations import look_up
 from lockstep.properties.naming import DIFFERENCES
 from lockstep.properties.part import Part
 from lockstep.properties.script.whole import script
 from lockstep.properties.searching.search import search
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.moments import altered
 from lockstep.properties.tests.scripts import HOOK_ORDER, LINES, lines
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.trial import Trial
@@ -120,7 +122,8 @@ def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: st
     scenario = Scenario(2, (Parameter((2, 2)), Parameter(())), program, loss_scale=LossScale(2.0))
     (implementation,) = look_up([f"lockstep.impls.faults.scaling:{fault}"], sim)
     for how, wrong in ((overflows, True), (unseen, False)):
-        text = script(implementation, scenario, "A headline.", "script.py", Conditions(overflows=how))
+        otherwise = altered(scenario, (0,), overflows=how)
+        text = script(implementation, otherwise, "A headline.", "script.py")
         outcome = sim.run(Job(LINES, text, 2))
         printed = [line for report in outcome if report.result is not None for line in report.result["lines"]]
         assert printed
@@ -140,18 +143,13 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
 @pytest.mark.parametrize(
     ("fault", "how"),
     [
-        ("around:PreparesInItsForward", {"around": (0,)}),
-        ("around:PreparesInItsForward", {"around": (4,)}),
         ("invariance:PairsSortedNamesWithOrder", {"registered": (1, 0)}),
         ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
         ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
         ("beside:PoolsBuckets", {"beside": "after"}),
         ("beside:PoolsBuckets", {"beside": "before"}),
-        ("prepared:ForgetsWithItsGradients", {"zeroed_late": (3,)}),
         ("replaced:AveragesOneBuffer", {"copied": (3,)}),
         ("swapped:EvaluatesWithTheLastStep", {"swapped": (3,)}),
-        ("interleaved:CoalescesUntilFinished", {"metrics": (0,)}),
-        ("interleaved:CoalescesUntilFinished", {"metrics": (0, 4)}),
         ("forwards:CountsForwards", {"dropped": (0,)}),
         ("forwards:CountsForwards", {"dropped": (2, 4)}),
         ("beside:OneListOfWorkForAll", {"joint": "after"}),
@@ -160,12 +158,6 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
         ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
         ("random_numbers:SeedsAllRanksAlike", {"seeded": True}),
         ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
-        ("reading:DividesWhatForwardsGive", {"halved": (0,)}),
-        ("reading:DividesWhatForwardsGive", {"halved": (0, 4), "half_first": True}),
-        ("reading:HidesWhatIsNotUsed", {"halved": (0, 4)}),
-        ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (0, 4)}),
-        ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (4,)}),
-        ("differentiated:CutsTheGraph", {"differentiated": (0, 4), "with_outputs": True}),
         ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
     ],
     ids=str,
@@ -180,17 +172,57 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "places", "change"),
+    [
+        ("around:PreparesInItsForward", (0,), {"direct": True}),
+        ("around:PreparesInItsForward", (4,), {"direct": True}),
+        ("prepared:ForgetsWithItsGradients", (4,), {"meanwhile": "zeroes gradients"}),
+        ("prepared:ForgetsWithItsGradients", (4,), {"meanwhile": "drops gradients"}),
+        ("interleaved:CoalescesUntilFinished", (0,), {"metric": True}),
+        ("interleaved:CoalescesUntilFinished", (0, 4), {"metric": True}),
+        ("reading:DividesWhatForwardsGive", (0,), {"loss": "outputs, then parameters"}),
+        ("reading:DividesWhatForwardsGive", (0, 4), {"loss": "parameters, then outputs"}),
+        ("reading:HidesWhatIsNotUsed", (0, 4), {"loss": "outputs, then parameters"}),
+        ("differentiated:AveragesWhereOutputsEnd", (0, 4), {"loss": "gradients"}),
+        ("differentiated:AveragesWhereOutputsEnd", (4,), {"loss": "gradients"}),
+        ("differentiated:CutsTheGraph", (0, 4), {"loss": "outputs and gradients"}),
+    ],
+    ids=str,
+)
+def test_a_script_has_micro_batches_that_are_not_as_usual(
+    sim: World, fault: str, places: tuple[int, ...], change: dict[str, Any]
+) -> None:
+    """And what is right where they are shows nothing wrong there."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
+    assert {line.rpartition(": ")[2] for line in lines(sim, f"lockstep.impls.faults.{fault}", scenario)} == {"right"}
+    other = altered(scenario, places, **change)
+    assert any("WRONG" in line for line in lines(sim, f"lockstep.impls.faults.{fault}", other))
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", other)} == {
+        "right"
+    }
+
+
+def test_a_script_evaluates_between_forward_and_backward(sim: World) -> None:
+    window = (Backward(((0, 1), (1, 0)), meanwhile="evaluates"), Finish(), Step())
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window)
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", scenario)} == {
+        "right"
+    }
+
+
 @pytest.mark.parametrize("probe", ["linear", "quadratic"])
-@pytest.mark.parametrize("outputs", [False, True])
-def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, outputs: bool) -> None:
+@pytest.mark.parametrize("loss", TAKEN)
+def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, loss: str) -> None:
     """In the run and in its script, where buckets that are filled in the order of hooks show it."""
-    scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()), probe=probe)
-    how: dict[str, Any] = {"differentiated": (0,), "with_outputs": outputs}
-    observations = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(scenario, **how).observations
+    batch = Backward(((0, 1), (1, 0)), loss=loss)
+    scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (batch, Finish()), probe=probe)
+    observations = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(scenario).observations
     assert [seen["hooks"] for seen in observations] == [[[0, 1]], [[1, 0]]]
     fault, correct = "lockstep.impls.hook_order_buckets:HookOrderBuckets", "lockstep.impls.naive:NaiveAccumulation"
-    assert any("WRONG" in line for line in lines(sim, fault, scenario, **how))
-    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, fault, scenario))
+    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario)} == {"right"}
 
 
 def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
