@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from lockstep.oracle.events import Backward, Event, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.events.backward import MEANWHILE
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import Group, Parameter
 from lockstep.oracle.program import Scenario
@@ -48,7 +49,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         if phase in ("local", "synchronize"):
             orders = tuple(draw(any_ if sample % per_rank else some) for sample in range(world_size * per_rank))
             local = phase == "local"
-            program += [Backward(orders, False)] if local else [Backward(orders), Finish()]
+            late = draw(st.sampled_from((MEANWHILE[0],) * 4 + MEANWHILE[2:]))
+            program += [Backward(orders, not local, meanwhile=late), *([] if local else [Finish()])]
         elif phase in ("drop", "zero"):
             program.append(ZeroGrad(phase == "drop"))
             local = local and phase == "zero"

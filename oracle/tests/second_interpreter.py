@@ -56,6 +56,8 @@ class SecondInterpreter:
         batch = 0
         for place, event in enumerate(self.scenario.program):
             if isinstance(event, Backward):
+                if event.meanwhile in ("drops gradients", "zeroes gradients"):
+                    self.zero(event.meanwhile == "drops gradients")
                 for number in range(event.backwards):
                     for rank in range(self.scenario.world_size):
                         self.backward(batch, event, rank, number)
@@ -80,12 +82,15 @@ class SecondInterpreter:
                     self.weights[parameter] = [self.of(parameter, Fraction(0)) - p for p in self.weights[parameter]]
                 parameters[place] = self.by_name(self.weights)
             elif isinstance(event, ZeroGrad):
-                for mine in (*self.gradients, self.averages):
-                    for parameter, gradient in enumerate(mine):
-                        if gradient is not None:
-                            zeros = [self.of(parameter, Fraction(0))] * len(gradient)
-                            mine[parameter] = None if event.set_to_none else zeros
+                self.zero(event.set_to_none)
         return gradients, parameters
+
+    def zero(self, to_none: bool) -> None:
+        """Every gradient that is there is dropped, or zero."""
+        for mine in (*self.gradients, self.averages):
+            for parameter, gradient in enumerate(mine):
+                if gradient is not None:
+                    mine[parameter] = None if to_none else [self.of(parameter, Fraction(0))] * len(gradient)
 
     def by_name(self, values: list[Any]) -> list[Any]:
         """The values of each name, from those of each place."""

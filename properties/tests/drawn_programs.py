@@ -20,6 +20,7 @@ from lockstep.oracle.events import (
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.events.backward import MEANWHILE
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, PROBES, SIGNS
@@ -80,7 +81,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             events += draw(st.sampled_from(([], [], [ZeroGrad()], [ZeroGrad(False)])))  # halfway, and after all
             overflows = scale is not None and probe == "linear" and draw(st.sampled_from((False, False, True)))
             overflow = (draw(st.integers(0, ranks - 1)),) if overflows else ()
-            events += [Backward(orders(), overflow=overflow), Finish()]
+            late = draw(st.sampled_from((MEANWHILE[0], MEANWHILE[0], *MEANWHILE[2:])))
+            events += [Backward(orders(), overflow=overflow, meanwhile=late), Finish()]
             if scale is not None and draw(st.booleans()):
                 last = (each for each in events[::-1] if isinstance(each, (Unscale, Step, SaveAndLoad, Load)))
                 unscaled = isinstance(next(last, None), Unscale)

@@ -81,6 +81,8 @@ class OneProcess:
         for place, event in enumerate(self.scenario.program):
             match event:
                 case Backward():
+                    if event.zeroes is not None:
+                        self.zero(event.zeroes.set_to_none)
                     remaining = [rank for rank in range(self.scenario.world_size) if rank not in event.gone]
                     self.divisor = len(remaining) if self.by_those_that_remain else None
                     for rank in event.gone:
