@@ -29,7 +29,7 @@ from lockstep.oracle.model import Group, Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import AVERAGINGS
 from lockstep.properties.claims import BACKWARDS, BUFFERS, COLLECTIVES, Claims
-from lockstep.properties.events.backward import on_averages
+from lockstep.properties.events.backward import READ, TAKEN, on_averages
 from lockstep.properties.events.step import reads_after_steps, reads_stepped_gradients
 from lockstep.properties.implementations import look_up
 from lockstep.properties.models.draws import DENSE
@@ -135,6 +135,12 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
         ),
     ),
     "windows that are dropped": (unclaimed("drops_windows"), FEATURES["drop window"].occurs),
+    "zeros after a forward": (unclaimed("zeroes_late"), lambda s: any(b.zeroes for b in s.microbatches)),
+    "evaluations after a forward": (unclaimed("measures_late"), lambda s: any(b.evaluates for b in s.microbatches)),
+    "forwards around the wrapper": (unclaimed("direct_forwards"), lambda s: any(b.direct for b in s.microbatches)),
+    "losses that read": (unclaimed("losses_read"), lambda s: any(b.loss in READ for b in s.microbatches)),
+    "losses of gradients": (unclaimed("double_backward"), lambda s: any(b.loss in TAKEN for b in s.microbatches)),
+    "metrics": (unclaimed("callers_collectives"), lambda s: any(b.metric for b in s.microbatches)),
     "what does not fit the wire": (replace(ALL, wire_dtype="bfloat16"), lambda s: s.wire != "bfloat16"),
     "sums of averages": (unclaimed("adds_to_averages"), on_averages),
     "steps without a gradient": (unclaimed("idle_steps"), FEATURES["idle step"].occurs),
