@@ -5,6 +5,7 @@ from functools import partial
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Backward, Finish, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -15,7 +16,7 @@ from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
 from lockstep.properties.strategies.moments import moments, one_or_all, places_of
-from lockstep.properties.strategies.variants import replaced_again, trained_again
+from lockstep.properties.strategies.variants import asking, replaced_again, trained_again
 from lockstep.properties.trial import SENT, Trial
 
 STOOD = "the wrapper told of parameters"
@@ -156,41 +157,59 @@ def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
     judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
 
 
-def optimized(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """A scenario with a step and any feature; no masters, which a caller makes of parameters that are equal."""
-    return with_any(replace(claims, masters=False), 1, has=("step",)).filter(lambda scenario: not scenario.masters)
+def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
+    """A scenario with a step and any feature, whose optimizer is made right before or after wrapping; no masters, which
+    a caller makes of parameters that are equal.
+    """
+    return asking(with_any(replace(claims, masters=False), 1, has=("step",)), makes_optimizer=when)
 
 
-@law("P15", optimized, needs=lambda claims: claims.stage is None, witnesses={SENT: STEPPED})
+@law(
+    "P15",
+    partial(optimized, when="after"),
+    needs=lambda claims: claims.stage is None,
+    witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="after"))},
+)
 def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """The caller's optimizer, made of the model's parameters before the first forward, steps those that are trained.
 
     Why: that is when optimizers are made. Broken by what makes the parameters anew when it is first called:
     pytorch/pytorch#132954, intelligent-machine-learning/dlrover#585.
     """
-    run = trial.run(scenario, optimizer_first=True)
     headline = "What an optimizer is made of right after wrapping is not trained."
-    judge.values_equal(run, trial.expected(scenario), headline)
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
-@law("P15", optimized, needs=lambda claims: claims.optimizer_before, witnesses={SENT: STEPPED})
+@law(
+    "P15",
+    partial(optimized, when="before"),
+    needs=lambda claims: claims.optimizer_before,
+    witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="before"))},
+)
 def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """The caller's optimizer, made of the model's parameters before the model is wrapped, steps those that are trained.
 
     Why: a function takes a model and its optimizer and makes both ready, and the optimizer knows tensors, not names.
     Broken by new parameters in the place of the model's: huggingface/accelerate#3256, and in the source of apex.
     """
-    run = trial.run(scenario, optimizer_before=True)
     headline = "What an optimizer was made of before wrapping is not trained."
-    judge.values_equal(run, trial.expected(scenario), headline)
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
 def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features; what comes later, or is trained later, has no hooks, so there is none."""
-    return with_any(replace(claims, freezing=False, replaced_parameters=False, joins=()), 2)
+    """Scenarios with any features and hooks that keep gradients; what comes later, or is trained later, has no hooks,
+    so there is none.
+    """
+    plain = replace(claims, freezing=False, replaced_parameters=False, joins=())
+    return asking(with_any(plain, 2), keeps_gradients=True)
 
 
-@law("P15", with_hooks_on_what_is_there, needs=lambda claims: claims.final_in_hooks, witnesses={KEPT: ONE_BATCH})
+@law(
+    "P15",
+    with_hooks_on_what_is_there,
+    needs=lambda claims: claims.final_in_hooks,
+    witnesses={KEPT: replace(ONE_BATCH, caller=Caller(keeps_gradients=True))},
+)
 def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, scenario: Scenario) -> None:
     """A hook that the caller registers on a parameter after wrapping, by `register_post_accumulate_grad_hook`, finds
     the gradient that is there when the synchronization is finished.
@@ -199,11 +218,10 @@ def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, s
     apart. Broken by what reduces later than these hooks run, as DDP does: kohya-ss/musubi-tuner#679. FSDP2 runs them
     itself, in time.
     """
-    run = trial.run(scenario, keeps_gradients=True)
+    run = trial.run(scenario)
     kept = [values for seen in run.observations for each in seen["kept"].values() for values in each]
     trial.witnessed[KEPT] += any(each is not None for each in kept)
     headline = "A hook of the caller's finds a gradient that is not final."
-    judge.kept_equal(run, headline)
     judge.values_equal(run, trial.expected(scenario), headline)
 
 
@@ -255,14 +273,14 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
         again = partial(trained_again, everything=claims.unfreezing, steps=True)
         frozen = exact_scenarios(plain, has=("freeze", "step"), enclosed=False).map(again)
         drawn |= frozen.filter(lambda scenario: is_exact(scenario, claims))
-    return drawn.filter(lambda scenario: not scenario.groups and not scenario.masters)
+    return asking(drawn, asks_the_wrapper=True)
 
 
 @law(
     "P15",
     standing_for_the_model,
     needs=lambda claims: claims.stands_for_model,
-    witnesses={SENT: STEPPED, STOOD: STEPPED},
+    witnesses=dict.fromkeys((SENT, STOOD), replace(STEPPED, caller=Caller(asks_the_wrapper=True))),
 )
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario
@@ -273,46 +291,55 @@ def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_s
     Why: a training loop knows the wrapper alone. Broken by names that differ between saving and loading, by copies told
     for parameters, and by what is left out: pytorch/examples#1029, sgl-project/sglang#19688.
     """
-    run = trial.run(scenario, asks_the_wrapper=True)
+    run = trial.run(scenario)
     trial.witnessed[STOOD] += all(seen["stood"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "The wrapper's own parameters or state are not the model's.")
 
 
-def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
-    """A scenario with any two features, and whether the other model comes before or after this one."""
-    drawn = with_any(replace(claims, joins=()), 2).filter(lambda scenario: scenario.signs != "mixed")
-    return st.tuples(drawn, st.sampled_from(("after", "before")))
+def beside_another(claims: Claims, how: str = "beside") -> st.SearchStrategy[Scenario]:
+    """A scenario with any two features, and another model before or after this one, ``how``: "beside" it, or "joint"
+    with it.
+    """
+    drawn = with_any(replace(claims, joins=()), 2)
+    return st.one_of(*(asking(drawn, **{how: where}) for where in ("after", "before")))
 
 
-@law("P15", beside_another, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
-def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+@law(
+    "P15",
+    beside_another,
+    needs=lambda claims: claims.other_models,
+    witnesses={SENT: replace(ONE_BATCH, caller=Caller(beside="after"))},
+)
+def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, scenario: Scenario) -> None:
     """Two models of one kind, each wrapped and trained on all ranks, turn by turn, stay apart.
 
     Why: a generator has its discriminator, an actor its critic. Broken by what is kept for a class or a process, by
     names that are no longer one parameter's: deepspeedai/DeepSpeed#4923, horovod/horovod#2559.
     """
-    scenario, where = drawn
-    run = trial.run(scenario, beside=where)
-    judge.values_equal(run, trial.expected(scenario), "Another model beside it changes what this one becomes.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Another model beside it changes what this one becomes.")
 
 
-def sharing_losses(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+def sharing_losses(claims: Claims) -> st.SearchStrategy[Scenario]:
     """As with `beside_another`, but that all ranks use all that is trained: else they may send what nobody used after
     backward, of the one model here and of the other there.
     """
-    return beside_another(replace(claims, unused=None))
+    return beside_another(replace(claims, unused=None), "joint")
 
 
-@law("P15", sharing_losses, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
-def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+@law(
+    "P15",
+    sharing_losses,
+    needs=lambda claims: claims.other_models,
+    witnesses={SENT: replace(ONE_BATCH, caller=Caller(joint="after"))},
+)
+def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, scenario: Scenario) -> None:
     """Of two wrapped models whose losses are added up and go backward together, each gets its own gradients' means.
 
     Why: two towers have one contrastive loss, an encoder and its decoder have one. Broken by what belongs to a backward
     and is kept for a process, and by what is done around the backward of one model: deepspeedai/DeepSpeed#7018.
     """
-    scenario, where = drawn
-    run = trial.run(scenario, joint=where)
-    judge.values_equal(run, trial.expected(scenario), "A loss shared with another model changes what this one becomes.")
+    headline = "A loss shared with another model changes what this one becomes."
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:

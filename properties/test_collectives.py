@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.caller import Differing
 from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Join, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -210,16 +211,16 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
 DIFFERED = "ranks had models that differ"
 
 
-def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
-    """Scenarios of several ranks with any feature, in what and in which parameter one rank's model differs, and which
-    rank's; parameters that are tied, or in modules, would differ in more than one way.
+def with_one_that_differs(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios of several ranks with any feature, where one rank's model differs; parameters that are tied, or in
+    modules, would differ in more than one way.
     """
     plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
     several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
 
-    def chosen(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
+    def chosen(scenario: Scenario) -> st.SearchStrategy[Scenario]:
         ways, ranks = st.sampled_from(differences(scenario)), st.sampled_from(range(scenario.world_size)[::-1])
-        return st.builds(lambda way, rank: (scenario, *way, rank), ways, ranks)
+        return st.builds(lambda way, rank: replace(scenario, differs=Differing(rank, *way)), ways, ranks)
 
     return several.flatmap(chosen)
 
@@ -243,11 +244,9 @@ def differences(scenario: Scenario) -> list[tuple[str, int]]:
     "P5",
     with_one_that_differs,
     needs=lambda claims: claims.compares_models and claims.most_ranks > 1,
-    witnesses={DIFFERED: (TWO_RANKS, "number", 0, 1)},
+    witnesses={DIFFERED: replace(TWO_RANKS, differs=Differing(1, "number"))},
 )
-def test_models_that_differ_between_ranks_are_refused_on_every_rank(
-    trial: Trial, drawn: tuple[Scenario, str, int, int]
-) -> None:
+def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, scenario: Scenario) -> None:
     """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
     construction; and where all are alike, none does.
 
@@ -255,12 +254,13 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(
     belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
     waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
     """
-    scenario, way, where, rank = drawn
-    judge.values_equal(trial.run(scenario), trial.expected(scenario), "Models that are alike are not trained as such.")
+    assert scenario.differs is not None
+    alike = replace(scenario, differs=None)
+    judge.values_equal(*trial.run_and_expect(alike), "Models that are alike are not trained as such.")
     trial.witnessed[DIFFERED] += 1
-    words = f"in construction that {difference(way, where, rank)}."
+    words = f"in construction that {difference(scenario.differs)}."
     try:
-        run = trial.run(scenario, differs=way, differs_in=where, loner=rank)
+        run = trial.run(scenario)
     except NotRunnableHere:
         raise
     except (Refused, LawBroken) as ended:

@@ -144,8 +144,9 @@ class Backward(Event):
     def apply(self, state: State, place: int, told: Expectation) -> None:
         """Adds each rank's gradients to those there; changes the buffers."""
         setup, ranks, batch = state.setup, state.setup.world_size, state.batch
-        if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
-            raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
+        times = state.multiplied
+        if times is not None and times > min(form.largest for form in state.form.forms):
+            raise Inexact(f"a loss scale of {times:g}, with what hooks make of it, overflows in a format of the model")
         joining.leave(state, self.gone)
         for buffer in state.buffers:
             if setup.broadcast_buffers and state.broadcast_due:
@@ -192,15 +193,15 @@ class Backward(Event):
         """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of its samples.
 
         By name: of parameters that are tied each has its own. Zero for one that takes no part. And c itself, times the
-        loss scale like the loss. Shape (ranks, elements).
+        loss scale like the loss, and what the caller's hooks multiply by. Shape (ranks, elements).
         """
         setup, form = state.setup, state.form
         per_rank = len(self.orders) // setup.world_size
         table = np.concatenate(state.contributions(state.batch), axis=1)
         totals = table.reshape(setup.world_size, per_rank, -1).sum(axis=1)
-        if state.scale is not None:  # c is made before it is scaled
+        if state.multiplied is not None:  # c is made before it is scaled
             lattice.divide(lattice.from_integers(totals), per_rank, form)
-        totals = loss_scaling.scaled(totals, state.scale)
+        totals = loss_scaling.scaled(totals, state.multiplied)
         coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
         if setup.probe == "linear":
             return coefficients.copy(), coefficients

@@ -122,7 +122,7 @@ class BackwardFacet(Facet[Backward]):
         shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
-        if conditions.keeps_gradients and event.synchronize:
+        if scenario.caller.keeps_gradients and event.synchronize:
             once = event.forwards == event.backwards == event.passes == 1
             lines += [f"kept, used, once = {{}}, orders[{own}], {once}"]
         for rank in event.overflow:

@@ -27,6 +27,8 @@ OTHERS = {
     "loss scale": "The loss scale is not what it must be.",
     "buffer": "Buffers are not what they must be.",
     "state": "Optimizer state is not what it must be.",
+    "random number": "Random numbers do not go on where the caller left them.",
+    "kept": "A hook of the caller's finds a gradient that is not final.",
 }
 
 
@@ -34,7 +36,8 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
     """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
 
     ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all, but for norms that are not told, which
-    are for the law on norms. ``about``: which one the headline is about; empty: all of them.
+    are for the law on norms, and of what the caller's own hooks and random numbers tell. ``about``: which one the
+    headline is about; empty: all of them.
     """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
@@ -45,6 +48,10 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
                 if kind in of or not (of or untold):
                     said = headline if about in ("", kind) else OTHERS[kind]
                     compare(run, said, quantity, place, rank, actual, wanted)
+    if run.scenario.caller.seeded and not of:
+        random_numbers_go_on(run, OTHERS["random number"] if about else headline)
+    if run.scenario.caller.keeps_gradients and not of:
+        kept_equal(run, OTHERS["kept"] if about else headline)
 
 
 def pairs(
@@ -96,9 +103,9 @@ def metrics_equal(run: Run, headline: str) -> None:
 
 
 def random_numbers_go_on(run: Run, headline: str) -> None:
-    """On every rank the next random number is, after construction and after each event, what it was before."""
+    """On every rank the next random number is, after construction and after each event, what it was before that."""
     for rank, seen in enumerate(run.observations):
-        for place in range(-1, len(run.scenario.program)):
+        for place in (place for place in seen["upcoming"] if place > -2):
             compare(run, headline, "random number", place, rank, seen["upcoming"][place], seen["upcoming"][-2])
 
 
@@ -166,10 +173,10 @@ def kept_equal(run: Run, headline: str) -> None:
     """
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
-        for place, values in seen["kept"].items():
+        for place, values in ((at, values) for at, values in seen["kept"].items() if at in seen["gradients"]):
             events = enumerate(scenario.program[:place])
             last = max(at for at, event in events if isinstance(event, Backward) and event.synchronize)
-            used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), rank)}
+            used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), scenario.role(rank))}
             wanted = [
                 final if kept is not None or scenario.tensor(index) in used else None
                 for index, (kept, final) in enumerate(zip(values, seen["gradients"][place], strict=True))

@@ -99,12 +99,12 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    how = otherwise.in_words(broken.choices, bool(scenario.units))
+    how = otherwise.in_words(broken.choices)
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(diagnosis, scenario)
     words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
-    shown = picture(scenario, diagnosis.recorded, broken.choices.get("roles", ()))
+    shown = picture(scenario, diagnosis.recorded, scenario.roles)
     words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []

@@ -9,7 +9,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.events import event_words, facet_of
 from lockstep.properties.implementations import Implementation
-from lockstep.properties.script import between, optimizers
+from lockstep.properties.script import between, optimizers, throughout
 from lockstep.properties.script.construction import construct, equal, optimizer_of_the_caller
 from lockstep.properties.script.head import initial_values
 from lockstep.properties.script.seen import by_rank, seen
@@ -31,11 +31,11 @@ def parts(writer: Writer) -> list[list[str]]:
     makes = "wrapping makes" if at_once else "the first forward makes"
     lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
     lines += [f"initial = {by_rank([initial_values(writer.scenario, rank) for rank in ranks])}"]
-    if writer.conditions.roles:
-        lines += [f"role = {list(writer.conditions.roles)}[rank]  # the rank whose samples this one has"]
-    lines += between.SEEDED if writer.conditions.seeded else []
+    if writer.scenario.roles:
+        lines += [f"role = {list(writer.scenario.roles)}[rank]  # the rank whose samples this one has"]
+    lines += throughout.SEEDED if writer.scenario.caller.seeded else []
     lines += construct(writer)
-    go_on = [between.GO_ON] * writer.conditions.seeded
+    go_on = [throughout.GO_ON] * writer.scenario.caller.seeded
     lines += go_on
     lines += optimizer_of_the_caller(writer) if writer.made_first else []
     lines += equal(writer) if at_once else []

@@ -1,6 +1,7 @@
 """Scenarios that several laws make of others: what they compare a run with, or give a module of its own."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -8,7 +9,8 @@ from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Freeze, Ra
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
-from lockstep.properties.strategies.scenarios import exact_scenarios
+from lockstep.properties.strategies.scenarios import exact_scenarios, those_there_are
+from lockstep.properties.strategies.throughout import with_caller
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -32,6 +34,11 @@ def without_local(scenario: Scenario) -> Scenario:
                 used = nothing
         kept.append(event)
     return replace(scenario, program=tuple(kept))
+
+
+def asking(drawn: st.SearchStrategy[Scenario], **changes: Any) -> st.SearchStrategy[Scenario]:
+    """Those of these scenarios in which the caller can do these things throughout, where it does."""
+    return those_there_are(drawn.map(lambda scenario: with_caller(scenario, **changes)))
 
 
 def one_by_one(scenario: Scenario) -> list[int]:
@@ -62,7 +69,7 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
     program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return replace(scenario, world_size=1, replicas=1, program=tuple(program))
+    return scenario.on_ranks(1, program=tuple(program))
 
 
 def trained_again(
