@@ -43,7 +43,7 @@ _SET_UP: dict[str, Feature] = {
     "hooks": Feature(lambda s: s.caller.hooked > 0, options=("hooks",)),
     "hooks on modules": Feature(lambda s: s.caller.module_hooked > 0, options=("hooks on modules",)),
     "kept gradients": Feature(lambda s: s.caller.keeps_gradients, options=("kept gradients",)),
-    "registered": Feature(lambda s: bool(s.registered), options=("registered",)),
+    "registered": Feature(lambda s: bool(s.registered), options=("registered",), parameters=2),
 }
 # In which order seeds find them. One that is not named here comes last.
 _FIRST = (

@@ -35,6 +35,12 @@ ALL = Claims(
     replicas=True,
     subgroups=True,
     joins=DIVISORS,
+    optimizer_before=True,
+    stands_for_model=True,
+    leaves_random_numbers=True,
+    callers_hooks=True,
+    module_hooks=True,
+    final_in_hooks=True,
 )
 PLAIN = Claims(accumulation=False)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import (
     Backward,
     Clip,
@@ -153,6 +154,13 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "step without rank 0": Scenario(2, (ONE,), STEPPED_BY_RANK_ONE),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
+    "early optimizer": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), caller=Caller(makes_optimizer="after")),
+    "asked wrapper": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(asks_the_wrapper=True)),
+    "seeded": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(seeded=True)),
+    "hooks": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(hooked=1)),
+    "hooks on modules": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(module_hooked=1)),
+    "kept gradients": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(keeps_gradients=True)),
+    "registered": Scenario(2, TWO, BOTH, registered=(1, 0)),
 }
 
 

@@ -78,9 +78,11 @@ def test_who_broadcasts_buffers_before_forwards_is_drawn_none_where_it_is_open_w
 
 
 # What no program has both of: one optimizer, one way to part the world, a loss scale for every step, masters that hear
-# of every change, and what ranks that are gone would keep.
+# of every change, what ranks that are gone would keep or see, hooks on what comes later, an optimizer of one group, and
+# masters of what ranks have in common.
 JOINS = ("joins", "joins twice", "others stay", "step without rank 0")
 GONE_IN_A_JOIN = ("momentum", "adam", "masters", "buffers", "loss scale", "overflow", "clipped overflow")
+HOOKS = ("hooks", "hooks on modules", "kept gradients")  # on what is there when the model is wrapped
 NEVER_MEET = {
     frozenset(("momentum", "adam")),
     frozenset(("replicas", "outsiders")),
@@ -91,7 +93,10 @@ NEVER_MEET = {
     ),
     *(frozenset((written, "masters")) for written in ("write", "write between steps")),
     *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
-    *(frozenset((kept, join)) for kept in GONE_IN_A_JOIN for join in JOINS),
+    *(frozenset((kept, join)) for kept in (*GONE_IN_A_JOIN, *HOOKS, "seeded", "asked wrapper") for join in JOINS),
+    *(frozenset((kind, "replace")) for kind in HOOKS),
+    *(frozenset(("asked wrapper", kind)) for kind in ("groups", "three groups", "several optimizers", "masters")),
+    frozenset(("early optimizer", "masters")),
 }
 
 
@@ -167,6 +172,15 @@ FORBIDDEN: dict[str, tuple[Claims, Holds]] = {
         replace(ALL, equal_from="first forward"),
         lambda s: bool(s.buffers) and SaveAndLoad in map(type, s.program),
     ),
+    "an optimizer that is made early": (
+        replace(ALL, stage=1, optimizer_before=False),
+        lambda s: s.caller.makes_optimizer,
+    ),
+    "an optimizer that is made before wrapping": (
+        unclaimed("optimizer_before"),
+        lambda s: s.caller.makes_optimizer == "before",
+    ),
+    "a wrapper that stands for the model": (unclaimed("stands_for_model"), lambda s: s.caller.asks_the_wrapper),
     "masters of a sharded optimizer": (replace(ALL, stage=1), lambda s: s.masters),
 }
 
