@@ -9,6 +9,7 @@ Programs:
     program              the one page on what events mean
     events               those events as plain data
     model                what is trained: parameters, buffers, groups
+    caller               what its caller does throughout
     hyperparameters      of each group
     well_formed          which programs a training loop could have
     fingerprint          the data of a scenario

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Backward, Event, Finish, Step, Write, ZeroGrad
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import Group, Parameter
@@ -60,6 +61,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
     only = draw(_contribution(program, model)) if probe == "linear" else None
     signs, mode = draw(st.sampled_from(SIGNS)), draw(st.sampled_from(MODES))
+    roles = st.permutations(range(world_size)).map(tuple)
+    doublings = st.tuples(*[st.sampled_from((0, 0, 0, 1, 3))] * 2)
     return Scenario(
         world_size,
         tuple(model),
@@ -71,6 +74,9 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         groups=groups,
         signs=signs,
         mode=mode,
+        caller=draw(doublings.map(lambda drawn: Caller(hooked=drawn[0], module_hooked=drawn[1]))),
+        roles=draw(st.just(()) | roles),
+        registered=draw(st.just(()) | st.permutations(range(len(model))).map(tuple)),
     )
 
 

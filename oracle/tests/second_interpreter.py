@@ -114,7 +114,7 @@ class SecondInterpreter:
                 )
                 used = [s for s in mine if brought and parameter in event.orders[s]]
                 total = sum((self.contribution(batch, s, parameter, element) for s in used), Fraction(0))
-                value = self.of(parameter, total / per_rank)
+                value = self.of(parameter, total / per_rank * 2**self.scenario.caller.doublings)
                 if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
                     half = value / self.of(parameter, Fraction(2))
                     value = half * self.weights[place][element] + half * self.weights[place][element]

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import (
     Backward,
     Clip,
@@ -123,6 +124,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             rank = draw(st.sampled_from((None, *range(ranks))))
             events.append(Raise(where, rank, nested=draw(st.booleans())))
             gradients = gradients and where in ("no_sync", "forward", "module")
+    hooked = 0 if any(isinstance(event, Freeze) for event in events) else draw(st.sampled_from((0, 0, 0, 1, 3)))
     return Scenario(
         ranks,
         model,
@@ -136,6 +138,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         buffers=draw(st.sampled_from(((), (Buffer((2,)), Buffer(()))))),
         signs=draw(st.sampled_from(SIGNS)),
         mode=draw(st.sampled_from(MODES)),
+        caller=Caller(hooked=hooked),
     )
 
 

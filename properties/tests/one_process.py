@@ -157,6 +157,7 @@ class OneProcess:
         mine = self.local[rank]
         if self.scenario.loss_scale:
             loss = loss * self.scaler.get_scale()
+        loss = loss * 2.0**self.scenario.caller.doublings
         for tensor, gradient in zip(
             dict.fromkeys(tensors), torch.autograd.grad(loss, list(dict.fromkeys(tensors))), strict=True
         ):
