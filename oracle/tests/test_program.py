@@ -232,7 +232,7 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"differs": Differing(0, "order")}, "takes several ranks and no units, and an order two parameters"),
         (
             {"caller": Caller(seeded=True), "program": JOINED},
-            "Caller(seeded=True) and roles () take ranks that all stay",
+            "and roles () take ranks that all stay",
         ),
         ({"roles": (1, 0), "program": JOINED}, "roles (1, 0) take ranks that all stay"),
         ({"caller": Caller(hooked=1), "program": (Replace((0,)), *BATCH)}, "Caller(hooked=1) has no hooks on what is"),

@@ -121,7 +121,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
         2,
         THREE,
         (Backward(((0, 1, 2), (0, 1, 2))), Finish(), Step()),
-        groups=(Group((1,), Hyperparameters(maximize=True)), Group((2,), Hyperparameters(0.1))),
+        groups=(Group((1,), Hyperparameters(weight_decay=0.5)), Group((2,), Hyperparameters(0.0))),
     ),
     "set hyperparameters": Scenario(
         2, (ONE,), (SetHyperparameters(Hyperparameters(learning_rate=0.25)), *SYNCHRONIZED, Step())
