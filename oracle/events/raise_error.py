@@ -1,7 +1,7 @@
 """Raise: an error of the caller's own ends a micro-batch or an evaluation."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from lockstep.oracle.event import Event
 from lockstep.oracle.expectation import Expectation
@@ -62,6 +62,10 @@ class Raise(Event):
     def holds_no_sync(self) -> bool:
         """The outer one of two."""
         return self.nested
+
+    def on_one_rank(self) -> Self:
+        """It is that one's, and everybody's."""
+        return replace(self, rank=None)
 
     def check(self, setup: Setup, before: Standing) -> None:
         """Something is trained, the rank exists, and it is clear when buffers are broadcast next."""

@@ -125,9 +125,7 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
         return replace(event, orders=orders, overflow=(), gone=())
 
     def alone_with(event: Event) -> Event:
-        if isinstance(event, Raise):
-            return replace(event, rank=None)
-        return silenced(event) if isinstance(event, Backward) else event
+        return silenced(event) if isinstance(event, Backward) else event.on_one_rank()
 
     table = map(alone_with, scenario.program)
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.

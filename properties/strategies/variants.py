@@ -61,8 +61,8 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
-    program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return replace(scenario, world_size=1, replicas=1, program=tuple(program))
+    program = tuple(event.on_one_rank() for event in scenario.program)
+    return replace(scenario, world_size=1, replicas=1, program=program)
 
 
 def trained_again(

@@ -126,7 +126,7 @@ def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(
     (implementation,) = look_up(["lockstep.impls.faults.mean:NeverDivides"], sim)
     under_test = Trial(implementation, sim)
     scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
-    filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (MOVED, {"moved": (0,)})])
+    filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (ROLES, {"roles": (1, 0)})])
     for law, otherwise in runs:
         with pytest.raises(SilentlyWrong) as broken:
             values_equal(under_test.run(scenario, **otherwise), under_test.expected(scenario), "")
