@@ -56,8 +56,8 @@ class Event(Short, ABC):
         """Whether the ``no_sync`` in which it was may go on after it."""
         return False
 
-    def on_one_rank(self) -> Self:
-        """The same where one rank has the samples of all."""
+    def on_one_rank(self) -> "Event":
+        """The same where one rank has everything that is to be done."""
         return self
 
     def uses_gradients(self, state: State) -> bool:

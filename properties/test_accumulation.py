@@ -66,13 +66,8 @@ def followed(scenario: Scenario) -> bool:
 
     Else it may send what is due to the next forward, as DDP the order of its buckets, and without it no forward comes.
     """
-    local = False
-    for event in scenario.program:
-        if isinstance(event, SaveAndLoad) and local:
-            return False
-        if isinstance(event, Backward):
-            local = not event.synchronize
-    return not local
+    batches = [scenario.batch(place) for place in (*scenario.places(SaveAndLoad), len(scenario.program))]
+    return all(number == 0 or scenario.microbatches[number - 1].synchronize for number in batches)
 
 
 @law(
@@ -301,5 +296,5 @@ def test_micro_batches_count_as_one_big_batch(trial: Trial, pair: tuple[Scenario
     huggingface/transformers#34191; by the last one alone: ServiceNow/Fast-LLM#550.
     """
     split, whole = (trial.run(scenario) for scenario in pair)
-    places = [[i for i, event in enumerate(s.program) if isinstance(event, Finish)] for s in pair]
+    places = [each.places(Finish) for each in pair]
     judge.gradients_equal(split, whole, dict(zip(*places, strict=True)), 2.0, "Micro-batches are not one big batch.")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import ActAlone, Backward, Evaluate, Event, Finish, Join, Step
+from lockstep.oracle.events import ActAlone, Backward, Evaluate, Finish, Join, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
@@ -135,19 +135,12 @@ def can_be_evaluated(scenario: Scenario) -> bool:
 
 def before_steps(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation before each step."""
-    program: list[Event] = []
-    for event in scenario.program:
-        program += [evaluation, event] if isinstance(event, Step) else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Step, lambda step: (evaluation, step))
 
 
 def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation after each micro-batch that does not synchronize."""
-    program: list[Event] = []
-    for event in scenario.program:
-        local = isinstance(event, Backward) and not event.synchronize
-        program += [event, evaluation] if local else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Backward, lambda batch: (batch,) if batch.synchronize else (batch, evaluation))
 
 
 @law(

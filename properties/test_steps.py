@@ -1,6 +1,5 @@
 """P12: what a step does to parameters and to the optimizer's state."""
 
-import itertools
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -160,7 +159,7 @@ def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def sits_a_step_out(scenario: Scenario) -> bool:
     """Whether a step is of some optimizers and not of others."""
-    of = [event.groups for event in scenario.program if isinstance(event, Step)]
+    of = [event.groups for _, event in scenario.events(Step)]
     return any(groups is not None and len(groups) < len(scenario.optimizers) for groups in of)
 
 
@@ -218,8 +217,8 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Evaluations at the start and after every step, in models without buffers that are broadcast at each forward."""
 
     def evaluated(scenario: Scenario, first: Evaluate, then: Evaluate) -> Scenario:
-        events = ((event, then) if isinstance(event, Step) else (event,) for event in scenario.program)
-        return replace(scenario, program=(first, *itertools.chain.from_iterable(events)))
+        after = scenario.with_each(Step, lambda step: (step, then))
+        return replace(after, program=(first, *after.program))
 
     drawn = exact_scenarios(claims.without_broadcasts(), has=("step",))
     return st.builds(evaluated, drawn, evaluations(claims), evaluations(claims))

@@ -1,7 +1,7 @@
 """ActAlone: one rank does what the others do not."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from lockstep.oracle.event import Event
 from lockstep.oracle.expectation import Expectation
@@ -28,7 +28,7 @@ class ActAlone(Event):
         if not 0 <= self.rank < setup.world_size:
             raise ValueError(f"{self!r} takes one of the {setup.world_size} ranks")
 
-    def on_one_rank(self) -> Self:
+    def on_one_rank(self) -> "ActAlone":
         """It is that one's."""
         return replace(self, rank=0)
 

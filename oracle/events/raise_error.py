@@ -1,7 +1,7 @@
 """Raise: an error of the caller's own ends a micro-batch or an evaluation."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from lockstep.oracle.event import Event
 from lockstep.oracle.expectation import Expectation
@@ -63,8 +63,8 @@ class Raise(Event):
         """The outer one of two."""
         return self.nested
 
-    def on_one_rank(self) -> Self:
-        """It is that one's, and everybody's."""
+    def on_one_rank(self) -> "Raise":
+        """Everybody's error."""
         return replace(self, rank=None)
 
     def check(self, setup: Setup, before: Standing) -> None:

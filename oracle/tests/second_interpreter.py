@@ -18,7 +18,7 @@ Number = Callable[[Fraction, str], Any]  # makes a number of that format's arith
 
 
 class SecondInterpreter:
-    """Says the same as `oracle.program`, a rank, a parameter and an element at a time.
+    """Says the same as `oracle.events`, a rank, a parameter and an element at a time.
 
     ``number`` decides the arithmetic: Fractions, or NumPy's scalars of the parameter's own format, which round.
     ``order``: in which order of ranks a mean is summed. ``way``: what is averaged: all that is there; what is "new"

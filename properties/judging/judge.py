@@ -166,8 +166,7 @@ def kept_equal(run: Run, headline: str) -> None:
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
         for place, values in seen["kept"].items():
-            events = enumerate(scenario.program[:place])
-            last = max(at for at, event in events if isinstance(event, Backward) and event.synchronize)
+            last = max(at for at, batch in scenario.events(Backward) if batch.synchronize and at < place)
             used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), rank)}
             wanted = [
                 final if kept is not None or scenario.tensor(index) in used else None

@@ -37,20 +37,21 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     replayed.begin(0, request["parameters"][0])
     after: list[list[Any]] = []
     for event in scenario.program:
-        if isinstance(event, Microbatch):
-            replayed.run(event)
-        elif isinstance(event, Step):
-            step = len(after)
-            _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
-            for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
-                parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
-            optimizer.step()
-            after.append([to_numpy(parameter) for parameter in optimized.parameters()])
-            replayed.begin(step + 1, request["parameters"][step + 1])
-        elif isinstance(event, SaveAndLoad):
-            replayed.build_anew()
-        elif isinstance(event, Evaluation):
-            replayed.evaluate()
+        match event:
+            case Microbatch():
+                replayed.run(event)
+            case Step():
+                step = len(after)
+                _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
+                for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
+                    parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
+                optimizer.step()
+                after.append([to_numpy(parameter) for parameter in optimized.parameters()])
+                replayed.begin(step + 1, request["parameters"][step + 1])
+            case SaveAndLoad():
+                replayed.build_anew()
+            case Evaluation():
+                replayed.evaluate()
     found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs}
     return {**found, "outputs": replayed.outputs, "parameters": after}
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.events import Event
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
@@ -58,5 +58,5 @@ def _unless_gone(writer: Writer, number: int, event: Event, done: list[str]) -> 
     gone = writer.scenario.gone(number)
     if not gone or not done:
         return done
-    leaving = [f"if {writer.role} in {gone}:", "    window.close()"] if isinstance(event, Backward) else []
+    leaving = [f"if {writer.role} in {gone}:", "    window.close()"] if event.makes_gradients else []
     return [*leaving, f"if {writer.role} not in {gone}:", *(f"    {line}" for line in done)]

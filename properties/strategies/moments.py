@@ -5,7 +5,7 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.events import Evaluate, Event
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
 from lockstep.properties.events.evaluate import evaluation
@@ -17,10 +17,9 @@ def moments(scenario: Scenario, claims: Claims) -> list[int]:
     """
     found = []
     for place, event in enumerate(scenario.program):
-        before = scenario.program[place - 1] if place else None
-        unfinished = isinstance(before, Backward) and before.synchronize
-        unequal = before is None and claims.equal_from != EQUAL_FROM[0]
-        if not (unfinished or unequal or scenario.stays_in_no_sync(place - 1) or isinstance(event, Evaluate)):
+        unequal = place == 0 and claims.equal_from != EQUAL_FROM[0]
+        inside = scenario.standings[place].unfinished or scenario.stays_in_no_sync(place - 1)
+        if not (unequal or inside or type(event) is Evaluate):
             found.append(place)
     return found
 
