@@ -56,12 +56,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     steps = st.builds(Step, st.none() | st.sampled_from(_stepped(groups, tensors)))
     program: list[Event] = []
     local = False
-    for phase in [
-        *draw(
-            st.lists(st.sampled_from(("local", "synchronize", "step", "drop", "zero", "write", "still")), max_size=6)
-        ),
-        "synchronize",
-    ]:
+    phases = ("local", "synchronize", "step", "drop", "zero", "write", "still")
+    for phase in [*draw(st.lists(st.sampled_from(phases), max_size=6)), "synchronize"]:
         if phase in ("local", "synchronize"):
             orders = tuple(draw(any_ if sample % per_rank else some) for sample in range(world_size * per_rank))
             local = phase == "local"

@@ -117,9 +117,8 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             gradients = False
         elif phase == "still":
             still = (Move(), CopyGradients(), SwapWeights(), Duplicate(), ActAlone(draw(st.integers(0, ranks - 1))))
-            events += draw(
-                st.lists(st.sampled_from((*still, *[DropLoss(draw(st.booleans()))] * bool(trained))), min_size=1)
-            )
+            drops = [DropLoss(draw(st.booleans()))] if trained else []
+            events += draw(st.lists(st.sampled_from((*still, *drops)), min_size=1))
         elif phase == "write":
             events.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, unique=True)))))
         elif phase == "save and load":

@@ -21,6 +21,7 @@ from lockstep.oracle.events import (
     Finish,
     Freeze,
     Join,
+    Move,
     Raise,
     SaveAndLoad,
     Step,
