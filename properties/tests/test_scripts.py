@@ -198,7 +198,7 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
         ("forwards:CountsForwards", DropLoss(), (0,)),
         ("forwards:CountsForwards", DropLoss(), (2, 4)),
         ("copied:IsItsOwnCopy", Duplicate(), (0, 3)),
-        ("copied:PointsWhatIsCalledAtItsOwn", Duplicate(), (3, 5, 7)),
+        ("copied:PointsWhatIsCalledAtItsOwn", Duplicate(), (3, 6, 7)),
     ],
     ids=str,
 )
