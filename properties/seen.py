@@ -23,8 +23,8 @@ class Seen(TypedDict, total=False):
     kept: dict[int, Values]
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
     evaluated: dict[int, Values]  # the parameters as each Evaluate and ActAlone has read them
-    swapped: dict[int, Values]  # and each evaluation with other weights
-    duplicates: dict[int, list[Values]]  # and by evaluations of the caller's deep copies of the model, the oldest first
+    swapped: dict[int, Values]  # and as each SwapWeights has
+    duplicates: dict[int, list[Values]]  # and as each Duplicate has, of every copy that there is, the oldest first
     norms: dict[int, Array | None]  # of each Clip
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step

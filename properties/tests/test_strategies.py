@@ -223,7 +223,8 @@ test_can_produce_clipping_after_an_overflow_and_another_step = can_produce(
     lambda s: any(
         isinstance(event, Clip) and s.overflowed(place) and s.program[place:].count(Step()) > 1
         for place, event in enumerate(s.program)
-    )
+    ),
+    has=("clipped overflow",),
 )
 test_can_produce_a_step_that_is_skipped_and_one_that_is_not = can_produce(
     lambda s: len({*interpret(s, unused="untouched").loss_scales.values()}) > 1
