@@ -30,7 +30,8 @@ class Failure:
 
     ``law``: its number and its sentence. ``verdict``: how bad it is, such as "silently wrong". ``report``: what went
     wrong, for people. ``scenario``: the smallest program that shows it; `eval(scenario, NAMES)` makes it of the text,
-    with `NAMES` of `lockstep.oracle.program`. ``script``: the file that shows it with torch alone; None where there is none.
+    with `NAMES` of `lockstep.oracle.program`. ``script``: the file that shows it with torch alone; None where there is
+    none.
     """
 
     law: str
