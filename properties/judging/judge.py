@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward
+from lockstep.oracle.events import Backward, Duplicate
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.state import Inside
@@ -154,10 +154,9 @@ def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
 def swapped_are_read(run: Run, headline: str) -> None:
     """Every rank's evaluations with other weights, as far as they were seen to read any, read these."""
     for rank, seen in enumerate(run.observations):
-        for place in run.choices["swapped"]:
-            values = seen["swapped"][place]
+        for place, values in seen["swapped"].items():
             wanted = [None if read is None else np.full_like(read, OTHER_WEIGHTS) for read in values]
-            compare(run, headline, "read", place - 1, rank, values, wanted)
+            compare(run, headline, "read", place, rank, values, wanted)
 
 
 def kept_equal(run: Run, headline: str) -> None:
@@ -183,9 +182,9 @@ def duplicates_equal(run: Run, headline: str) -> None:
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, copies in seen["duplicates"].items():
-            for made, values in zip(run.choices["duplicated"], copies, strict=False):
+            for made, values in zip(run.scenario.places(Duplicate), copies, strict=False):
                 last = held[max(each for each in held if each < made)]
-                compare(run, headline, "read", place - 1, rank, values, as_read(values, last))
+                compare(run, headline, "read", place, rank, values, as_read(values, last))
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:

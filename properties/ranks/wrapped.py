@@ -236,17 +236,6 @@ class Wrapped:
             elif parameter.grad is not None:
                 parameter.grad.zero_()
 
-    def copy_gradients(self) -> None:
-        """Other tensors, of the same values, are the gradients from now on."""
-        for parameter in self.probe.tensors():
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.clone()
-                self.seen["copied"] += 1
-
-    def move(self) -> None:
-        """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
-        self.probe._apply(torch.clone)
-
     def save(self) -> tuple[Any, Any]:
         """The weights, and the rest."""
         return self.training.save_weights(), self.training.save()

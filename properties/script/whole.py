@@ -5,11 +5,11 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.oracle.events import Evaluate
 from lockstep.oracle.model import LossScale
 from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.events import facet_of
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.part import Part
@@ -63,9 +63,7 @@ def script(
         expected = replace(expected, gradients=told)
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
-    evaluates = scenario.has(Evaluate) or any(
-        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
-    )
+    evaluates = bool(conditions.measured) or any(facet_of(event).reads for event in scenario.program)
     needs = "torch, NumPy" if conditions.seeded else "torch"
     lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered, needs)]
     if where := conditions.beside or conditions.joint:

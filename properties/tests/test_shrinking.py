@@ -7,20 +7,26 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -153,6 +159,15 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "step without rank 0": Scenario(2, (ONE,), STEPPED_BY_RANK_ONE),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
+    "move": Scenario(2, (ONE,), (Move(), *SYNCHRONIZED)),
+    "move between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Move(), *SYNCHRONIZED, Step())),
+    "copy gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), CopyGradients(), *SYNCHRONIZED)),
+    "drop loss": Scenario(2, (ONE,), (DropLoss(), *SYNCHRONIZED)),
+    "swap weights": Scenario(2, (ONE,), (SwapWeights(), *SYNCHRONIZED)),
+    "swap between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SwapWeights(), *SYNCHRONIZED, Step())),
+    "duplicate": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED)),
+    "duplicate around a step": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED, Step(), Duplicate(), *SYNCHRONIZED)),
+    "act alone": Scenario(2, (ONE,), (ActAlone(0), *SYNCHRONIZED)),
 }
 
 
