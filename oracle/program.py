@@ -14,10 +14,12 @@ or becomes "zero"). A bucket cap counts bytes here, over the gradients put into 
 implementation takes it, the name of its constructor's argument says. None, zero and -0.0 are told apart.
 """
 
+import itertools
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstep.oracle import well_formed
 from lockstep.oracle.caller import Caller, Differing
@@ -26,6 +28,8 @@ from lockstep.oracle.events import EVENTS, Backward, Join, Replace, Step
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.setup import Setup
 from lockstep.oracle.standing import Standing
+
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +61,7 @@ class Scenario(Setup):
     @cached_property
     def microbatches(self) -> tuple[Backward, ...]:
         """The Backward events, in the order of the program: micro-batch m is the m-th."""
-        return tuple(event for event in self.program if isinstance(event, Backward))
+        return tuple(event for _, event in self.events(Backward))
 
     def batch(self, place: int) -> int:
         """How many micro-batches come before the event of that place: of a Backward, its number."""
@@ -70,6 +74,15 @@ class Scenario(Setup):
     def places(self, *kinds: type[Event]) -> list[int]:
         """The places of the events of these kinds."""
         return [place for place, event in enumerate(self.program) if isinstance(event, kinds)]
+
+    def events(self, kind: type[E]) -> list[tuple[int, E]]:
+        """The events of a kind, each with its place."""
+        return [(place, event) for place, event in enumerate(self.program) if isinstance(event, kind)]
+
+    def with_each(self, kind: type[E], change: Callable[[E], tuple[Event, ...]]) -> "Scenario":
+        """The same with other events in the place of each event of a kind."""
+        changed = (change(event) if isinstance(event, kind) else (event,) for event in self.program)
+        return replace(self, program=tuple(itertools.chain.from_iterable(changed)))
 
     def order(self, microbatch: int, rank: int) -> tuple[int, ...]:
         """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
@@ -94,7 +107,7 @@ class Scenario(Setup):
     def optimizers(self) -> tuple[tuple[int, ...], ...]:
         """The groups of each optimizer that the caller has: all have one, unless a Step is of some; empty ones none."""
         groups = range(len(self.groups) + 1)
-        if all(event.groups is None for event in self.program if isinstance(event, Step)):
+        if all(event.groups is None for _, event in self.events(Step)):
             return (tuple(groups),)
         return tuple((number,) for number in groups if self.all_groups[number].parameters)
 

@@ -47,8 +47,8 @@ def turns(scenario: Scenario) -> Iterator[tuple[int, ...]]:
     may communicate at different moments.
     """
     turn: tuple[int, ...] = ()
-    for place, event in enumerate(scenario.program):
+    for place, after in enumerate(scenario.standings[1:]):
         turn = (*turn, place)
-        if not (isinstance(event, Backward) and event.synchronize):
+        if not after.unfinished:
             yield turn
             turn = ()

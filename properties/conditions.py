@@ -24,10 +24,6 @@ class Conditions:
     # Whether a sharded optimizer is asked for the masters of a program that has some; else it is claimed to keep them.
     asks_for_masters: bool = True
     around: tuple[int, ...] = ()  # the events whose forwards call the model itself instead of what wraps it
-    moved: tuple[int, ...] = ()  # those before which the model's tensors move
-    # Those before which there is a forward, with autograd and in training mode, whose loss is dropped; inside
-    # ``no_sync`` if the event is a Backward inside it.
-    dropped: tuple[int, ...] = ()
     # The ZeroGrads, each right before a Backward, that come between its forwards and its backwards.
     zeroed_late: tuple[int, ...] = ()
     # The Backwards between whose forwards and backwards there is an evaluation, in the mode in which modules train.
@@ -38,14 +34,7 @@ class Conditions:
     # Those whose last loss the caller makes of gradients that it takes of what the forward gives; or one half of it.
     differentiated: tuple[int, ...] = ()
     with_outputs: bool = False
-    # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
-    swapped: tuple[int, ...] = ()
-    # Those before which it makes a deep copy of the model, and evaluates each that it has made.
-    duplicated: tuple[int, ...] = ()
-    # Those before which one rank alone, the `loner`, evaluates the model and takes its state dict.
-    alone: tuple[int, ...] = ()
     loner: int = 0  # the rank that is not as the others
-    copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients
     metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
     collects: bool = False  # Python's garbage is collected where gradients end, if bytes are counted
 

@@ -8,12 +8,9 @@ from lockstep.oracle.caller import WAYS, Caller, Differing
 from lockstep.oracle.model import Hyperparameters
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
-from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
-SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
-ALONE = "rank {} alone evaluates the model, and takes its state dict"
 # In what the model of one rank may differ from those of others; {}: which rank's, and in which parameter.
 _DIFFERENCES = {
     "number": "rank {}'s model has one parameter more",
@@ -32,11 +29,8 @@ UNITS_HOOKED = (
 )
 GRADIENTS_OF = "the caller takes gradients by the coefficients of what the forward gives, and makes {} of them"
 HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
-DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
-DROPS = "a forward, of NaN, whose loss is dropped"
 MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"
 SAVES = "the state is saved, and nothing is done with it"
-COPIES = "and then the caller puts copies in the place of the gradients"
 METRIC = "and then the caller adds a number of its own up over the ranks"
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from hypothesis import strategies as st
 
 from lockstep.oracle.caller import Caller
-from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.events import Backward, Duplicate, Finish, Move, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
@@ -15,7 +15,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import moments, one_or_all, places_of
+from lockstep.properties.strategies.moments import one_or_all, places_of
 from lockstep.properties.strategies.variants import asking, replaced_again, trained_again
 from lockstep.properties.trial import SENT, Trial
 
@@ -23,6 +23,7 @@ STOOD = "the wrapper told of parameters"
 KEPT = "a hook of the caller's found a gradient"
 COPIED = "a copy was evaluated after a later step"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+MOVED = replace(ONE_BATCH, program=(Move(), *ONE_BATCH.program))
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
 
@@ -132,29 +133,19 @@ def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrap
     judge.values_equal(run, trial.expected(scenario), "Forwards around the wrapper do not count like those through it.")
 
 
-def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and the events before which the model moves: the first, and maybe the one after
-    the first step.
-    """
-    stays = replace(claims, joins=())
-    stepping = with_any(stays, 1, has=("several steps",))
-    return with_any(stays, 2).map(lambda scenario: (scenario, (0,))) | stepping.map(
-        lambda scenario: (scenario, (0, 1 + list(map(type, scenario.program)).index(Step)))
-    )
+def moving(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which the model moves, often between steps."""
+    return with_any(claims, 2, has=("move",)) | with_any(claims, 1, has=("move between steps",))
 
 
-@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: (ONE_BATCH, (0,))})
-def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: MOVED})
+def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(trial: Trial, scenario: Scenario) -> None:
     """Where the model's parameters, gradients and buffers have new memory after wrapping, nothing else changes.
 
     Why: `.to(device)` keeps the parameters and moves their values, and what is wrapped is the parameters. Broken by
     views, buffers and addresses of the memory in which they were: pytorch/pytorch#104336.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, moved=places)
-    judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What has moved to new memory is not synchronized there.")
 
 
 def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
@@ -225,37 +216,26 @@ def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, s
     judge.values_equal(run, trial.expected(scenario), headline)
 
 
-def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """Scenarios of several steps with any features, and two events before which the caller copies the model, the second
-    after a step.
-    """
-    stays = replace(claims.without_broadcasts(), joins=())
-    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2, has=("several steps",))
-
-    def pairs(scenario: Scenario) -> list[tuple[int, ...]]:
-        at, program = moments(scenario, claims), scenario.program
-        return [(one, other) for one in at for other in at if Step in map(type, program[one:other])]
-
-    whole = drawn.map(lambda scenario: (scenario, pairs(scenario))).filter(lambda drawn: bool(drawn[1]))
-    return whole.flatmap(lambda drawn: st.tuples(st.just(drawn[0]), st.sampled_from(drawn[1])))
+def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which the caller copies the model, and once more after a step."""
+    return with_any(claims.without_broadcasts(), 2, has=("duplicate around a step",))
 
 
 @law(
     "P15",
     with_copies,
     needs=lambda claims: claims.copied_models,
-    witnesses={COPIED: (replace(STEPPED, program=STEPPED.program * 2), (0, 3))},
+    witnesses={COPIED: replace(STEPPED, program=(Duplicate(), *STEPPED.program, Duplicate(), *STEPPED.program))},
 )
-def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, scenario: Scenario) -> None:
     """A deep copy that the caller makes of the model has the weights that the model had then, also when it is evaluated
     after later steps; and the model trains on as if there were none.
 
     Why: so averages of the weights are kept, teachers and target networks. Broken by hooks on the model that go along
     into the copy and know the wrapper: pytorch/pytorch#82070, pytorch/pytorch#149138.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, duplicated=places)
-    read = [values for seen in run.observations for values in seen["duplicates"][places[1]][0]]
+    run, last = trial.run(scenario), scenario.places(Duplicate)[-1]
+    read = [values for seen in run.observations for values in seen["duplicates"][last][0]]
     trial.witnessed[COPIED] += any(each is not None for each in read)
     judge.duplicates_equal(run, "A copy of the model is not what the model was when it was made.")
     judge.values_equal(run, trial.expected(scenario), "A copy of the model changes what the model becomes.")

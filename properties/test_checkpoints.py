@@ -42,8 +42,7 @@ def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def weights_alone(scenario: Scenario) -> Scenario:
     """The same scenario, loading weights only."""
-    program = (SaveAndLoad(False) if isinstance(event, SaveAndLoad) else event for event in scenario.program)
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(SaveAndLoad, lambda _: (SaveAndLoad(False),))
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
@@ -64,7 +63,7 @@ def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scena
     worlds = [
         (each, told) for size in range(1, claims.most_ranks + 1) for each, told in on_ranks(scenario, size, claims)
     ]
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, SaveAndLoad)]
+    places = scenario.places(SaveAndLoad)
     return [
         (one, place, other)
         for place in places
@@ -115,7 +114,7 @@ def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
 
 def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
     """Before any event but a Finish, and after the last; not before ranks are equal."""
-    places = [place for place, event in enumerate((*scenario.program, None)) if not isinstance(event, Finish)]
+    places = [place for place, standing in enumerate(scenario.standings) if not standing.unfinished]
     return places if claims.equal_from == EQUAL_FROM[0] else places[1:]
 
 
@@ -205,7 +204,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
     def those(scenario: Scenario) -> Scenario | None:
         types = list(map(type, scenario.program))
         place = types.index(Save) if more == "step" else types.index(Load, types.index(Step))
-        batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
+        batch = scenario.microbatches[scenario.batch(place)]
         window = (Backward(batch.orders), Finish(), Step(), ZeroGrad())
         dropped = (Backward(batch.orders, False), ZeroGrad())
         kept = {"step": window, "drop": dropped, "raise": (Raise("backward"),)}

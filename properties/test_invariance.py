@@ -66,13 +66,7 @@ def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Tria
 
 def in_registration_order(scenario: Scenario) -> Scenario:
     """The same scenario, every backward reaching its parameters in registration order."""
-    program = tuple(
-        replace(event, orders=tuple(tuple(sorted(order)) for order in event.orders))
-        if isinstance(event, Backward)
-        else event
-        for event in scenario.program
-    )
-    return replace(scenario, program=program)
+    return scenario.with_each(Backward, lambda batch: (batch.with_each_order(sorted),))
 
 
 def with_relabeled_ranks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:

@@ -32,11 +32,7 @@ def shared_in_two_ways(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scen
 
 def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tuple[Scenario, Scenario]:
     """A scenario, with ``twice`` as many samples, and the same on another number of ranks that can share them."""
-    program = (
-        replace(event, orders=event.orders * (1 + twice)) if isinstance(event, Backward) else event
-        for event in scenario.program
-    )
-    one = replace(scenario, program=tuple(program))
+    one = scenario.with_each(Backward, lambda batch: (replace(batch, orders=batch.orders * (1 + twice)),))
     sharers = [ranks for ranks in range(1, most_ranks + 1) if one.samples % ranks == 0 and ranks != one.world_size]
     return one, replace(on_one_rank(one), world_size=(sharers or [1])[which % max(len(sharers), 1)])
 
@@ -67,9 +63,9 @@ def scaled(scenario: Scenario, doublings: int, mirrored: bool) -> tuple[Scenario
 
     Both have a loss scale, since `oracle.fingerprint` chooses other numbers where there is one.
     """
-    kept = (event for event in scenario.program if not isinstance(event, (Clip, Step, Unscale)))
-    program = (replace(event, overflow=()) if isinstance(event, Backward) else event for event in kept)
-    plain = replace(scenario, program=tuple(program), loss_scale=LossScale(1.0))
+    kept = tuple(event for event in scenario.program if type(event) not in (Clip, Step, Unscale))
+    plain = replace(scenario, program=kept, loss_scale=LossScale(1.0))
+    plain = plain.with_each(Backward, lambda batch: (replace(batch, overflow=()),))
     larger = replace(plain, loss_scale=LossScale(2.0**doublings))
     return (replace(plain, signs="positive"), replace(larger, signs="negative")) if mirrored else (plain, larger)
 

@@ -1,5 +1,6 @@
 """Backward: one micro-batch, forward and backward."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -83,13 +84,9 @@ class Backward(Event):
         """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
         return tuple(dict.fromkeys(index for order in self.samples_of(rank, world_size) for index in order))
 
-    def plainer(self) -> tuple["Backward", "Backward"]:
-        """The same micro-batch with nothing unusual about it; and that, inside ``no_sync`` if it was."""
-        return Backward(self.orders), Backward(self.orders, self.synchronize)
-
-    def with_orders(self, orders: tuple[tuple[int, ...], ...]) -> "Backward":
-        """The same with other orders."""
-        return replace(self, orders=orders)
+    def with_each_order(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> "Backward":
+        """The same with another order for each sample."""
+        return replace(self, orders=tuple(tuple(change(order)) for order in self.orders))
 
     def check(self, setup: Setup, before: Standing) -> None:
         """Its samples are shared evenly, every rank that is there uses what is trained, and those gone stay away."""

@@ -11,18 +11,22 @@ from hypothesis import given, settings
 
 from lockstep.oracle.caller import Caller, Differing
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    DropLoss,
     EndJoin,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -250,6 +254,14 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
         ({"program": (*BATCH, Replace((0,)))}, "drop them first"),
         ({"program": (Write((0,)), *BATCH), "masters": True}, "Write((0,)) comes where there are masters"),
         ({"program": (Write((1,)), *BATCH)}, "Write((1,)) names what is no tensor of the model"),
+        ({"program": (ActAlone(2), *BATCH)}, "ActAlone(2) takes one of the 2 ranks"),
+        ({"program": (LOCAL, Move(), *BATCH)}, "Move() follows a Backward that did not synchronize"),
+        ({"program": (LOCAL, SwapWeights(), *BATCH)}, "SwapWeights() follows a Backward that did not synchronize"),
+        ({"program": (*BATCH, ZeroGrad(), Freeze((0,)), DropLoss())}, "DropLoss() has no loss, as no parameter"),
+        *(
+            ({"program": (event, *BATCH), "buffers": (Buffer((1,)),), "broadcast_buffers": True}, f"{event!r} leaves")
+            for event in (DropLoss(), SwapWeights(), ActAlone(0))
+        ),
         ({"program": (LOCAL, Write((0,)), *BATCH)}, "Write((0,)) follows a Backward that did not synchronize"),
         (
             {

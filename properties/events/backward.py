@@ -146,9 +146,10 @@ class BackwardFacet(Facet[Backward]):
         meanwhile = writer.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else []
         if number in conditions.measured:
             meanwhile += [f"# {MEASURES}", *writer.evaluate(Evaluate(switch=False))]
+        meanwhile += writer.tell(writer.implementation.before) if event.synchronize else []
         run += _backwards(writer, event, loss, meanwhile)
         if event.synchronize:
-            return [*lines, *run]
+            return [*lines, *writer.tell(writer.implementation.start), *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
         inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
         if not inside and not stays:

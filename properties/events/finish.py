@@ -21,9 +21,7 @@ class FinishFacet(Facet[Finish]):
         return ["finish the synchronization"]
 
     def lines(self, writer: Writer, number: int, event: Finish) -> list[str]:
-        finish = writer.implementation.finish
-        call = f"wrapped.{finish}()" if finish else ""
-        done = ["finish()"] if writer.implementation.made else [call] * bool(call)
+        done = ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)
         return done + (throughout.kept(writer, number) if writer.scenario.caller.keeps_gradients else [])
 
 

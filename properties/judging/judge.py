@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward
+from lockstep.oracle.events import Backward, Duplicate
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.state import Inside
@@ -161,10 +161,9 @@ def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
 def swapped_are_read(run: Run, headline: str) -> None:
     """Every rank's evaluations with other weights, as far as they were seen to read any, read these."""
     for rank, seen in enumerate(run.observations):
-        for place in run.choices["swapped"]:
-            values = seen["swapped"][place]
+        for place, values in seen["swapped"].items():
             wanted = [None if read is None else np.full_like(read, OTHER_WEIGHTS) for read in values]
-            compare(run, headline, "read", place - 1, rank, values, wanted)
+            compare(run, headline, "read", place, rank, values, wanted)
 
 
 def kept_equal(run: Run, headline: str) -> None:
@@ -174,8 +173,7 @@ def kept_equal(run: Run, headline: str) -> None:
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
         for place, values in ((at, values) for at, values in seen["kept"].items() if at in seen["gradients"]):
-            events = enumerate(scenario.program[:place])
-            last = max(at for at, event in events if isinstance(event, Backward) and event.synchronize)
+            last = max(at for at, batch in scenario.events(Backward) if batch.synchronize and at < place)
             used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), scenario.role(rank))}
             wanted = [
                 final if kept is not None or scenario.tensor(index) in used else None
@@ -191,9 +189,9 @@ def duplicates_equal(run: Run, headline: str) -> None:
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, copies in seen["duplicates"].items():
-            for made, values in zip(run.choices["duplicated"], copies, strict=False):
+            for made, values in zip(run.scenario.places(Duplicate), copies, strict=False):
                 last = held[max(each for each in held if each < made)]
-                compare(run, headline, "read", place - 1, rank, values, as_read(values, last))
+                compare(run, headline, "read", place, rank, values, as_read(values, last))
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:

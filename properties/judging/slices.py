@@ -96,22 +96,23 @@ class Ledger:
     def after(self, place: int, expected: Expectation) -> bool:
         """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
         event = self.scenario.program[place]
-        if isinstance(event, Backward):
-            self.averaged = False
-            used = self.scenario.order(self.scenario.batch(place), self.rank)
-            self.whole |= {self.scenario.tensor(index) for index in used}
-            return not event.synchronize
-        if isinstance(event, Finish):
-            there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
-            there &= cuts(self.scenario, self.slices).keys()  # and no other names
-            self.own, self.averaged = there, self.stage == 1
-            self.whole = there if self.stage == 1 else set()
-        elif isinstance(event, Step):
-            self.states = dict(enumerate(expected.states[place]))
-        elif isinstance(event, ZeroGrad) and event.set_to_none:
-            self.whole, self.own = set(), set()
-        elif isinstance(event, Freeze):
-            self.frozen = event.of_frozen(self.frozen)
+        match event:
+            case Backward():
+                self.averaged = False
+                used = self.scenario.order(self.scenario.batch(place), self.rank)
+                self.whole |= {self.scenario.tensor(index) for index in used}
+                return not event.synchronize
+            case Finish():
+                there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
+                there &= cuts(self.scenario, self.slices).keys()  # and no other names
+                self.own, self.averaged = there, self.stage == 1
+                self.whole = there if self.stage == 1 else set()
+            case Step():
+                self.states = dict(enumerate(expected.states[place]))
+            case ZeroGrad(set_to_none=True):
+                self.whole, self.own = set(), set()
+            case Freeze():
+                self.frozen = event.of_frozen(self.frozen)
         return True
 
 

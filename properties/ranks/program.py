@@ -54,8 +54,6 @@ def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Ra
         for place in range(part.begin, part.stop(scenario) + 1):
             if place in part.saves:
                 ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
-            if place in conditions.moved:
-                ranks_program.move()
             if place < part.stop(scenario):
                 run_event(ranks_program, place)
     except Exception as error:
@@ -80,7 +78,6 @@ def run_event(rank: Rank, place: int) -> None:
     if rank.role in rank.scenario.gone(place):
         on_ranks.skip(rank, event)
     else:
-        rank.before(event)
         with rank.during(event):
             on_ranks.run(rank, event, place)
         rank.after(event)

@@ -197,7 +197,7 @@ class Wrapped:
     def parameters(self) -> Values:
         """The values of the parameters."""
         if "full_parameters" in self.offers:
-            full = self.look(self.wrapped.full_parameters)
+            full = self.look(partial(adapter.full_parameters, self.wrapped))
             return [to_numpy(full[name]) for name in self.training.names]
         return [to_numpy(parameter) for parameter in self.probe.in_order()]
 
@@ -236,17 +236,6 @@ class Wrapped:
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
-
-    def copy_gradients(self) -> None:
-        """Other tensors, of the same values, are the gradients from now on."""
-        for parameter in self.probe.tensors():
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.clone()
-                self.seen["copied"] += 1
-
-    def move(self) -> None:
-        """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
-        self.probe._apply(torch.clone)
 
     def save(self) -> tuple[Any, Any]:
         """The weights, and the rest."""

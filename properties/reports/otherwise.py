@@ -3,18 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.events import Event
 from lockstep.properties.naming import (
-    ALONE,
-    COPIES,
-    DROPS,
-    DUPLICATES,
     GRADIENTS_OF,
     HALVES,
     MEASURES,
     METRIC,
     SAVES,
-    SWAPS,
 )
 from lockstep.properties.reports.paragraphs import entry
 
@@ -26,7 +21,6 @@ OVERFLOWS = {
     "first": "; of what overflows one element alone is inf, of the first parameter that backward reaches",
 }
 # What is said of an event that is run otherwise than its words say.
-MOVES = "the model's parameters, gradients and buffers move to new memory"
 GOES_AROUND = "of a forward of the model itself, around what wraps it"
 LATE = "between the forward and the backward of the next event"
 # How a law may run a program otherwise than as usual; what is said where that is not what makes it fail.
@@ -36,16 +30,10 @@ RUN_OTHERWISE = {
     "part": "what is saved, loaded or left out",
     "overflows": "how a micro-batch overflows",
     "around": "that forwards go around the wrapper",
-    "moved": "the move to new memory",
-    "dropped": "the loss that is dropped",
     "halved": "the caller's half of the loss",
     "differentiated": "the gradients that the caller takes itself",
     "measured": "the loss that is measured",
     "zeroed_late": "the moment at which gradients are zeroed",
-    "swapped": "the evaluation with other weights",
-    "duplicated": "the copies of the model",
-    "alone": "what one rank does alone",
-    "copied": "the copies of gradients",
     "metrics": "the caller's own collectives",
 }
 AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be the reason."
@@ -62,12 +50,8 @@ def around(choices: Mapping[str, Any], place: int, event: Event) -> tuple[list[s
     def chosen(choice: str) -> bool:
         return place in choices.get(choice, ())
 
-    local = " inside no_sync" if isinstance(event, Backward) and not event.synchronize else ""
-    before = [(place in choices.get("part", {}).get("saves", ()), SAVES), (chosen("moved"), MOVES)]
-    before += [(chosen("duplicated"), DUPLICATES)]
-    before += [(chosen("alone"), ALONE.format(choices.get("loner", 0)))]
-    before += [(chosen("swapped"), SWAPS), (chosen("dropped"), f"{DROPS}{local}")]
-    after = [(chosen("around"), f"{'':10}{GOES_AROUND}"), (chosen("copied"), COPIES)]
+    before = [(place in choices.get("part", {}).get("saves", ()), SAVES)]
+    after = [(chosen("around"), f"{'':10}{GOES_AROUND}")]
     when = "before" if choices.get("half_first") else "after"
     after += [(chosen("halved"), f"{'':10}{HALVES.format(when)}")]
     what = "half of the loss" if choices.get("with_outputs") else "the loss"

@@ -2,26 +2,14 @@
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Evaluate, Event
 from lockstep.oracle.program import Scenario
 from lockstep.properties.naming import (
-    ALONE,
-    COPIES,
-    DROPS,
-    DUPLICATES,
     METRIC,
     SAVES,
-    SWAPS,
 )
 from lockstep.properties.script import checkpoints
 from lockstep.properties.script.seen import compare
 from lockstep.properties.script.writer import Writer
-from lockstep.properties.seen import OTHER_WEIGHTS
-
-MOVED = ["", "model._apply(torch.clone)  # to new memory, as .to(device) does"]
-# Copies in the place of gradients.
-COPIED = [f"# {COPIES}", "for p in set(tensors().values()):", "    if p.grad is not None:"]
-COPIED += ["        p.grad = p.grad.clone()"]
 
 
 def halved(writer: Writer, loss: str) -> tuple[list[str], str]:
@@ -52,41 +40,6 @@ def differentiated(writer: Writer, forward: str) -> list[str]:
 def saved(writer: Writer) -> list[str]:
     """The state of everything, for nothing."""
     return ["", f"# {SAVES}", *checkpoints.save(writer)]
-
-
-def alone(writer: Writer, number: int) -> list[str]:
-    """What one rank does right before the event of that number."""
-    rank = writer.conditions.loner
-    done = [*writer.evaluate(Evaluate()), *writer.read(number), "getattr(wrapped, 'state_dict', model.state_dict)()"]
-    return ["", f"# {ALONE.format(rank)}", f"if {writer.role} == {rank}:", *(f"    {line}" for line in done)]
-
-
-def duplicated(writer: Writer, number: int) -> list[str]:
-    """A deep copy of the model, and evaluations of each."""
-    made = [each for each in writer.conditions.duplicated if each <= number]
-    lines = ["", f"# {DUPLICATES}", *["duplicates = []"] * (len(made) == 1), "duplicates += [copy.deepcopy(model)]"]
-    for which, then in enumerate(made):
-        writer.calls = f"duplicates[{which}].eval()"
-        forward = writer.call("dict.fromkeys(tensors(), 0.0)", "list(tensors())")
-        lines += ["read.clear()", "with torch.no_grad():", f"    {forward}", *writer.read(then)]
-    writer.calls = "wrapped"
-    return lines
-
-
-def swapped(writer: Writer) -> list[str]:
-    """An evaluation with other weights."""
-    lines = ["", f"# {SWAPS}", "kept = {p: p.detach().clone() for p in tensors().values()}"]
-    lines += ["for p in kept:", f"    p.data.fill_({OTHER_WEIGHTS})", *writer.evaluate(Evaluate())]
-    lines += writer.same_as_read([np.full(each.shape, OTHER_WEIGHTS) for each in writer.scenario.parameters])
-    return [*lines, "for p, before in kept.items():", "    p.data.copy_(before)"]
-
-
-def dropped(writer: Writer, number: int, event: Event) -> list[str]:
-    """A forward whose loss goes nowhere, right before the event of that number."""
-    forward = writer.call("dict.fromkeys(tensors(), nan)", "trained")
-    local = isinstance(event, Backward) and not event.synchronize and not writer.scenario.stays_in_no_sync(number - 1)
-    lines = ["", f"# {DROPS}", "trained = [name for name, p in tensors().items() if p.requires_grad][::-1]"]
-    return [*lines, *(["with wrapped.no_sync():", f"    {forward}"] if local else [forward])]
 
 
 def metric(scenario: Scenario) -> list[str]:

@@ -25,6 +25,8 @@ def construct(writer: Writer) -> list[str]:
     lines += optimizer_of_the_caller(writer) if writer.made_before else []
     hooks, before = throughout.hooked(writer.scenario), writer.scenario.caller.hooked_before
     wrap = [f"wrapped = {writer.implementation.short}(model{given})"]
+    if writer.implementation.after:
+        wrap = ["for tensor in model.state_dict().values():", "    dist.broadcast(tensor, 0)", "wrapped = model"]
     wrap += [throughout.WRAPPED] * (writer.scenario.differs is not None)
     lines += [*hooks, *wrap] if before else [*wrap, *hooks]
     lines += throughout.KEEPS if writer.scenario.caller.keeps_gradients else []

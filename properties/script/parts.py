@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.events import Event
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM
@@ -42,18 +42,12 @@ def parts(writer: Writer) -> list[list[str]]:
     parts = [lines + (optimizers.loss_scale(writer) if writer.scaled else [])]
     for number, event in enumerate(writer.scenario.program):
         lines = between.saved(writer) if number in writer.conditions.part.saves else []
-        lines += between.MOVED if number in writer.conditions.moved else []
-        lines += between.alone(writer, number) if number in writer.conditions.alone else []
-        lines += between.duplicated(writer, number) if number in writer.conditions.duplicated else []
-        lines += between.swapped(writer) if number in writer.conditions.swapped else []
-        lines += between.dropped(writer, number, event) if number in writer.conditions.dropped else []
         lines += ["", *(f"# {words}" for words in event_words(writer.scenario, number, writer.expected))]
         writer.calls = "model" if number in writer.conditions.around else "wrapped"
         state, looks = partial(optimizers.state, writer), number >= writer.looks
         after = seen(writer.scenario, writer.expected, number, state, writer.values, looks)
         done = facet_of(event).lines(writer, number, event)
         done += between.metric(writer.scenario) if number in writer.conditions.metrics else []
-        done += between.COPIED if number in writer.conditions.copied else []
         lines += _unless_gone(writer, number, event, done + after) + go_on
         parts.append(lines + (equal(writer) if number == 0 and not at_once else []))
     return parts
@@ -64,5 +58,5 @@ def _unless_gone(writer: Writer, number: int, event: Event, done: list[str]) -> 
     gone = writer.scenario.gone(number)
     if not gone or not done:
         return done
-    leaving = [f"if {writer.role} in {gone}:", "    window.close()"] if isinstance(event, Backward) else []
+    leaving = [f"if {writer.role} in {gone}:", "    window.close()"] if event.makes_gradients else []
     return [*leaving, f"if {writer.role} not in {gone}:", *(f"    {line}" for line in done)]

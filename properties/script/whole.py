@@ -5,10 +5,10 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.oracle.events import Evaluate
 from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.events import facet_of
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.part import Part
@@ -59,9 +59,7 @@ def script(
         expected = replace(expected, gradients=told)
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
-    evaluates = scenario.has(Evaluate) or any(
-        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
-    )
+    evaluates = bool(conditions.measured) or any(facet_of(event).reads for event in scenario.program)
     lines = [head(implementation, scenario, headline, file, evaluates)]
     if where := caller.beside or caller.joint:
         its = companion(scenario) if caller.beside else partner(scenario)

@@ -10,6 +10,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks.names import Call
 from lockstep.properties.script.head import beside, may_hold_pieces, place
 from lockstep.properties.script.seen import by_name, compare
 from lockstep.properties.script.sharded import GROUPS
@@ -90,6 +91,11 @@ class Writer:
         """What an evaluation has read, where it computes in the dtype of the parameters, is this."""
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(values))
+
+    def tell(self, call: Call | None) -> list[str]:
+        """A call of a method of the implementation, or of the function that it is; nothing where there is none."""
+        of = self.implementation
+        return [f"{of.short if of.after else f'wrapped.{call.name}'}({call.given_in_a_script})"] if call else []
 
     def zero_grad(self, set_to_none: bool) -> list[str]:
         """Gradients dropped, or set to zero."""

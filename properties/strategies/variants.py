@@ -22,14 +22,13 @@ def without_local(scenario: Scenario) -> Scenario:
     nothing: tuple[tuple[int, ...], ...] = ((),) * scenario.samples
     used = nothing
     for event in scenario.program:
-        if isinstance(event, Backward):
-            both = zip(event.orders, used, strict=True)
-            used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
-            if event.synchronize:
-                kept.append(replace(event, orders=used))
-                used = nothing
-            continue
         match event:
+            case Backward():
+                both = zip(event.orders, used, strict=True)
+                used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
+                if not event.synchronize:
+                    continue
+                event, used = replace(event, orders=used), nothing
             case ZeroGrad(set_to_none=True) | Raise(drops_gradients=True):
                 used = nothing
         kept.append(event)
@@ -68,8 +67,8 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
-    program = (replace(event, rank=None) if isinstance(event, Raise) else event for event in scenario.program)
-    return scenario.on_ranks(1, program=tuple(program))
+    program = tuple(event.on_one_rank() for event in scenario.program)
+    return scenario.on_ranks(1, program=program)
 
 
 def trained_again(
@@ -105,7 +104,4 @@ def replaced_again(scenario: Scenario, times: int = 4) -> Scenario:
 
 def evaluated_after_errors(scenario: Scenario) -> Scenario:
     """The same, with an evaluation right after each error of the caller's."""
-    program = (
-        each for event in scenario.program for each in ((event, Evaluate()) if isinstance(event, Raise) else (event,))
-    )
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Raise, lambda error: (error, Evaluate()))

@@ -2,9 +2,6 @@
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
-from itertools import pairwise
-
-from lockstep.oracle.events import SaveAndLoad
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.events import FACETS, facet_of
@@ -63,6 +60,6 @@ def _begins_with_forwards(scenario: Scenario) -> bool:
     """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
     return all(
         facet_of(event).forward
-        for before, event in pairwise((SaveAndLoad(), *scenario.program))
-        if isinstance(before, SaveAndLoad)
+        for standing, event in zip(scenario.standings, scenario.program, strict=False)
+        if standing.built
     )

@@ -22,7 +22,7 @@ SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
     [
         (AS_USUAL, set()),
         (Conditions(overflows="nan", asks_for_masters=False), {"overflows", "asks_for_masters"}),
-        (Conditions(part=Part(1, saves=(1, 2), looks=2), around=(0,), moved=(1,)), {"part", "around", "moved"}),
+        (Conditions(part=Part(1, saves=(1, 2), looks=2), around=(0,)), {"part", "around"}),
         (Conditions(equal_from="first forward", collects=True), {"equal_from", "collects"}),
     ],
 )

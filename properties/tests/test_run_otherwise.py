@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lockstep.oracle.caller import Caller
-from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.events import ActAlone, Backward, Duplicate, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
@@ -22,6 +22,9 @@ from lockstep.properties.tests.trials import trial_of
 from lockstep.worlds.contract import World
 
 SCENARIO = Scenario(2, (Parameter((1,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()))
+ALONE, COPIED_TWICE = (
+    replace(SCENARIO, program=(*first, *SCENARIO.program)) for first in ((ActAlone(1),), (Duplicate(), Duplicate()))
+)
 
 
 def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -> None:
@@ -63,13 +66,13 @@ def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[i
 
 
 def test_one_rank_acts_alone(sim: World) -> None:
-    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, alone=(0,), loner=1).observations
+    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(ALONE).observations
     assert [list(each["evaluated"]) for each in seen] == [[], [0]]
     assert [read.tolist() for read in seen[1]["evaluated"][0]] == [values.tolist() for values in seen[1]["initial"]]
 
 
 def test_each_copy_of_the_model_is_evaluated_from_then_on(sim: World) -> None:
-    for seen in trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, duplicated=(0, 1)).observations:
+    for seen in trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(COPIED_TWICE).observations:
         copies, wanted = seen["duplicates"], [values.tolist() for values in seen["initial"]]
         assert {place: len(each) for place, each in copies.items()} == {0: 1, 1: 2}
         assert [[read.tolist() for read in each] for each in (*copies[0], *copies[1])] == [wanted] * 3

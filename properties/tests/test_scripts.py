@@ -8,7 +8,23 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lockstep.oracle.caller import OF_ALL, WAYS, Caller, Differing
-from lockstep.oracle.events import Backward, Clip, Finish, Raise, SaveAndLoad, Step, Unscale, ZeroGrad
+from lockstep.oracle.events import (
+    ActAlone,
+    Backward,
+    Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
+    Event,
+    Finish,
+    Move,
+    Raise,
+    SaveAndLoad,
+    Step,
+    SwapWeights,
+    Unscale,
+    ZeroGrad,
+)
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.model import Hyperparameters, LossScale, Parameter
 from lockstep.oracle.program import Scenario
@@ -142,23 +158,15 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
     [
         ("around:PreparesInItsForward", {"around": (0,)}),
         ("around:PreparesInItsForward", {"around": (4,)}),
-        ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
-        ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
         ("prepared:ForgetsWithItsGradients", {"zeroed_late": (3,)}),
-        ("replaced:AveragesOneBuffer", {"copied": (3,)}),
-        ("swapped:EvaluatesWithTheLastStep", {"swapped": (3,)}),
         ("interleaved:CoalescesUntilFinished", {"metrics": (0,)}),
         ("interleaved:CoalescesUntilFinished", {"metrics": (0, 4)}),
-        ("forwards:CountsForwards", {"dropped": (0,)}),
-        ("forwards:CountsForwards", {"dropped": (2, 4)}),
-        ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
         ("reading:DividesWhatForwardsGive", {"halved": (0,)}),
         ("reading:DividesWhatForwardsGive", {"halved": (0, 4), "half_first": True}),
         ("reading:HidesWhatIsNotUsed", {"halved": (0, 4)}),
         ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (0, 4)}),
         ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (4,)}),
         ("differentiated:CutsTheGraph", {"differentiated": (0, 4), "with_outputs": True}),
-        ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
     ],
     ids=str,
 )
@@ -196,6 +204,35 @@ def test_a_script_does_throughout_what_the_run_has_done_throughout(sim: World, f
     assert {line.rpartition(": ")[2] for line in lines(sim, right, replace(scenario, **how))} == {"right"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "event", "places"),
+    [
+        ("relocated:KnowsParametersByAddress", Move(), (0,)),
+        ("relocated:SendsTheBufferTheyHaveLeft", Move(), (3,)),
+        ("replaced:AveragesOneBuffer", CopyGradients(), (4,)),
+        ("swapped:EvaluatesWithTheLastStep", SwapWeights(), (3,)),
+        ("forwards:CountsForwards", DropLoss(), (0,)),
+        ("forwards:CountsForwards", DropLoss(), (2, 4)),
+        ("copied:IsItsOwnCopy", Duplicate(), (0, 3)),
+        ("copied:PointsWhatIsCalledAtItsOwn", Duplicate(), (3, 6, 7)),
+    ],
+    ids=str,
+)
+def test_a_script_has_what_the_caller_does_between_micro_batches(
+    sim: World, fault: str, event: Event, places: tuple[int, ...]
+) -> None:
+    """And what is wrong with it is right without."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    without = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
+    program = [each for place, one in enumerate(window * 2) for each in ((event, one) if place in places else (one,))]
+    scenario, name = replace(without, program=tuple(program)), f"lockstep.impls.faults.{fault}"
+    assert {line.rpartition(": ")[2] for line in lines(sim, name, without)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, name, scenario))
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", scenario)} == {
+        "right"
+    }
+
+
 @pytest.mark.parametrize("probe", ["linear", "quadratic"])
 @pytest.mark.parametrize("outputs", [False, True])
 def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, outputs: bool) -> None:
@@ -211,17 +248,15 @@ def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, 
 
 def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), Step()))
-    fault, correct, how = (
-        "lockstep.impls.faults.alone:TurnsRoundEveryOtherForward",
-        "lockstep.impls.naive:NaiveAccumulation",
-        {"loner": 1},
-    )
-    for name, places in ((fault, ()), (correct, (0, 2))):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, alone=places, **how)} == {"right"}
-    read = [line for line in lines(sim, correct, scenario, alone=(0, 2), **how) if "the value read" in line]
+    fault, correct = "lockstep.impls.faults.alone:TurnsRoundEveryOtherForward", "lockstep.impls.naive:NaiveAccumulation"
+    first = replace(scenario, program=(ActAlone(1), *scenario.program))
+    both = replace(scenario, program=(ActAlone(1), *scenario.program[:2], ActAlone(1), Step()))
+    for name, program in ((fault, scenario), (correct, both)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, program)} == {"right"}
+    read = [line for line in lines(sim, correct, both) if "the value read" in line]
     assert len(read) == 4
     assert all(line.startswith("rank 1") for line in read)
-    assert any("WRONG" in line for line in lines(sim, fault, scenario, alone=(0,), **how))
+    assert any("WRONG" in line for line in lines(sim, fault, first))
 
 
 def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_there(sim: World) -> None:

@@ -8,20 +8,26 @@ from hypothesis import HealthCheck, Phase, find, settings
 
 from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -161,6 +167,15 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "hooks on modules": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(module_hooked=1)),
     "kept gradients": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(keeps_gradients=True)),
     "registered": Scenario(2, TWO, BOTH, registered=(1, 0)),
+    "move": Scenario(2, (ONE,), (Move(), *SYNCHRONIZED)),
+    "move between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Move(), *SYNCHRONIZED, Step())),
+    "copy gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), CopyGradients(), *SYNCHRONIZED)),
+    "drop loss": Scenario(2, (ONE,), (DropLoss(), *SYNCHRONIZED)),
+    "swap weights": Scenario(2, (ONE,), (SwapWeights(), *SYNCHRONIZED)),
+    "swap between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SwapWeights(), *SYNCHRONIZED, Step())),
+    "duplicate": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED)),
+    "duplicate around a step": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED, Step(), Duplicate(), *SYNCHRONIZED)),
+    "act alone": Scenario(2, (ONE,), (ActAlone(0), *SYNCHRONIZED)),
 }
 
 
