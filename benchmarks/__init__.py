@@ -4,9 +4,18 @@ contestants  the worlds that are compared, each running the same example
 worlds       what an example costs on each of them
 shares       where the time of a law's examples goes
 start        how long a user waits before anything happens
-kernels      kernels on a GPU against what people use instead: `python -m lockstep.benchmarks.kernels`
+gpu          everything that needs a GPU, in parts that fit into minutes: `python -m lockstep.benchmarks.gpu`
+units        what such a part consists of
+kernels      the tasks that kernels are measured on, with what people use instead
 shapes       of the tensors that they are measured on
-gpu          everything that needs a GPU, in one call
+peers        kernels of other packages
+timing       what a call takes, replayed from a CUDA graph or called
+model        the bandwidth that kernels should reach, from bytes and programs
+tuning       what other programs of a kernel would reach
+results      what was measured, as JSON and as a table
+roofline     a plot of it
+laws         the laws on a GPU, of kernels and on worlds
+on_device    what only a GPU can show of kernels
 """
 
 if __name__ != "lockstep.benchmarks":

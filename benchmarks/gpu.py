@@ -1,184 +1,213 @@
-"""Everything about kernels that needs a GPU, in ten minutes or so: `python -m lockstep.benchmarks.gpu [FOLDER]`.
+"""Everything about kernels and worlds that needs a GPU, in parts that fit into minutes and go on where they stopped.
 
-Runs P17's properties compiled, what only a GPU can show (more than 2**31 elements, one program for all lengths,
-launches counted), the same cases under compute-sanitizer where it runs, and the benchmarks. Logs go to the folder; a
-summary is printed last.
+    python -m lockstep.benchmarks.gpu --budget 240          # as much as fits, the most telling first
+    python -m lockstep.benchmarks.gpu --budget 240          # again: what is still missing
+    python -m lockstep.benchmarks.gpu kernels plot          # some parts only
+    python -m lockstep.benchmarks.gpu --dry-run             # all of it without a GPU, on tiny tensors
+
+What is done is kept in the folder after each unit: `results.json`, the table, the plot, and a log for each command. A
+unit is begun only if the budget has as much time left as it should take, and a command is ended with it.
 """
 
 import argparse
-import json
+import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import torch
+from lockstep.benchmarks.units import NotDone, Unit
 
 ROOT = Path(__file__).parents[2]
+TABLE = "kernels.txt"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One command with its limit in seconds."""
+class Run:
+    """A call of this script: where its files are, and whether it does without a GPU."""
 
-    name: str
-    command: tuple[str, ...]
-    limit: int
+    folder: Path
+    dry: bool
 
-
-def stages() -> list[Stage]:
-    """In the order in which they run."""
-    python = (sys.executable, "-m")
-    workers = ("-n", str(min(8, os.cpu_count() or 1)))
-    found = [
-        Stage("on the device", (*python, "lockstep.benchmarks.gpu", "--direct"), 90),
-        Stage("properties", (*python, "pytest", "properties/test_kernels.py", "-q", *workers), 300),
-        Stage("benchmarks", (*python, "lockstep.benchmarks.kernels"), 200),
-    ]
-    if shutil.which("compute-sanitizer"):
-        tool = ("compute-sanitizer", "--error-exitcode", "9")
-        found.append(
-            Stage("compute-sanitizer", (*tool, sys.executable, "-m", "lockstep.benchmarks.gpu", "--cases"), 80)
-        )
-    return found
-
-
-def run(stage: Stage, folder: Path) -> str:
-    """How a stage ended, in a line. Its output is in the folder."""
-    # The caching allocator hides what is out of bounds from the sanitizer.
-    plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if stage.name == "compute-sanitizer" else {}
-    log = folder / f"{stage.name.replace(' ', '-')}.log"
-    start = time.monotonic()
-    with log.open("w") as out:
-        try:
-            ran = subprocess.run(
-                stage.command,
+    def command(self, name: str, command: list[str], limit: float, **environment: str) -> str:
+        """How a command ended, in words; its output is in the folder. Raises NotDone where the time was over."""
+        log = self.folder / f"{name.replace(' ', '-')}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        interpret = "1" if self.dry else "0"
+        with log.open("a") as out:
+            child = subprocess.Popen(
+                command,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
-                env={**os.environ, **plain, "PYTHONUNBUFFERED": "1", "TRITON_INTERPRET": "0"},
-                timeout=stage.limit,
-                check=False,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "TRITON_INTERPRET": interpret, **environment},
+                start_new_session=True,
             )
-            ended = "ok" if ran.returncode == 0 else f"FAILED with {ran.returncode}"
-        except subprocess.TimeoutExpired:
-            ended = f"stopped at its limit of {stage.limit} s"
-    return f"{stage.name:20}{ended:32}{time.monotonic() - start:6.0f} s   {log}"
+            try:
+                code = child.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                raise NotDone(f"stopped after {limit:.0f} s, see {log}") from None
+        return "ok" if code == 0 else f"FAILED with {code}, see {log}"
 
 
-def direct() -> None:
-    """What only a GPU can show. Raises AssertionError."""
-    from lockstep.impls.kernels import norm, pack, step
-    from lockstep.impls.kernels.pack import pack as pack_
-    from lockstep.impls.kernels.scale import average_and_clip_
-    from lockstep.impls.kernels.table import Table
-
-    cases()
-    small = [torch.randn(17, device="cuda") for _ in range(1000)]
-    table, bucket = Table.of(small), torch.empty(17_000, device="cuda")
-    require(launches(lambda: pack_(small, bucket)) == 1, "a thousand tensors are packed in one launch")
-    require(launches(lambda: average_and_clip_(table, 2.0, 1.0)) == 3, "averaged and clipped in three")
-    for length in (1, 15, 16, 17, 1000, 8192, 10**6):
-        x = torch.randn(length, device="cuda")
-        pack_([x], torch.empty_like(x), 0.5)
-        step.sgd_step(x, x, x.clone(), lr=0.1)
-    for kernel in (pack._transfer, step._sgd, norm._whole_norm):
-        lengths = len(kernel.device_caches[torch.cuda.current_device()][0])
-        print(f"{kernel.__name__}: {lengths} programs")
-    if torch.cuda.mem_get_info()[0] > 12 * 2**30:
-        count = 2**31 + 12_345
-        source = torch.randint(0, 127, (count,), dtype=torch.int8, device="cuda")
-        target = torch.full_like(source, -1)
-        pack_([source], target)
-        require(torch.equal(source, target), "more than 2**31 elements are packed")
-        del target
-        half = source[: 2**31 + 5].view(torch.int8)
-        found = torch.full((2**31 + 5,), -1, dtype=torch.int8, device="cuda")
-        pack_([half[:3], half[3:]], found)
-        require(torch.equal(half, found), "also at offsets that are not aligned")
-    print("all as it must be")
+def compile_ahead(run: Run) -> Iterator[Unit]:
+    """Compiles what the laws draw, on all cores, into Triton's cache on disk."""
+    command = [sys.executable, "-m", "lockstep.properties.kernels.ahead"]
+    yield Unit("all variants", 60, lambda left: run.command("compile", command, left))
 
 
-def launches(call: Callable[[], object]) -> int:
-    """How many of Triton's kernels a call launches."""
-    from triton.runtime.jit import JITFunction
-
-    run, seen = JITFunction.run, list[str]()
-
-    def counted(self: JITFunction, *arguments: object, **named: object) -> object:
-        seen.append(self.__name__)
-        return run(self, *arguments, **named)
-
-    JITFunction.run = counted
-    try:
-        call()
-    finally:
-        JITFunction.run = run
-    return len(seen)
+def device(run: Run) -> Iterator[Unit]:
+    """What only a GPU can show, and the cases that are always tried."""
+    command = [sys.executable, "-m", "lockstep.benchmarks.on_device"]
+    yield Unit("cases", 40, lambda left: run.command("device", command, left))
 
 
-def require(holds: bool, words: str) -> None:
-    """AssertionError, with the words, where it does not hold."""
-    print("ok  " if holds else "NOT ", words, flush=True)
-    if not holds:
-        raise AssertionError(words)
+def kernel_laws(run: Run) -> Iterator[Unit]:
+    """P17, law by law."""
+    from lockstep.benchmarks import laws
+
+    for name, do in laws.of_kernels(run.dry):
+        yield Unit(name, 20, do)
 
 
-def cases() -> None:
-    """The cases that the properties always try, in this process, on the GPU."""
-    from lockstep.properties.kernels import cases, reference, runner
-    from lockstep.properties.kernels.case import Case
-    from lockstep.properties.kernels.comparing import must_equal
+def sanitizer(run: Run) -> Iterator[Unit]:
+    """The cases that are always tried, under compute-sanitizer where it is installed."""
+    tool = shutil.which("compute-sanitizer")
+    command = [sys.executable, "-m", "lockstep.benchmarks.on_device", "--cases"]
+    if tool and not run.dry:
+        # The caching allocator hides what is out of bounds from the sanitizer.
+        plain = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        watched = [tool, "--error-exitcode", "9", *command]
+        yield Unit("cases", 80, lambda left: run.command("sanitizer", watched, left, **plain))
 
-    def results(operation: str, case: Case) -> list[reference.Array]:
-        request = {"implementation": "lockstep.impls.kernels.suite:Kernels", "operation": operation, **asdict(case)}
-        found = runner.run(json.dumps(request), 0, 1)
-        require(not found["spilled"], f"{operation} writes nothing else")
-        out: list[reference.Array] = found["out"]
-        return out
 
-    for case in cases.LONG:
-        must_equal(results("pack", case), [reference.packed(case)], numbers=False)
-        must_equal(results("round trip", case), [reference.values(t, case.kind) for t in case.tensors], numbers=False)
-    for case in cases.MIXED:
-        must_equal(results("unpack", case), reference.unpacked(case))
-        must_equal(results("scale_", case), reference.scaled(case, case.coefficient))
-    for case in cases.NORMS:
-        results("norm", case)
-    print("cases done", flush=True)
+def kernels(run: Run) -> Iterator[Unit]:
+    """Bandwidth, by the clock of the device and of the host."""
+    from lockstep.benchmarks import kernels
+
+    def bind(unit: kernels.Unit) -> Unit:
+        return Unit(unit.name, 5, lambda left: list(kernels.measure(unit)))
+
+    sizes, tensors = (TINY, 5) if run.dry else (SIZES, 1000)
+    yield from map(bind, kernels.units(sizes, tensors))
+
+
+SIZES: tuple[float, ...] = (64, 256, 1024)  # MiB
+TINY: tuple[float, ...] = (1 / 64, 1 / 16)
+
+
+def worlds(run: Run) -> Iterator[Unit]:
+    """The central laws on NCCL and on gloo with CUDA tensors, ranks sharing a GPU."""
+    from lockstep.benchmarks import laws
+
+    for name, do in laws.units(run.dry):
+        yield Unit(name, 15, do)
+
+
+def compiled_peers(run: Run) -> Iterator[Unit]:
+    """torch.compile of the plain loop over a model's gradients, which takes a minute to compile."""
+    from lockstep.benchmarks import kernels
+
+    def bind(unit: kernels.Unit) -> Unit:
+        return Unit(unit.name, 60, lambda left: list(kernels.measure(unit)))
+
+    yield from map(bind, kernels.compiled(run.dry))
+
+
+def tuning(run: Run) -> Iterator[Unit]:
+    """Other choices of bytes and warps for a program of `pack`."""
+    from lockstep.benchmarks import tuning
+
+    size, tensors = (TINY[0], 5) if run.dry else (256, 1000)
+    for name, nbytes, warps in list(tuning.choices())[: 1 if run.dry else None]:
+        yield Unit(name, 5, partial(tuning.shares, size, tensors, nbytes, warps))
+
+
+PARTS: dict[str, Callable[[Run], Iterator[Unit]]] = {
+    "device": device,
+    "kernels": kernels,
+    "compile": compile_ahead,
+    "laws": kernel_laws,
+    "worlds": worlds,
+    "sanitizer": sanitizer,
+    "tuning": tuning,
+    "compiled": compiled_peers,
+}
 
 
 def main() -> None:
-    """The whole, or the part that is asked for."""
+    """The parts that are asked for, or all."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.gpu", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("folder", nargs="?", default="gpu-logs", type=Path, help="for the logs (default: %(default)s)")
-    alone = parser.add_mutually_exclusive_group()
-    alone.add_argument("--direct", action="store_true", help="only what a GPU alone can show")
-    alone.add_argument("--cases", action="store_true", help="only the cases that compute-sanitizer watches")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all, in this order)")
+    parser.add_argument("--folder", default="gpu-results", type=Path, help="for what is found (default: %(default)s)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="ends in time; the next run does the rest")
+    parser.add_argument("--again", action="store_true", help="begin anew, whatever the folder has")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="without a GPU, on tiny tensors: tries the script itself"
+    )
     asked = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise SystemExit(f"lockstep.benchmarks.gpu needs a CUDA GPU, and torch {torch.__version__} sees none here")
-    if asked.direct:
-        direct()
-    elif asked.cases:
-        cases()
-    else:
-        everything(asked.folder)
+    if unknown := [part for part in asked.parts if part not in PARTS]:
+        parser.error(f"there is no part {unknown[0]}: there are {', '.join(PARTS)}")
+    if asked.budget is not None and not asked.budget > 0:
+        parser.error(f"--budget {asked.budget:g}: it is a number of seconds above 0")
+    if asked.dry_run:
+        os.environ["TRITON_INTERPRET"] = "1"  # before anybody imports triton
+    import torch
+
+    if not torch.cuda.is_available() and not asked.dry_run:
+        parser.exit(2, f"{parser.prog} needs a CUDA GPU, and torch {torch.__version__} sees none: --dry-run does not\n")
+    sys.exit(everything(Run(asked.folder, asked.dry_run), asked.parts or list(PARTS), asked.budget, asked.again))
 
 
-def everything(folder: Path) -> None:
-    """Every stage, then the summary."""
-    folder.mkdir(parents=True, exist_ok=True)
-    summary = [run(stage, folder) for stage in stages()]
-    table = folder / "benchmarks.log"
-    print(table.read_text() if table.exists() else "")
-    print("\n".join(summary))
-    if any("ok" not in line for line in summary):
-        raise SystemExit(1)
+def everything(run: Run, parts: list[str], budget: float | None, again: bool) -> int:
+    """Every unit that is still to be done, while there is time; then the table and the plot. A status for the shell."""
+    from lockstep.benchmarks import roofline
+    from lockstep.benchmarks.results import Results, about, table
+
+    begun = time.monotonic()
+    results = Results(run.folder, about(run.dry, code()), again)
+    missing, failed = list[str](), list[str]()
+    for part in parts:
+        for unit in PARTS[part](run):
+            name = f"{part}: {unit.name}"
+            if not results.lacks(part, unit.name):
+                continue
+            start = time.monotonic()
+            left = float("inf") if budget is None else budget - (start - begun)
+            if left < unit.takes:
+                missing.append(name)
+                continue
+            try:
+                found = unit.run(left)
+            except NotDone as error:
+                missing.append(f"{name} ({error})")
+                continue
+            took = time.monotonic() - start
+            results.add(part, unit.name, found, took)
+            words = found if isinstance(found, str) else "done"
+            failed += [name] * ("FAILED" in str(found))
+            print(f"{took:6.1f} s  {name}: {words}", flush=True)
+    lines = table(results)
+    (run.folder / TABLE).write_text("\n".join(lines) + "\n")
+    print("", *lines, "", sep="\n")
+    print(f"plot: {roofline.draw(results) or 'none, as matplotlib is not installed or nothing was measured'}")
+    for name in missing:
+        print(f"still missing: {name}")
+    return 1 if failed else 3 if missing else 0
+
+
+def code() -> str:
+    """A few letters that stand for the kernels as they are."""
+    files = sorted((ROOT / "lockstep" / "impls" / "kernels").glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:10]
 
 
 if __name__ == "__main__":

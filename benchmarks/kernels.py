@@ -1,28 +1,23 @@
-"""Kernels on a GPU against what people use instead, and against a device-to-device copy as the limit.
+"""The tasks that kernels are measured on, each with what people use instead, and a device-to-device copy as the limit.
 
-`python -m lockstep.benchmarks.kernels [MIB ...]`. Everything that is compared takes turns in one run, on the same
-tensors, and a figure is the median over rounds of what a call takes, the host's part included: calls are queued one
-after another, and the clock stops when the device has done them all. Several sets of tensors take turns, so that none
-stays in cache.
-
-"of copy" is the share of the copy's bandwidth, counting bytes that must be read and written; behind it stands how many
-times as long the others take. Table kept: made once, for tensors that stay; rebuilt: at every call; rebound: addresses
-only.
+Everything that is compared takes turns on the same tensors. Several sets of tensors take turns, so that none stays in
+cache. Table kept: made once, for tensors that stay; rebuilt: at every call; rebound: addresses only. `benchmarks.gpu`
+measures them, `benchmarks.results` has the table.
 """
 
-import argparse
-import datetime
 import math
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from lockstep.benchmarks.shapes import even, gpt2, llama
+from lockstep.benchmarks import model, peers
+from lockstep.benchmarks.shapes import Shapes, even, gpt2, llama, mixed
+from lockstep.benchmarks.timing import Call, compare, synchronize
 from lockstep.impls.kernels.norm import norm
 from lockstep.impls.kernels.pack import pack, unpack
 from lockstep.impls.kernels.scale import average_and_clip_, scale_
@@ -30,29 +25,31 @@ from lockstep.impls.kernels.step import adamw_step, sgd_step
 from lockstep.impls.kernels.table import Table
 
 MIB = 2**20
-SIZES = (1, 4, 16, 64, 256, 1024, 4096)
-ROUNDS = 7
-TURN = 3e-3  # seconds that a contestant's turn should take, of at most MOST_CALLS calls
-MOST_CALLS = 50
 SPREAD = 512 * MIB  # bytes over which a call's sets of tensors spread, far more than any cache holds
+MOST = 2048 * MIB  # bytes of a list of which several copies are to lie beside each other
 DIVISOR = 1 + 2**-10  # so little that after a thousand calls there is something left to divide
 MAX_NORM = 1.0
+ON_HOST = frozenset({"rebound", "rebuilt", "tensor by tensor"})  # what they do on the host is not in a graph
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-Call = Callable[[int], object]  # runs on the set of tensors of that number
+Passes = list[tuple[model.Program, int]]
 
 
 @dataclass(frozen=True)
 class Contest:
     """One task: the bytes that must be ``moved``; calls by name, ours, and those of peers, the copy among them.
 
-    ``sets``: how many sets of tensors there are.
+    ``copied``: bytes that the copy moves; ``sets``: how many sets of tensors there are; ``programs``: of ours, launch
+    by launch, what each program needs and how many there are.
     """
 
     name: str
     moved: int
+    copied: int
     ours: dict[str, Call]
     peers: dict[str, Call]
     sets: int
+    programs: Passes
 
 
 @triton.jit
@@ -64,7 +61,7 @@ def _copy_one(source, target, count, BLOCK: tl.constexpr):  # type: ignore[no-un
 
 def random_set(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
     """Tensors of their own memory each, as a backward leaves them."""
-    return [torch.randn(shape, device="cuda", dtype=dtype) for shape in shapes]
+    return [torch.randn(shape, device=DEVICE, dtype=dtype) for shape in shapes]
 
 
 def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Contest]:
@@ -73,7 +70,7 @@ def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Co
     size = elements * dtype.itemsize
     sets = max(1, min(8, SPREAD // (2 * size)))
     lists = [random_set(shapes, dtype) for _ in range(sets)]
-    buckets = [torch.empty(elements, device="cuda", dtype=dtype) for _ in range(sets)]
+    buckets = [torch.empty(elements, device=DEVICE, dtype=dtype) for _ in range(sets)]
     tables = [Table.of(tensors, raw=True) for tensors in lists]
     views = [
         [part.view(shape) for part, shape in zip(bucket.split([math.prod(s) for s in shapes]), shapes, strict=True)]
@@ -86,8 +83,10 @@ def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Co
 
     others = [torch.empty_like(bucket) for bucket in buckets]
     copy: dict[str, Call] = {"copy": lambda k: others[k].copy_(buckets[k])}
+    programs = model.passes("move", dtype.itemsize, list(shapes))
     yield Contest(
         "pack",
+        2 * size,
         2 * size,
         {
             "table kept": lambda k: pack(tables[k], buckets[k]),
@@ -99,11 +98,14 @@ def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Co
             "torch.cat": lambda k: torch.cat([tensor.view(-1) for tensor in lists[k]], out=buckets[k]),
             "foreach copy": lambda k: torch._foreach_copy_(views[k], lists[k]),
             "tensor by tensor": by_tutorial,
+            **(peers.scaled_copies(lists, views) if dtype == torch.float32 else {}),
         },
         sets,
+        programs,
     )
     yield Contest(
         "unpack",
+        2 * size,
         2 * size,
         {
             "table kept": lambda k: unpack(buckets[k], tables[k]),
@@ -115,6 +117,7 @@ def movers(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterator[Co
             "copy_": lambda k: [t.copy_(v) for t, v in zip(lists[k], views[k], strict=True)],
         },
         sets,
+        programs,
     )
 
 
@@ -129,55 +132,71 @@ def arithmetic(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> Iterato
     for mine, tensors in zip(parameters, lists, strict=True):
         for parameter, tensor in zip(mine, tensors, strict=True):
             parameter.grad = tensor
-    flat = [torch.empty(elements, device="cuda", dtype=dtype) for _ in range(sets)]
+    flat = [torch.empty(elements, device=DEVICE, dtype=dtype) for _ in range(sets)]
     copy: dict[str, Call] = {"copy": lambda k: flat[k].copy_(flat[(k + 1) % sets]) if sets > 1 else flat[k].clone()}
     other = torch.bfloat16 if dtype == torch.float32 else torch.float32
-    narrow = [torch.empty(elements, device="cuda", dtype=other) for _ in range(sets)]
+    narrow = [torch.empty(elements, device=DEVICE, dtype=other) for _ in range(sets)]
 
     def div_and_clip(k: int) -> None:
         torch._foreach_div_(lists[k], DIVISOR)
         torch.nn.utils.clip_grad_norm_(parameters[k], MAX_NORM, foreach=True)
 
+    cast_size = size + elements * other.itemsize
+
+    def passes(task: str) -> Passes:
+        return model.passes(task, dtype.itemsize, list(shapes))
+
     yield Contest(
         "average in place",
+        2 * size,
         2 * size,
         {"table kept": lambda k: scale_(tables[k], 1.0, 0.999)},
         {**copy, "foreach mul": lambda k: torch._foreach_mul_(lists[k], 0.999)},
         sets,
+        passes("scale"),
     )
     yield Contest(
         "norm",
         size,
+        2 * size,
         {"table kept": lambda k: norm(tables[k]), "rebuilt": lambda k: norm(lists[k])},
         {
             **copy,
             "foreach norm": lambda k: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(lists[k]))),
+            **peers.norms(lists),
         },
         sets,
+        passes("norm"),
     )
     yield Contest(
         "average and clip",
         3 * size,
+        2 * size,
         {"table kept": lambda k: average_and_clip_(tables[k], 1.0, MAX_NORM)},
         {**copy, "clip_grad_norm_": lambda k: torch.nn.utils.clip_grad_norm_(parameters[k], MAX_NORM, foreach=True)},
         sets,
+        passes("average and clip"),
     )
     yield Contest(
         "average by ranks and clip",
         3 * size,
+        2 * size,
         {"table kept": lambda k: average_and_clip_(tables[k], DIVISOR, MAX_NORM)},
         {**copy, "div, clip_grad_norm_": div_and_clip},
         sets,
+        passes("average and clip by ranks"),
     )
     yield Contest(
         f"cast to {str(other).removeprefix('torch.')} and pack",
-        size + elements * other.itemsize,
+        cast_size,
+        2 * size,
         {"table kept": lambda k: pack(tables[k], narrow[k])},
         {
             **copy,
             "cat, to": lambda k: narrow[k].copy_(torch.cat([tensor.view(-1) for tensor in lists[k]])),
         },
         sets,
+        passes("cast"),
     )
 
 
@@ -187,8 +206,8 @@ def steps(elements: int) -> Iterator[Contest]:
     sets = max(1, min(4, SPREAD // size))
     shards = []
     for _ in range(sets):
-        param = torch.randn(elements, device="cuda", dtype=torch.bfloat16)
-        master, grad = param.float(), torch.randn(elements, device="cuda", dtype=torch.bfloat16)
+        param = torch.randn(elements, device=DEVICE, dtype=torch.bfloat16)
+        master, grad = param.float(), torch.randn(elements, device=DEVICE, dtype=torch.bfloat16)
         shards.append((param, master, grad, torch.zeros_like(master), torch.zeros_like(master)))
     fused = [torch.nn.Parameter(shard[1].clone()) for shard in shards]
     optimizers = [torch.optim.AdamW([parameter], lr=1e-3, fused=True) for parameter in fused]
@@ -204,97 +223,99 @@ def steps(elements: int) -> Iterator[Contest]:
     yield Contest(
         "AdamW",
         elements * (2 + 2 + 3 * 8),
+        8 * elements,
         {"one pass": lambda k: adamw_step(*shards[k], step=10, lr=1e-3, weight_decay=0.01)},
         {**copy, "cast, fused AdamW, cast": torch_step},
         sets,
+        model.passes("adamw", 4, [(elements,)]),
     )
     yield Contest(
         "SGD with momentum",
         elements * (2 + 2 + 2 * 8),
+        8 * elements,
         {"one pass": lambda k: sgd_step(*shards[k][:4], lr=1e-3, momentum=0.9)},
         copy,
         sets,
+        model.passes("sgd", 4, [(elements,)]),
     )
 
 
-def seconds(call: Call, sets: int, first: int, calls: int) -> float:
-    """What a call takes, ``calls`` of them being queued one after another."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for number in range(first, first + calls):
-        call(number % sets)
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / calls
+@dataclass(frozen=True)
+class Unit:
+    """Contests on the same tensors, measured in one go and filed under their ``name``."""
+
+    name: str
+    make: Callable[[], Iterator[Contest]]
 
 
-def compare(contest: Contest) -> dict[str, float]:
-    """The median seconds of each, all taking turns."""
-    everybody = {**contest.ours, **contest.peers}
-    calls = {}
-    for name, call in everybody.items():
-        call(0)  # compiles
-        calls[name] = max(1, min(MOST_CALLS, int(TURN / seconds(call, contest.sets, 0, 1))))
-    rounds: dict[str, list[float]] = {name: [] for name in everybody}
-    for number in range(ROUNDS):
-        for name, call in everybody.items():
-            rounds[name].append(seconds(call, contest.sets, number, calls[name]))
-    return {name: statistics.median(values) for name, values in rounds.items()}
-
-
-def line(contest: Contest, label: str, copied: int) -> str:
-    """One line of the table. ``copied``: bytes that the copy moves."""
-    took = compare(contest)
-    limit = copied / took["copy"]
-    best = min(contest.ours, key=lambda name: took[name])
-    text = f"{label:24}{contest.name:30}{1e6 * took[best]:10.1f} us{contest.moved / took[best] / 1e9:8.0f} GB/s"
-    text += f"{100 * contest.moved / took[best] / limit:7.1f} % of copy"
-    rest = [f"{name} {took[name] / took[best]:.2f}" for name in took if name not in (best, "copy")]
-    return text + (f"   {', '.join(rest)}" if rest else "")
-
-
-def lines(sizes: Sequence[int] = SIZES) -> Iterator[str]:
-    """The tables: sizes in MiB with one tensor and a thousand, real models, and optimizer steps."""
-    yield "time of the fastest of ours; how many times as long the others take"
-    for dtype, shapes, label in contests(sizes):
-        elements = sum(math.prod(shape) for shape in shapes)
-        size = elements * dtype.itemsize
-        for make in (movers, arithmetic):
-            if make is arithmetic and size > 2048 * MIB:
-                continue  # several copies of all would not fit beside each other
-            for contest in make(shapes, dtype):
-                yield line(contest, label, 2 * size)
-            torch.cuda.empty_cache()
+def units(sizes: Sequence[float], tensors: int = 1000) -> Iterator[Unit]:
+    """Sizes in MiB, with one tensor and with many of mixed sizes; real models; optimizer steps."""
+    for label, dtype, shapes in lists(sizes, tensors):
+        yield Unit(f"{label}: moving", partial(movers, shapes, dtype))
+        if sum(math.prod(shape) for shape in shapes) * dtype.itemsize <= MOST:
+            yield Unit(f"{label}: arithmetic", partial(arithmetic, shapes, dtype))
     for size in sizes:
-        elements = size * MIB // 4
-        if size <= 1024:
-            for contest in steps(elements):
-                yield line(contest, f"{size} MiB of masters", 8 * elements)
-            torch.cuda.empty_cache()
+        if size * MIB <= MOST:
+            yield Unit(f"{size:g} MiB of masters: steps", partial(steps, int(size * MIB) // 4))
 
 
-def contests(sizes: Sequence[int]) -> Iterator[tuple[torch.dtype, list[tuple[int, ...]], str]]:
-    """Dtype, shapes and label of each list of tensors."""
-    for size in sizes:
-        for tensors in (1, 1000):
-            yield torch.float32, even(size * MIB // 4, tensors), f"{size} MiB, {tensors}"
-    yield torch.bfloat16, even(256 * MIB // 2, 1), "256 MiB bfloat16, 1"
-    yield torch.bfloat16, even(256 * MIB // 2, 1000), "256 MiB bfloat16, 1000"
-    yield torch.float32, gpt2(), f"GPT-2, {len(gpt2())}"
-    yield torch.bfloat16, llama(), f"Llama 1B bf16, {len(llama())}"
+def lists(sizes: Sequence[float], tensors: int) -> Iterator[tuple[str, torch.dtype, Shapes]]:
+    """Label, dtype and shapes of each list of tensors."""
+    for dtype in (torch.float32, torch.bfloat16):
+        words = str(dtype).removeprefix("torch.")
+        for size in sizes:
+            elements = int(size * MIB) // dtype.itemsize
+            yield f"{size:g} MiB {words}, 1", dtype, even(elements, 1)
+            yield f"{size:g} MiB {words}, {tensors} mixed", dtype, mixed(elements, tensors)
+    size = sizes[len(sizes) // 2]
+    odd = even(int(size * MIB) // 2 // tensors * tensors + tensors, tensors)
+    yield f"{size:g} MiB bfloat16, {tensors} odd", torch.bfloat16, [(shape[0] | 1,) for shape in odd]
+    for label, dtype, shapes in (("GPT-2", torch.float32, gpt2()), ("Llama 1B", torch.bfloat16, llama())):
+        if sizes[-1] >= 64:
+            yield f"{label} {str(dtype).removeprefix('torch.')}, {len(shapes)}", dtype, shapes
 
 
-def main() -> None:
-    """Prints the tables, after the date, the GPU and the versions."""
-    parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.kernels", description=main.__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, metavar="MIB", help=f"of the lists (default: {SIZES})")
-    sizes = parser.parse_args().sizes or SIZES
-    if not torch.cuda.is_available():
-        raise SystemExit(f"lockstep.benchmarks.kernels needs a CUDA GPU, and torch {torch.__version__} sees none here")
-    today = datetime.date.today().isoformat()
-    print(f"{today}: {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}\n")
-    for each in lines(sizes):
-        print(each, flush=True)
+def measure(unit: Unit) -> Iterator[dict[str, Any]]:
+    """The unit's contests, each with what everybody took and what ours should take, in seconds."""
+    for contest in unit.make():
+        everybody = {**contest.ours, **contest.peers}
+        captured = frozenset(everybody) - ON_HOST
+        yield {
+            "name": contest.name,
+            "moved": contest.moved,
+            "copied": contest.copied,
+            "ours": list(contest.ours),
+            "expected": model.promised(contest.programs, contest.copied),
+            "took": compare(everybody, contest.sets, captured),
+        }
+    synchronize()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
 
 
-if __name__ == "__main__":
-    main()
+def compiled(small: bool) -> Iterator[Unit]:
+    """torch.compile of the plain loop that averages a model's gradients, beside `scale_` on a table."""
+    shapes = even(4096, 3) if small else gpt2()
+
+    def contest() -> Iterator[Contest]:
+        size = 4 * sum(math.prod(shape) for shape in shapes)
+        tensors = random_set(shapes, torch.float32)
+        flat, other = (torch.empty(size // 4, device=DEVICE) for _ in range(2))
+        table = Table.of(tensors)
+
+        @torch.compile
+        def loop(each: list[torch.Tensor]) -> None:
+            for tensor in each:
+                tensor.mul_(0.999)
+
+        yield Contest(
+            "average in place",
+            2 * size,
+            2 * size,
+            {"table kept": lambda k: scale_(table, 1.0, 0.999)},
+            {"copy": lambda k: other.copy_(flat), "torch.compile": lambda k: loop(tensors)},
+            1,
+            model.passes("scale", 4, shapes),
+        )
+
+    yield Unit(f"GPT-2 float32, {len(shapes)}: torch.compile", contest)

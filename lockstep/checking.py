@@ -29,8 +29,9 @@ class Failure:
     """One way in which a law is broken.
 
     ``law``: its number and its sentence. ``verdict``: how bad it is, such as "silently wrong". ``report``: what went
-    wrong, for people. ``scenario``: the smallest program that shows it; `eval` makes it of the text, with all of
-    `lockstep.oracle.program`. ``script``: the file that shows it with torch alone; None where there is none.
+    wrong, for people. ``scenario``: the smallest program that shows it; `eval(scenario, NAMES)` makes it of the text,
+    with `NAMES` of `lockstep.oracle.program`. ``script``: the file that shows it with torch alone; None where there is
+    none.
     """
 
     law: str

@@ -19,6 +19,7 @@ import lockstep
 from lockstep.properties.implementations import KERNELS, as_found
 from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
+from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.matrix import for_junit, verdicts
 from lockstep.properties.running import profiles
@@ -53,6 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Of a torchrun job only rank 0 runs tests; the others serve it."""
+    cuda_stubs.ask(config.getoption("--cuda-stubs"))
     if "torchrun" in config.getoption("--world") and torchrun.is_agent() and not config.option.help:
         return torchrun.be_an_agent()
     return None
@@ -142,9 +144,16 @@ def record(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
 
 
 @pytest.fixture
-def hold(trial: Trial, record: Callable[[str, object], None], budget: Budget) -> Callable[[Law], None]:
-    """Holds a law against an implementation on a world."""
-    return functools.partial(hold_against, trial=trial, record=record, budget=budget)
+def hold(
+    request: pytest.FixtureRequest, trial: Trial, record: Callable[[str, object], None], budget: Budget
+) -> Callable[[Law], None]:
+    """Holds a law against an implementation on a world; on a user's own model, where there is one."""
+    model = request.config.stash[_BENCH].model
+
+    def held(law: Law) -> None:
+        hold_against(law if model is None else model.on(law), trial, record, budget)
+
+    return held
 
 
 @pytest.fixture
@@ -180,6 +189,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"lockstep: profile {profile}; examples for each law and implementation: {examples}",
         *([f"lockstep: seed {seed} repeats the run"] if seed is not None else []),
         *bench.where.words(),
+        *([f"lockstep: on the model of {bench.model.name} alone"] if bench.model else []),
+        *([f"lockstep: {cuda_stubs.TOLD}"] if cuda_stubs.are_asked() else []),
     ]
 
 

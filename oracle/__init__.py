@@ -6,15 +6,23 @@ what a bound can see (`power`), ZeRO's steps in numbers (`zero_step`), torch's o
 
 Programs:
 
-    program              the one page on what events mean
-    events               those events as plain data
-    model                what is trained: parameters, buffers, groups
-    hyperparameters      of each group
+    program              a scenario: its set-up, and a program of events
+    setup                what is chosen once: ranks, model, options
+    events               each event: what it means, where it may come, what it does
+    event                what they have in common
+    standing             what holds between two events, as the program alone says it
+    caller               what its caller does throughout
     well_formed          which programs a training loop could have
+    model                parameters, buffers, groups and their hyper-parameters
+    hyperparameters      of each group
+    short                plain data with a repr that evaluates back
+    initial              what ranks begin with
     fingerprint          the data of a scenario
+    forwards             which of several forwards has which data
     interpreter          what every rank must hold
-    gradients            what backwards add to them, and their mean
-    state, stepping      what it knows between two events, and how it steps
+    expectation          that, event by event
+    state, stepping      what the interpreter knows between two events, and how it steps
+    means                of gradients, over ranks
     joining              ranks that run out of micro-batches
     clipping             by the global norm
     loss_scaling         with a scale that follows the overflows

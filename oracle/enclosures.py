@@ -46,7 +46,7 @@ def add(terms: Sequence[Interval], form: str, wire: str = "") -> Interval:
 
 
 def mean(terms: Sequence[Interval], averaging: str, form: str, wire: str = "") -> Interval:
-    """The mean of values of as many ranks, taken in the given way (one of `oracle.program.AVERAGINGS`), in any order.
+    """The mean of values of as many ranks, taken in the given way (one of `oracle.setup.AVERAGINGS`), in any order.
 
     The reciprocal of a 16-bit format may have been rounded to it, or to float32 (torch on CPU), the product to float32
     first. Whoever divides may have multiplied by the latter reciprocal (torch on CUDA), and whoever multiplies may have

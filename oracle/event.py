@@ -61,6 +61,10 @@ class Event(Short, ABC):
         """Whether the ``no_sync`` in which it was may go on after it."""
         return False
 
+    def on_one_rank(self) -> "Event":
+        """The same where one rank has everything that is to be done."""
+        return self
+
     def uses_gradients(self, state: State) -> bool:
         """Whether it takes up gradients, ranks being in that state."""
         return self.reads_gradients

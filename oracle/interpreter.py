@@ -35,6 +35,8 @@ def interpret(
 
 @lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
 def _interpret(scenario: Scenario, choices: Choices) -> Expectation:
+    if scenario.differs is not None:
+        raise Inexact(f"ranks have models that differ, of which nothing can come: {scenario.differs!r}")
     state = start(scenario, choices, lambda batch: contributions(scenario)[batch])
     expectation = Expectation(told(state, state.weights))
     otherwise = any(batch.overflow and batch.overflows != OVERFLOWS[0] for batch in scenario.microbatches)

@@ -14,17 +14,22 @@ or becomes "zero"). A bucket cap counts bytes here, over the gradients put into 
 implementation takes it, the name of its constructor's argument says. None, zero and -0.0 are told apart.
 """
 
+import itertools
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstep.oracle import well_formed
+from lockstep.oracle.caller import Caller, Differing
 from lockstep.oracle.event import Event
-from lockstep.oracle.events import EVENTS, Backward, Step
+from lockstep.oracle.events import EVENTS, Backward, Join, Replace, Step
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.setup import Setup
 from lockstep.oracle.standing import Standing
+
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,6 +46,7 @@ class Scenario(Setup):
         self.standings  # noqa: B018  # the program is checked where this is made
         if self.only is not None:
             self._check_only(*self.only)
+        self._check_caller()
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
@@ -55,7 +61,7 @@ class Scenario(Setup):
     @cached_property
     def microbatches(self) -> tuple[Backward, ...]:
         """The Backward events, in the order of the program: micro-batch m is the m-th."""
-        return tuple(event for event in self.program if isinstance(event, Backward))
+        return tuple(event for _, event in self.events(Backward))
 
     def batch(self, place: int) -> int:
         """How many micro-batches come before the event of that place: of a Backward, its number."""
@@ -68,6 +74,15 @@ class Scenario(Setup):
     def places(self, *kinds: type[Event]) -> list[int]:
         """The places of the events of these kinds."""
         return [place for place, event in enumerate(self.program) if isinstance(event, kinds)]
+
+    def events(self, kind: type[E]) -> list[tuple[int, E]]:
+        """The events of a kind, each with its place."""
+        return [(place, event) for place, event in enumerate(self.program) if isinstance(event, kind)]
+
+    def with_each(self, kind: type[E], change: Callable[[E], tuple[Event, ...]]) -> "Scenario":
+        """The same with other events in the place of each event of a kind."""
+        changed = (change(event) if isinstance(event, kind) else (event,) for event in self.program)
+        return replace(self, program=tuple(itertools.chain.from_iterable(changed)))
 
     def order(self, microbatch: int, rank: int) -> tuple[int, ...]:
         """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
@@ -92,7 +107,7 @@ class Scenario(Setup):
     def optimizers(self) -> tuple[tuple[int, ...], ...]:
         """The groups of each optimizer that the caller has: all have one, unless a Step is of some; empty ones none."""
         groups = range(len(self.groups) + 1)
-        if all(event.groups is None for event in self.program if isinstance(event, Step)):
+        if all(event.groups is None for _, event in self.events(Step)):
             return (tuple(groups),)
         return tuple((number,) for number in groups if self.all_groups[number].parameters)
 
@@ -107,6 +122,14 @@ class Scenario(Setup):
             and 0 <= element < self.parameters[parameter].count
         ):
             raise ValueError(f"only {self.only} is no contribution of this scenario")
+
+    def _check_caller(self) -> None:
+        """What the caller does throughout it can do throughout this program."""
+        if self.has(Join) and (self.roles or replace(self.caller, makes_optimizer="") != Caller()):
+            raise ValueError(f"{self.caller!r} and roles {self.roles} take ranks that all stay: there is a Join")
+        trained_later = any(not now.trained <= now.when_wrapped for now in self.standings)
+        if self.caller.hooks and (trained_later or self.has(Replace)):
+            raise ValueError(f"{self.caller!r} has no hooks on what is trained, or comes, after wrapping")
 
     def to_json(self) -> str:
         """The scenario as JSON."""
@@ -127,13 +150,15 @@ class Scenario(Setup):
             Group(group["parameters"], Hyperparameters(**group["hyperparameters"])) for group in data.get("groups", ())
         )
         data["loss_scale"] = LossScale(**data["loss_scale"]) if data.get("loss_scale") else None
+        data["caller"] = Caller(**data.get("caller", {}))
+        data["differs"] = Differing(**data["differs"]) if data.get("differs") else None
         data["buffers"] = tuple(Buffer(**buffer) for buffer in data.get("buffers", ()))
         return cls(**data)
 
 
 # What a scenario's repr consists of, so that it can be evaluated.
-NAMES: dict[str, type] = {kind.__name__: kind for kind in (Scenario, Parameter, Buffer, Group, LossScale)}
-NAMES |= {"Hyperparameters": Hyperparameters, **EVENTS}
+NAMES: dict[str, type] = {kind.__name__: kind for kind in (Scenario, Parameter, Buffer, Group, LossScale, Caller)}
+NAMES |= {"Hyperparameters": Hyperparameters, "Differing": Differing, **EVENTS}
 
 
 def _event(event: str, **values: Any) -> Event:

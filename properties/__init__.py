@@ -26,6 +26,7 @@ What is known on both sides, by pytest and by the ranks:
 
 The way of an example, package by package. None imports one that comes later, but programs of their own do:
 
+    events            what each kind of event says of itself: drawing, claims, words, lines in a script
     strategies        draws it; ``python -m lockstep.properties.strategies`` prints how often each feature is
     ranks             run it
     judging           compares

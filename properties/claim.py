@@ -10,7 +10,8 @@ class Shape:
     """What is seen of an implementation from outside; None: a function makes the wrapper, so that nobody knows.
 
     ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
-    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything.
+    ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``shards``: on two ranks, each
+    has a piece of a plain layer's parameters.
     """
 
     has_no_sync: bool | None
@@ -24,6 +25,7 @@ class Shape:
     like_its_model: bool = False
     finishes: bool | None = True
     whole: bool = True
+    shards: bool = False
 
     @property
     def leaves_weights(self) -> bool:

@@ -349,6 +349,7 @@ class Claims:
         None,
         "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
         choices=(None, 0, 1, 2, 3),
+        inferred=lambda shape: 3 if shape.shards else None,
         excluded=_no_stage,
     )
     exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
@@ -460,7 +461,8 @@ def read_claims(declared: Mapping[str, Any] | None, shape: Shape) -> Claims:
             close = " or ".join(map(repr, get_close_matches(str(name), table)))
             meant = f"did you mean {close}?" if close else f"there are {', '.join(table)}"
             raise ValueError(f"claims: there is no claim {name!r}; {meant}")
-    seen = replace(shape, whole=(declared or {}).get("stage") in (None, 0))
+    stage = (declared or {}).get("stage", 3 if shape.shards else None)
+    seen = replace(shape, whole=stage in (None, 0))
     inferred = {name: each.inferred(seen) for name, each in table.items() if each.inferred is not None}
     claims = Claims(**{**inferred, **(declared or {})})
     for name, each in table.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.properties.claim import Shape, on_one_line
 from lockstep.properties.claims import Claims, read_claims
+from lockstep.properties.ranks.names import Call
 from lockstep.worlds.contract import Job, World
 
 CORRECT = (
@@ -58,7 +59,10 @@ class Implementation:
     name: str
     claims: Claims
     known_fault: str | None = None
-    finish: str | None = None  # its method that ends a synchronization
+    finish: Call | None = None  # what ends a synchronization
+    start: Call | None = None  # its method that is called before the forward of a micro-batch that synchronizes
+    before: Call | None = None  # that which is called before its backward
+    after: bool = False  # no wrapper, but a function, `finish`, that is called with the model after backward
     cap: str | None = None  # the constructor argument that takes a bucket cap
     group: str | None = None  # that which takes the ranks to train on
     takes: tuple[str, ...] = ()  # other constructor arguments, see `properties.ranks.adapter.optional_arguments`
@@ -67,7 +71,7 @@ class Implementation:
     undeclared: tuple[str, ...] = ()  # the claims of which it says nothing itself
     shape: Shape | None = None  # what is seen of it from outside; None: nobody has looked
     takes_one: bool = False  # its forward takes one argument, so that a model's inputs come in one tuple
-    perhaps: tuple[str, ...] = ()  # methods that may be meant to end a synchronization, where none is known to
+    perhaps: tuple[str, ...] = ()  # calls that may be meant to end a synchronization too, and are not made
     made: bool = False  # by a function: then `finish` and `zero_grad` are not known before
 
     @property
@@ -85,9 +89,15 @@ def as_found(implementation: Implementation) -> str:
         return ""
     if implementation.made:
         return "a function; the methods of what it makes are looked for on the ranks"
-    last = f"after {implementation.finish}()" if implementation.finish else "when backward returns"
+    last = f"after {implementation.finish}" if implementation.finish else "when backward returns"
     found = [f"gradients are final {last}"]
-    found += [f"{name}() is not called" for name in implementation.perhaps]
+    if implementation.after:
+        found = [f"a function, called after backward: {implementation.finish}; ranks are given rank 0's model before"]
+    found += [f"{implementation.start} is called before each forward"] * (implementation.start is not None)
+    found += [f"{implementation.before} is called before each backward"] * (implementation.before is not None)
+    found += [f"{call} is not called" for call in implementation.perhaps]
+    if implementation.shape is not None and implementation.shape.shards:
+        found += ["parameters of plain layers are in pieces, as of ZeRO's stage 3"]
     found += ["its forward takes one argument, so a model's inputs come in one tuple"] * implementation.takes_one
     found += [f"{implementation.cap} takes the bucket cap"] * (implementation.cap is not None)
     found += [f"{implementation.group} takes the ranks to train on"] * (implementation.group is not None)
@@ -116,11 +126,19 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
                 message += f"; its output ends with {on_one_line(printed[-1])}"
             raise Unusable(f"{name}: importing it failed: {message}")
         told = report.result if claims is None else {**report.result, "claims": claims}
+        if told["may_shard"] and "stage" not in _declared(told["claims"]):
+            reports = world.run(Job("lockstep.properties.ranks.description:shards", json.dumps(name), 2))
+            told = {**told, "shards": any(each.result is not None and each.result["shards"] for each in reports)}
         try:
             found.append(described(name, told))
         except (TypeError, ValueError) as error:
             raise Unusable(f"{name}: {error}") from None
     return found
+
+
+def _declared(claims: Any) -> Mapping[str, Any]:
+    """What is declared, as far as that can be."""
+    return claims if isinstance(claims, Mapping) else {}
 
 
 def try_out(found: Iterable[Implementation], world: World) -> None:
@@ -144,13 +162,15 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
+    takes["shards"] = told.get("shards", False)
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)
     known = {
         name: told[name]
-        for name in ("known_fault", "finish", "cap", "group", "zero_grad", "offers", "made", "takes_one")
+        for name in ("known_fault", "cap", "group", "zero_grad", "offers", "made", "takes_one", "after")
     }
+    known |= {name: told[name] and Call(*told[name]) for name in ("finish", "start", "before")}
     return Implementation(
         name,
         claims,

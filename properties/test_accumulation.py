@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Event, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.events import Backward, CopyGradients, DropLoss, Event, Finish, Freeze, SaveAndLoad, ZeroGrad
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -32,6 +32,9 @@ TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
 _LATE = replace(_BATCH, meanwhile="drops gradients")
 ZEROED_LATE = Scenario(2, (Parameter((1,)),), (*_WINDOW, _LATE, Finish()))
 MEASURED = Scenario(2, (Parameter((1,)),), (replace(_BATCH, meanwhile="evaluates"), Finish()))
+COPIED_ONCE = replace(TWICE, program=(*_WINDOW, CopyGradients(), ZeroGrad(), *_WINDOW))
+COPIED_TWICE = replace(ACCUMULATED, program=(ACCUMULATED.program[0], CopyGradients(), *_WINDOW, CopyGradients()))
+DROPPED = replace(TWICE, program=(*_WINDOW, ZeroGrad(), DropLoss(), *_WINDOW))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -67,13 +70,8 @@ def followed(scenario: Scenario) -> bool:
 
     Else it may send what is due to the next forward, as DDP the order of its buckets, and without it no forward comes.
     """
-    local = False
-    for event in scenario.program:
-        if isinstance(event, SaveAndLoad) and local:
-            return False
-        if isinstance(event, Backward):
-            local = not event.synchronize
-    return not local
+    batches = [scenario.batch(place) for place in (*scenario.places(SaveAndLoad), len(scenario.program))]
+    return all(number == 0 or scenario.microbatches[number - 1].synchronize for number in batches)
 
 
 @law(
@@ -228,67 +226,43 @@ def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial,
     judge.values_equal(*trial.run_and_expect(scenario), "A loss that is measured before a backward leaves a trace.")
 
 
-def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, often of accumulation, and events after which gradients are copied: one, or all."""
-    stays = replace(claims, joins=())
+def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, often of accumulation, in which gradients are copied."""
     accumulated = ("accumulation",) if claims.accumulation else ()
-    drawn = with_any(stays, 1, has=accumulated) | with_any(stays, 2)
-    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_copy(scenario))))
-    return pairs.filter(lambda pair: bool(pair[1]))
-
-
-def where_to_copy(scenario: Scenario) -> list[tuple[int, ...]]:
-    """After one event that leaves gradients to the caller, but the last, or after all of them."""
-    events = list(enumerate(scenario.program))[:-1]
-    local = [place for place, event in events if isinstance(event, Backward) and not event.synchronize]
-    final = [place for place, event in events if isinstance(event, (Finish, Step))]
-    return [*((place,) for place in sorted(local + final)), tuple(sorted(local + final))]
+    return with_any(claims, 2, has=("copy gradients",)) | with_any(claims, 1, has=("copy gradients", *accumulated))
 
 
 @law(
     "P3",
     with_copies,
     needs=lambda claims: claims.replaced_gradients,
-    witnesses={SENT: (TWICE, (1,)), COPIED: (ACCUMULATED, (0, 2))},  # some have gradients in one of both places alone
+    witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some have gradients in one of both places alone
 )
-def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Trial, scenario: Scenario) -> None:
     """Where the caller puts a copy in the place of a gradient, all that follows is as if it had not.
 
     Why: ``.grad`` is an attribute that may be assigned, as what projects or mixes gradients does. Broken by what goes
     on with the tensor that it knows, such as a part of a bucket. No report of it is known.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, copied=places)
+    run = trial.run(scenario)
     trial.witnessed[COPIED] += any(seen["copied"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "A gradient that the caller has replaced does not count.")
 
 
-def dropping(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any two features, and events before which a loss is dropped."""
-    stays = replace(claims, joins=(), buffers=None)
-    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_drop(scenario))))
-    return pairs.filter(lambda pair: bool(pair[1]))
+def dropping(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which a loss is dropped."""
+    steady = claims.without_broadcasts()
+    return with_any(steady, 2, has=("drop loss",)) | with_any(steady, 1, has=("drop loss", "several steps"))
 
 
-def where_to_drop(scenario: Scenario) -> list[tuple[int, ...]]:
-    """Before one micro-batch or step, or before all of them."""
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, (Backward, Step))]
-    return [*((place,) for place in places), tuple(places)]
-
-
-@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: (TWICE, (3,))})
-def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: DROPPED})
+def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """A forward in training mode that no backward follows, on all ranks, changes nothing of what comes after it.
 
     Why: so are batches skipped whose loss is NaN, and losses measured. Broken by what takes the forward for the
     beginning of a backward: open-mmlab/mmdetection#2153, pytorch/pytorch#84175.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, dropped=places)
-    judge.values_equal(run, trial.expected(scenario), "A forward whose loss was dropped leaves a trace.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A forward whose loss was dropped leaves a trace.")
 
 
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
@@ -337,5 +311,5 @@ def test_micro_batches_count_as_one_big_batch(trial: Trial, pair: tuple[Scenario
     huggingface/transformers#34191; by the last one alone: ServiceNow/Fast-LLM#550.
     """
     split, whole = (trial.run(scenario) for scenario in pair)
-    places = [[i for i, event in enumerate(s.program) if isinstance(event, Finish)] for s in pair]
+    places = [each.places(Finish) for each in pair]
     judge.gradients_equal(split, whole, dict(zip(*places, strict=True)), 2.0, "Micro-batches are not one big batch.")

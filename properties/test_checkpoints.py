@@ -42,8 +42,7 @@ def loading_weights_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def weights_alone(scenario: Scenario) -> Scenario:
     """The same scenario, loading weights only."""
-    program = (SaveAndLoad(False) if isinstance(event, SaveAndLoad) else event for event in scenario.program)
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(SaveAndLoad, lambda _: (SaveAndLoad(False),))
 
 
 def between_worlds(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, Scenario]]:
@@ -64,7 +63,7 @@ def moves(scenario: Scenario, claims: Claims) -> list[tuple[Scenario, int, Scena
     worlds = [
         (each, told) for size in range(1, claims.most_ranks + 1) for each, told in on_ranks(scenario, size, claims)
     ]
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, SaveAndLoad)]
+    places = scenario.places(SaveAndLoad)
     return [
         (one, place, other)
         for place in places
@@ -79,7 +78,7 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
     if scenario.samples % size:
         return []
     try:
-        elsewhere = replace(scenario, world_size=size, replicas=1)
+        elsewhere = scenario.on_ranks(size)
         if beyond(claims, elsewhere):
             return []
         return [(elsewhere, expect(elsewhere, claims))]
@@ -115,16 +114,16 @@ def saving_somewhere(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int]]:
 
 def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
     """Before any event but a Finish, and after the last; not before ranks are equal."""
-    places = [place for place, event in enumerate((*scenario.program, None)) if not isinstance(event, Finish)]
+    places = [place for place, standing in enumerate(scenario.standings) if not standing.unfinished]
     return places if claims.equal_from == EQUAL_FROM[0] else places[1:]
 
 
-def last_first(scenario: Scenario) -> tuple[int, ...]:
-    """An order of registration in which names are not sorted, if there are several: what is saved by name must come
-    back by name.
+def last_first(scenario: Scenario) -> Scenario:
+    """The same with an order of registration in which names are not sorted, if there are several: what is saved by name
+    must come back by name.
     """
     order = tuple(range(len(scenario.parameters)))[::-1]
-    return order if len(order) > 1 else ()
+    return replace(scenario, registered=order if len(order) > 1 else ())
 
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:
@@ -145,7 +144,7 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
     wrong from then on. Broken by states restored by position, by groups that interleave, by hyper-parameters left out:
     pytorch/xla#9224, facebookresearch/fairscale#483, horovod/horovod#526.
     """
-    run = trial.run(scenario, registered=last_first(scenario))
+    run = trial.run(last_first(scenario))
     judge.values_equal(run, trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
 
 
@@ -160,10 +159,10 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     deepspeedai/DeepSpeed#5105, huggingface/nanotron#37, pytorch/pytorch#107185.
     """
     one, place, other = move
-    before = trial.run(one, part=Part(end=place, saves=(place,)), registered=last_first(one))
+    before = trial.run(last_first(one), part=Part(end=place, saves=(place,)))
     judge.values_equal(before, during(trial.expected(one), 0, place), "The run is wrong before it is saved.")
     file = as_text(before.observations[0]["saved"])
-    after = trial.run(other, part=Part(begin=place, file=file), registered=last_first(other))
+    after = trial.run(last_first(other), part=Part(begin=place, file=file))
     expected = during(trial.expected(other), place, len(other.program))
     saved = f"Saved on {one.world_size} rank{'s' * (one.world_size > 1)}"
     judge.values_equal(after, expected, f"{saved} and loaded here, the run goes on wrong.")
@@ -205,7 +204,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
     def those(scenario: Scenario) -> Scenario | None:
         types = list(map(type, scenario.program))
         place = types.index(Save) if more == "step" else types.index(Load, types.index(Step))
-        batch = next(event for event in scenario.program[place:] if isinstance(event, Backward))
+        batch = scenario.microbatches[scenario.batch(place)]
         window = (Backward(batch.orders), Finish(), Step(), ZeroGrad())
         dropped = (Backward(batch.orders, False), ZeroGrad())
         kept = {"step": window, "drop": dropped, "raise": (Raise("backward"),)}

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Join, Step
+from lockstep.oracle.caller import Differing
+from lockstep.oracle.events import ActAlone, Backward, Evaluate, Finish, Join, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
@@ -15,7 +16,7 @@ from lockstep.properties.law import law
 from lockstep.properties.naming import difference
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import altered, moments, one_or_all, places_of
+from lockstep.properties.strategies.moments import altered, places_of
 from lockstep.properties.trial import SENT, Trial
 from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
 from lockstep.worlds.contract import RankError
@@ -129,19 +130,12 @@ def can_be_evaluated(scenario: Scenario) -> bool:
 
 def before_steps(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation before each step."""
-    program: list[Event] = []
-    for event in scenario.program:
-        program += [evaluation, event] if isinstance(event, Step) else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Step, lambda step: (evaluation, step))
 
 
 def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenario:
     """The same, with such an evaluation after each micro-batch that does not synchronize."""
-    program: list[Event] = []
-    for event in scenario.program:
-        local = isinstance(event, Backward) and not event.synchronize
-        program += [event, evaluation] if local else [event]
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Backward, lambda batch: (batch,) if batch.synchronize else (batch, evaluation))
 
 
 @law(
@@ -165,25 +159,19 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
 ALONE = "one rank alone was seen to read parameters in an evaluation"
 
 
-def with_one_alone(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], int]]:
-    """Scenarios with any features, events before which one rank acts alone, and that rank."""
-    stays = replace(claims.without_broadcasts(), joins=())
-    drawn = with_any(stays, 2) | with_any(stays, 1, has=("several steps",))
-    whole = drawn.map(lambda scenario: (scenario, one_or_all(moments(scenario, claims))))
-    return whole.filter(lambda pair: bool(pair[1])).flatmap(
-        lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.integers(0, pair[0].world_size - 1))
-    )
+def with_one_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which one rank acts alone."""
+    steady = claims.without_broadcasts()
+    return with_any(steady, 2, has=("act alone",)) | with_any(steady, 1, has=("act alone", "several steps"))
 
 
 @law(
     "P5",
     with_one_alone,
     needs=lambda claims: claims.acts_alone and claims.evaluates,
-    witnesses={ALONE: (TWO_RANKS, (0,), 0)},
+    witnesses={ALONE: replace(TWO_RANKS, program=(ActAlone(0), *TWO_RANKS.program))},
 )
-def test_what_one_rank_does_alone_leaves_all_in_step(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...], int]
-) -> None:
+def test_what_one_rank_does_alone_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """Where one rank alone evaluates the model and takes its state dict, it reads the parameters that there are, and
     training goes on as if it had not.
 
@@ -191,9 +179,8 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
     by buffers that are broadcast before every forward: pytorch/pytorch#54059; recipes: by what a count of forwards
     decides, by state that is put together when it is asked for.
     """
-    scenario, places, rank = drawn
     headline = "What one rank does alone, the others would have to do as well."
-    run = trial.run(scenario, alone=places, loner=rank)
+    run, places = trial.run(scenario), scenario.places(ActAlone)
     read = [values for seen in run.observations for place in places for values in seen["evaluated"].get(place, ())]
     trial.witnessed[ALONE] += any(each is not None for each in read)
     same_collectives(run, headline)
@@ -204,16 +191,16 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
 DIFFERED = "ranks had models that differ"
 
 
-def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
-    """Scenarios of several ranks with any feature, in what and in which parameter one rank's model differs, and which
-    rank's; parameters that are tied, or in modules, would differ in more than one way.
+def with_one_that_differs(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios of several ranks with any feature, where one rank's model differs; parameters that are tied, or in
+    modules, would differ in more than one way.
     """
     plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
     several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
 
-    def chosen(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
+    def chosen(scenario: Scenario) -> st.SearchStrategy[Scenario]:
         ways, ranks = st.sampled_from(differences(scenario)), st.sampled_from(range(scenario.world_size)[::-1])
-        return st.builds(lambda way, rank: (scenario, *way, rank), ways, ranks)
+        return st.builds(lambda way, rank: replace(scenario, differs=Differing(rank, *way)), ways, ranks)
 
     return several.flatmap(chosen)
 
@@ -237,11 +224,9 @@ def differences(scenario: Scenario) -> list[tuple[str, int]]:
     "P5",
     with_one_that_differs,
     needs=lambda claims: claims.compares_models and claims.most_ranks > 1,
-    witnesses={DIFFERED: (TWO_RANKS, "number", 0, 1)},
+    witnesses={DIFFERED: replace(TWO_RANKS, differs=Differing(1, "number"))},
 )
-def test_models_that_differ_between_ranks_are_refused_on_every_rank(
-    trial: Trial, drawn: tuple[Scenario, str, int, int]
-) -> None:
+def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, scenario: Scenario) -> None:
     """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
     construction; and where all are alike, none does.
 
@@ -249,12 +234,13 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(
     belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
     waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
     """
-    scenario, way, where, rank = drawn
-    judge.values_equal(trial.run(scenario), trial.expected(scenario), "Models that are alike are not trained as such.")
+    assert scenario.differs is not None
+    alike = replace(scenario, differs=None)
+    judge.values_equal(*trial.run_and_expect(alike), "Models that are alike are not trained as such.")
     trial.witnessed[DIFFERED] += 1
-    words = f"in construction that {difference(way, where, rank)}."
+    words = f"in construction that {difference(scenario.differs)}."
     try:
-        run = trial.run(scenario, differs=way, differs_in=where, loner=rank)
+        run = trial.run(scenario)
     except NotRunnableHere:
         raise
     except (Refused, LawBroken) as ended:

@@ -106,11 +106,7 @@ def wider(scenario: Scenario, cap: int | None) -> Scenario:
 
 def backwards(scenario: Scenario) -> Scenario:
     """Backward comes from the end, as in most models: it reaches first what was registered last."""
-    program = (
-        replace(each, orders=tuple(order[::-1] for order in each.orders)) if isinstance(each, Backward) else each
-        for each in scenario.program
-    )
-    return replace(scenario, program=tuple(program))
+    return scenario.with_each(Backward, lambda batch: (batch.with_each_order(lambda order: order[::-1]),))
 
 
 def most_for_three_buckets(sizes: list[int]) -> int:
@@ -220,7 +216,7 @@ def promised(claims: Claims, scenario: Scenario, more: int) -> tuple[Fraction, F
         ways = {"gather twice": ways[""], "gather once": of(extra, kept=extra)}
         ways["keep in no_sync"] = of(extra, 1, kept=extra)
     counts = [way for name, way in ways.items() if claims.schedule in (None, name)]
-    evaluations = sum(isinstance(event, Evaluate) for event in scenario.program)
+    evaluations = len(scenario.places(Evaluate))
     # What is frozen may be published with what was stepped, or lie with what is trained and pass through the same.
     with_frozen = (2 * batches + 1) * frozen + evaluations * (extra + frozen)
     beside = {1: frozen, 2: frozen, 3: with_frozen}.get(claims.stage or 0, 0)
@@ -280,7 +276,7 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     most = (
         cap + max(each.count for each in scenario.parameters) + len(scenario.parameters) + PADDING * scenario.world_size
     )
-    steps = [place for place, event in enumerate(scenario.program) if isinstance(event, ZeroGrad)]
+    steps = scenario.places(ZeroGrad)
     learned = replace(scenario, program=scenario.program[: steps[LEARNS - 1] + 1])
     run = trial.run(scenario)
     trial.witnessed[REDUCED] += all(map(reductions, run.since_construction))
@@ -311,7 +307,7 @@ def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> N
     by a fix for a race, for which backward waits for each reduction: deepspeedai/DeepSpeed#8364.
     """
     run = trial.run(scenario, timeline=True, function=NOTING)
-    place = max(place for place, event in enumerate(scenario.program) if isinstance(event, Backward))
+    place = scenario.places(Backward)[-1]
     least = min(each.count for each in scenario.parameters)  # what is smaller carries flags, or counts
     headline = "Reductions do not overlap with backward."
     shown = overlapping(run, place, least, trial.claims.bucket_cap, headline)
@@ -348,7 +344,7 @@ def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Sc
 
 def growing(run: Run) -> dict[int, list[int]]:
     """Of the ranks that hold more and more, the bytes after each step."""
-    ends = [place for place, event in enumerate(run.scenario.program) if isinstance(event, ZeroGrad)]
+    ends = run.scenario.places(ZeroGrad)
     held = {rank: [seen["bytes"][place] for place in ends] for rank, seen in enumerate(run.observations)}
     length = (SHORT if len(ends) == LEARNS + sum(SHORT) else LONG)[0]
 

@@ -12,6 +12,7 @@ from lockstep.properties.kernels.comparing import must_equal, must_lie
 from lockstep.properties.kernels.law import kernel_law
 from lockstep.properties.kernels.reference import Array
 from lockstep.properties.kernels.under_test import Kernels
+from lockstep.properties.kernels.variants import variants
 
 
 @kernel_law(cases.moves(), {"pack": ()}, cases.LONG)
@@ -131,7 +132,7 @@ def test_a_norm_repeats_its_bits(kernels: Kernels, case: Case) -> None:
 def clipped(draw: st.DrawFn) -> tuple[Case, float]:
     """Gradients summed over N ranks, and the maximum as a part of the norm: below, at or above it."""
     case = Case(
-        draw(cases.lists(cases.NUMBERS, 10_000)),
+        draw(cases.lists(draw(variants()).dtypes, 10_000)),
         draw(st.sampled_from(MAGNITUDES)),
         divisor=draw(st.sampled_from((2.0, 3.0, 4.0, 7.0, 8.0))),
         scale=draw(st.sampled_from((1.0, 0.5, 1 / 3))),

@@ -63,12 +63,13 @@ def unscaled_and_clipped(claims: Claims) -> st.SearchStrategy[Scenario]:
         program: list[Event] = []
         unscaled = False
         for event in scenario.program:
-            if not unscaled and isinstance(event, Clip):
+            kind = type(event)
+            if not unscaled and kind is Clip:
                 program.append(Unscale())
                 unscaled = True
-            if not (unscaled and isinstance(event, Unscale)):
+            if not (unscaled and kind is Unscale):
                 program.append(event)
-            unscaled = isinstance(event, Unscale) or (unscaled and not isinstance(event, Step | SaveAndLoad | Load))
+            unscaled = kind is Unscale or (unscaled and kind not in (Step, SaveAndLoad, Load))
         other = replace(scenario, program=tuple(program))
         return other if known(other, claims) else None
 
@@ -84,16 +85,15 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
     def stepped(drawn: tuple[Scenario, bool]) -> Scenario | None:
         scenario, earlier = drawn
         program: list[Event] = []
+        over = {place: batch for place, batch in scenario.events(Backward) if batch.overflow}
         for place, event in enumerate(scenario.program):
-            before = scenario.program[place - 1] if place else None
-            if earlier and isinstance(event, Backward) and event.overflow:
-                program += [replace(event, synchronize=False), replace(event, overflow=())]
+            if earlier and place in over:
+                program += [replace(over[place], synchronize=False), replace(over[place], overflow=())]
                 continue
             program.append(event)
-            overflowed = isinstance(before, Backward) and bool(before.overflow)
             then = scenario.program[place + 1 :]
-            following = (each for each in then if not isinstance(each, Unscale | Clip))
-            if overflowed and isinstance(event, Finish) and not isinstance(next(following, None), Step):
+            following = (type(each) for each in then if type(each) not in (Unscale, Clip))
+            if place - 1 in over and event.finishes and next(following, None) is not Step:
                 count_on = any(each.reads_gradients for each in takewhile(lambda each: not each.ends_gradients, then))
                 if claims.outlive_steps:
                     program.append(Step())
@@ -151,10 +151,7 @@ def many_micro_batches(claims: Claims) -> st.SearchStrategy[Scenario]:
 
     def repeated(drawn: tuple[Scenario, int]) -> Scenario | None:
         scenario, times = drawn
-        program: list[Event] = []
-        for event in scenario.program:
-            program += [event] * (times if isinstance(event, Backward) and not event.synchronize else 1)
-        other = replace(scenario, program=tuple(program))
+        other = scenario.with_each(Backward, lambda batch: (batch,) * (1 if batch.synchronize else times))
         if claims.wire_dtype and claims.silent_no_sync:
             other = replace(other, signs=CANCELLING, probe="linear")
         return other if known(other, claims) else None

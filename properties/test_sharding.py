@@ -100,7 +100,7 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
     under way, or refresh what is out of date; if a test is all that does, it hides what it is to find. A recipe. No
     report of it is known.
     """
-    last = max(place for place, event in enumerate(scenario.program) if isinstance(event, Step))
+    last = scenario.places(Step)[-1]
     run = trial.run(scenario, part=Part(looks=last))
     words = "A run at which nobody looks before its last step goes wrong."
     judge.values_equal(run, looked_at_from(trial.expected(scenario), last), words)
@@ -158,8 +158,7 @@ def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[
     """Without those right after steps, where these may use gradients up: whether they have is not known."""
     if trial.claims.outlive_steps:
         return shares
-    steps = {place for place, event in enumerate(scenario.program) if isinstance(event, Step)}
-    return {place: share for place, share in shares.items() if place not in steps}
+    return {place: share for place, share in shares.items() if place not in scenario.places(Step)}
 
 
 def in_one_go(scenario: Scenario) -> bool:

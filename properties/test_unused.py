@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Event, Freeze
+from lockstep.oracle.events import Backward, Freeze
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact, known
@@ -44,13 +44,11 @@ def without_the_spare(scenario: Scenario) -> Scenario:
     """The same with the spare tensor in no order; a sample that used nothing else uses another one."""
     unused = spare(scenario)
     other = next(i for i, parameter in enumerate(scenario.parameters) if parameter.trainable and i != unused)
-    program = (
-        replace(event, orders=tuple(tuple(p for p in order if p != unused) or (other,) for order in event.orders))
-        if isinstance(event, Backward)
-        else event
-        for event in scenario.program
-    )
-    return replace(scenario, program=tuple(program))
+
+    def used(order: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(index for index in order if index != unused) or (other,)
+
+    return scenario.with_each(Backward, lambda batch: (batch.with_each_order(used),))
 
 
 @law("P6", used_by_nobody, needs=claimed)
@@ -121,13 +119,11 @@ def without_its_unit(scenario: Scenario) -> Scenario:
     """
     last = one_by_one(scenario)[-1]
 
-    def without(event: Event) -> Event:
-        if not isinstance(event, Backward) or not event.synchronize:
-            return event
-        orders = tuple(tuple(index for index in order if scenario.tensor(index) != last) for order in event.orders)
-        return replace(event, orders=orders) if all(orders) else event
+    def without(batch: Backward) -> tuple[Backward]:
+        other = batch.with_each_order(lambda order: (index for index in order if scenario.tensor(index) != last))
+        return (other if batch.synchronize and all(other.orders) else batch,)
 
-    return replace(with_one_unit(scenario), program=tuple(map(without, scenario.program)))
+    return with_one_unit(scenario.with_each(Backward, without))
 
 
 @law("P6", used_inside_no_sync_alone, needs=lambda claims: claimed(claims) and claims.accumulation)

@@ -99,7 +99,8 @@ class Trial:
     ``confirm_on`` gives a real world on which a failure of the simulated one is run again, ``sim`` the simulated world,
     on which a failure of a real one is shrunk. ``at_once`` and ``limit`` go to the world with every job. ``apart``:
     every run has processes of its own, in which nothing has run before. ``any_order``: the simulated world's reductions
-    add in an order drawn for each job, where it names none; real worlds have their own. ``left``: what ranks have left
+    add in an order drawn for each job, where it names none; real worlds have their own. ``own_state``: simulated ranks
+    have global variables and class attributes of their own. ``left``: what ranks have left
     behind, such as a thread. ``world_fault``: what is wrong with the world itself, if anything is. ``report``: the
     folder for scripts of failures; None: the usual one.
     """
@@ -112,6 +113,7 @@ class Trial:
     limit: float | None = None
     apart: bool = False
     any_order: bool = False
+    own_state: bool = False
     witnessed: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     world_fault: str = ""
@@ -143,7 +145,8 @@ class Trial:
         if self.apart:
             self.world.close()
         order = order_of(order_drawn_for(asked.payload)) if self.any_order and asked.order is None else asked.order
-        outcome = self.world.run(replace(asked, at_once=self.at_once, limit=self.limit, order=order))
+        how = {"at_once": self.at_once, "own_state": self.own_state, "limit": self.limit, "order": order}
+        outcome = self.world.run(replace(asked, **how))  # type: ignore[arg-type]
         self.left.update(each for report in outcome for each in report.left)
         return outcome
 
@@ -172,8 +175,8 @@ class Trial:
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
                 f"please report it: {scenario!r}"
             )
-        for other, make in (("beside", companion), ("joint", partner)):
-            if conditions.get(other):
+        for other, make in ((scenario.caller.beside, companion), (scenario.caller.joint, partner)):
+            if other:
                 make(scenario)  # an error of ours is one here; on ranks it would be the implementation's
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
         of_the_world = {"asynchrony": asynchrony, "order": order, "timeline": timeline}

@@ -1,10 +1,11 @@
 """The groups of one rank on a real backend: each collective is recorded and handed to the backend's own group.
 
 An example's default group is a new one in `torch.distributed`, over a group of the backend's that is kept: a new
-connection for every example would take longer than the example.
+connection for every example would take longer than the example. So are the other groups where `Setup.keeps_groups`.
 """
 
 import datetime
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -19,6 +20,8 @@ from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, group_label
 from lockstep.worlds.described_group import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
 from lockstep.worlds.stand_in import stand_in
 
+KEPT = 2  # groups of the same members in one example whose connections are kept for the next
+
 
 class Groups:
     """All of one rank. ``backend``: the name by which `init_process_group` makes them. Beside NCCL's there are gloo's,
@@ -30,12 +33,13 @@ class Groups:
     ``lacking``, in words, what the rank has asked for that this backend has not, which says nothing against the rank.
     """
 
-    def __init__(self, backend: str, rank: int, store: Any, limit: float) -> None:
+    def __init__(self, backend: str, rank: int, store: Any, limit: float, keeps: bool = False) -> None:
         self.backend, self.real = f"lockstep_{backend}", backend
         self._rank, self._store = rank, store
         # The supervisor's clock decides what hangs, not the backend's.
         self._patience = datetime.timedelta(seconds=10 * limit)
         self._kept: dict[int, Any] = {}  # world size -> the backend's group of that many ranks
+        self._keeps, self._others = keeps, dict[tuple[str, tuple[int, ...], int], Any]()
         self.begin(contents=False)
         both = {name: f"lockstep_{name}" for name in dict.fromkeys((backend, "gloo"))}
         for name, ours in both.items():
@@ -49,6 +53,7 @@ class Groups:
         """An example of which nothing has been seen."""
         self.timeline: list[Collective] = []
         self.made: list[tuple[str, int]] = []
+        self._made_of = Counter[tuple[str, tuple[int, ...]]]()
         self.failed: set[str] = set()
         self.unawaited = 0
         self.lacking: list[str] = []
@@ -97,17 +102,32 @@ class Groups:
         members = tuple(options.global_ranks_in_group) or tuple(range(size))  # none: the default group once more
         label = group_label(members, options.group_id)
         self.made.append((label, size))
-        return RecordedGroup(self, rank, members, label, real, self._connect(real, options.store, rank, size))
+        # Which of these members' groups of this example it is, on which they agree.
+        number = self._made_of[real, members]
+        self._made_of[real, members] += 1
+        if not self._keeps or number >= KEPT:
+            return RecordedGroup(self, rank, members, label, real, self._connect(real, options.store, rank, size))
+        if (key := (real, members, number)) not in self._others:
+            self._others[key] = self._connect(real, options.store, rank, size)
+        return RecordedGroup(self, rank, members, label, real, self._others[key], kept=True)
 
 
 class RecordedGroup(DescribedGroup):
     """Notes what it is asked for and lets the backend, ``name``, do it: ``real`` is that one's group."""
 
     def __init__(
-        self, groups: Groups, rank: int, members: tuple[int, ...], label: str, name: str, real: dist.ProcessGroup
+        self,
+        groups: Groups,
+        rank: int,
+        members: tuple[int, ...],
+        label: str,
+        name: str,
+        real: dist.ProcessGroup,
+        kept: bool = False,
     ) -> None:
         super().__init__(rank, members, label)
         self._groups, self._name_of_backend, self._real = groups, name, real
+        self._is_kept = kept or label == DEFAULT
         kind = getattr(dist.ProcessGroup.BackendType, name.upper())
         # C++ code that asks a group for its backend (DDP's logger) must find it.
         for device in map(torch.device, _devices(name)):
@@ -122,8 +142,8 @@ class RecordedGroup(DescribedGroup):
         return [torch.device(_devices(self._name_of_backend)[0])]
 
     def shutdown(self) -> None:
-        """What c10d does to every group that it forgets; the default group is kept for the next example."""
-        if self.label != DEFAULT:
+        """What c10d does to every group that it forgets, but what is kept for the next example."""
+        if not self._is_kept:
             super().shutdown()
 
     def recorded(self) -> int:

@@ -248,7 +248,8 @@ class Job:
     otherwise. ``timeline`` asks for the reports'. ``order`` gives the order in which reductions combine the members'
     values (None: from member 0 upwards); like all of a job it is pickled, so it is a function of a module or a
     `functools.partial` of one. ``accumulator``: the dtype in which floating-point values are combined before they are
-    rounded to their own (empty: they are rounded at every hop).
+    rounded to their own (empty: they are rounded at every hop). ``own_state``: global variables and class attributes of
+    what is under test are kept apart by rank (`worlds.sim.possessions`).
     """
 
     function: str
@@ -261,6 +262,7 @@ class Job:
     timeline: bool = False
     order: OrderOf | None = None
     accumulator: str = ""
+    own_state: bool = False
 
 
 def raised(exception: BaseException) -> RankError:

@@ -25,7 +25,8 @@ class Setup:
 
     ``store``: where ranks meet, "file:path" or "tcp:host:port:prefix". ``local_rank``: among the ranks of its host,
     None where all are on one. ``limit``: seconds after which the supervisor ends an example. ``hosts_apart``: NCCL is
-    told that each rank is a host of its own, so that several may share a GPU.
+    told that each rank is a host of its own, so that several may share a GPU. ``keeps_groups``: connections of groups
+    that an example makes serve the next that makes them of the same members.
     """
 
     backend: str
@@ -35,6 +36,7 @@ class Setup:
     store: str = ""
     limit: float = 30.0
     hosts_apart: bool = False
+    keeps_groups: bool = False
 
 
 def serve(connection: Connection, setup: Setup) -> None:
@@ -57,7 +59,7 @@ def serve(connection: Connection, setup: Setup) -> None:
     devices.settle(setup.device, local_rank)
     torch.set_num_threads(1)
     shared = open_store(setup.store)
-    groups = Groups(setup.backend, setup.rank, shared, setup.limit)
+    groups = Groups(setup.backend, setup.rank, shared, setup.limit, setup.keeps_groups)
     environment, of_this_thread = Environment(), Surroundings(OF_A_THREAD)
     while True:
         message = connection.recv()

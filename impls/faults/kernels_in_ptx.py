@@ -16,3 +16,11 @@ def a_kernel_for_every_length(values, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """The length is a constant of the program."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(values + offsets, tl.load(values + offsets, offsets < COUNT), offsets < COUNT)
+
+
+@triton.jit
+def holds_too_much(source, target, BLOCK: tl.constexpr):
+    """A thread has more elements than registers."""
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(source + offsets)
+    tl.store(target + offsets, x + tl.sum(x, 0))

@@ -27,13 +27,18 @@ def copy_by_one_stride(source, target, stride, count, BLOCK: tl.constexpr):
     tl.store(target + offsets, tl.load(source + offsets * stride, offsets < count), offsets < count)
 
 
+def carried(tensor):
+    """The same memory as words that Triton moves bit for bit."""
+    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])
+
+
 def each(tensors, bucket):
     """Tensors and their places in the bucket, as words that Triton moves."""
     begin = 0
     for tensor in tensors:
         if tensor.numel():
             part = bucket[begin : begin + tensor.numel()]
-            yield packing.carried(tensor, True), packing.carried(part, True)
+            yield carried(tensor), carried(part)
             begin += tensor.numel()
 
 
@@ -119,7 +124,7 @@ class EmptyTensors(Kernels):
             flat = torch.empty_like(part)
             if not grid(tensor.numel())[0]:
                 raise RuntimeError("Triton Error [CUDA]: invalid argument")  # what a launch of no blocks gives there
-            source, target = packing.carried(part.reshape(-1), True), packing.carried(flat.reshape(-1), True)
+            source, target = carried(part.reshape(-1)), carried(flat.reshape(-1))
             copy_by_one_stride[grid(part.numel())](source, target, 1, part.numel(), BLOCK=BLOCK)
             tensor.copy_(flat)
             begin += tensor.numel()
@@ -188,7 +193,7 @@ class Truncates(Kernels):
             return packing.cast(source, dtype)
         wide = packing.cast(source, torch.float32)
         out = torch.empty(source.shape, dtype=dtype, device=source.device)
-        words = packing.carried(out.view(-1), False)
+        words = carried(out.view(-1))
         truncate[grid(out.numel())](wide.view(-1), words, out.numel(), BLOCK=BLOCK)
         return out
 

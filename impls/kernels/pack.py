@@ -10,10 +10,25 @@ import torch
 import triton
 import triton.language as tl
 
-from lockstep.impls.kernels.table import BLOCK, WARPS, Table, carried, kind_of
-from lockstep.impls.kernels.words import FIELDS, find, from_float32, pointer, positions, to_float32, transform
+from lockstep.impls.kernels.launch import LARGER, Launcher, address, factor
+from lockstep.impls.kernels.table import BYTES, Table, kind_of
+from lockstep.impls.kernels.words import (
+    ITEMS,
+    ends,
+    from_float32,
+    is_strided,
+    lead_of,
+    piece,
+    places,
+    pointer,
+    to_float32,
+    transform,
+)
 
 Tensors = Sequence[torch.Tensor] | Table
+# Ways of `_rewrite`: tensors into the bucket, the bucket into tensors, and tensors into themselves.
+PACK, UNPACK, IN_PLACE = (tl.constexpr(way) for way in range(3))
+TILE = 1024 * LARGER  # elements at a time where there are no vectors: few, so that few registers are taken
 
 
 def pack(tensors: Tensors, bucket: torch.Tensor, scale: float = 1.0, coefficient: torch.Tensor | None = None) -> None:
@@ -56,36 +71,55 @@ def transfer(
     coefficient: torch.Tensor | None,
     index: tl.dtype = tl.int64,
 ) -> None:
-    """`pack` or `unpack`. ``index``: of offsets, see `_transfer`. ValueError for what does not fit."""
+    """`pack` or `unpack`. ``index``: of offsets, see `Table`. ValueError for what does not fit."""
     changes = divisor != 1 or scale != 1 or coefficient is not None
     if isinstance(tensors, Table):
         table = tensors
     else:
-        table = Table.of(tensors, raw=not changes and all(tensor.dtype == bucket.dtype for tensor in tensors))
+        table = Table.of(tensors, not changes and all(tensor.dtype == bucket.dtype for tensor in tensors), index)
     if changes and table.raw:
         raise ValueError("this table is for moving only: make one with raw=False to scale or average")
     check_bucket(bucket, table)
     check_coefficient(coefficient, bucket)
     if not packs:
         refuse_overlaps(table)
+    kind = kind_of(bucket.dtype, table.raw)
+    rewrite(table, bucket.data_ptr(), kind, PACK if packs else UNPACK, divisor, scale, coefficient)
+
+
+def rewrite(
+    table: Table,
+    bucket: int,
+    kind: int,
+    way: tl.constexpr,
+    divisor: float,
+    scale: float,
+    coefficient: torch.Tensor | None,
+) -> None:
+    """All elements, from a table's tensors to the bucket at that address, of that kind, or back, or in place."""
     if table.blocks == 0:
         return
-    _transfer[(table.blocks,)](
-        table.layout,
-        table.addresses,
-        carried(bucket, table.raw),
-        table.entries,
-        float(divisor),
-        float(scale),
-        coefficient,
+    divisor, divide = factor(divisor)
+    _REWRITE(
+        table.blocks,
+        (
+            table.pieces.data_ptr(),
+            table.layout.data_ptr(),
+            table.blocks,
+            bucket,
+            divisor,
+            float(scale),
+            address(coefficient),
+        ),
         MASK=table.mask,
-        BUCKET=kind_of(bucket.dtype, table.raw),
-        PACKS=packs,
-        DIVIDE=divisor != 1,
-        BLOCK=BLOCK,
-        INDEX=index,
-        num_warps=WARPS,
-        enable_fp_fusion=False,
+        BUCKET=kind,
+        WAY=way.value,
+        DIVIDE=divide,
+        CLIP=coefficient is not None,
+        STRIDED=table.strided,
+        BYTES=BYTES,
+        TILE=TILE,
+        INDEX=table.index,
     )
 
 
@@ -98,7 +132,6 @@ def check_bucket(bucket: torch.Tensor, table: Table) -> None:
         raise ValueError(f"the bucket is on {bucket.device}, the tensors on {table.tensors[0].device}")
     if table.raw and table.tensors and bucket.dtype != table.tensors[0].dtype:
         raise ValueError(f"the bucket is {bucket.dtype}, the table moves {table.tensors[0].dtype}: use raw=False")
-    kind_of(bucket.dtype, table.raw)
 
 
 def check_coefficient(coefficient: torch.Tensor | None, beside: torch.Tensor) -> None:
@@ -116,90 +149,131 @@ def refuse_overlaps(table: Table) -> None:
         raise ValueError(table.overlapping)
 
 
-@triton.jit(do_not_specialize=["entries"])
-def _transfer(
-    layout,
-    addresses,
-    bucket,
-    entries,
+@triton.jit(do_not_specialize=["pieces", "layout", "blocks", "bucket", "coefficient"])
+def _rewrite(
+    pieces: tl.int64,
+    layout: tl.int64,
+    blocks: tl.int64,
+    bucket: tl.int64,
     divisor,
     scale,
-    coefficient,
+    coefficient: tl.int64,
     MASK: tl.constexpr,
     BUCKET: tl.constexpr,
-    PACKS: tl.constexpr,
+    WAY: tl.constexpr,
     DIVIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    INDEX: tl.constexpr = tl.int64,
+    CLIP: tl.constexpr,
+    STRIDED: tl.constexpr,
+    BYTES: tl.constexpr,
+    TILE: tl.constexpr,
+    INDEX: tl.constexpr,
 ):
-    """One block of one tensor. ``INDEX``: of offsets; narrower only to show what would overflow."""
-    block = tl.program_id(0)
-    entry = find(layout, entries, block)
-    fields = layout + entry * FIELDS
-    start = (block - tl.load(fields)).to(INDEX) * BLOCK
-    kind = tl.load(fields + 3)
+    """One piece. In place from the last to the first: what a norm has just read is still in the cache."""
+    block = tl.program_id(0).to(tl.int64)
+    if WAY == IN_PLACE:
+        block = blocks - 1 - block
+    factor = scale
+    if CLIP:
+        factor = tl.load(pointer(coefficient, 0))
+    address, offset, count, kind = piece(pieces, blocks, block)
     for KIND in tl.static_range(7):
         if MASK & (1 << KIND):
             # Only where kinds are mixed is there something to decide on the device.
             if (MASK == (1 << KIND)) | (kind == KIND):
-                _move(
-                    layout, fields, tl.load(addresses + entry), bucket, start, divisor, scale, coefficient,
-                    KIND, BUCKET, PACKS, DIVIDE, BLOCK, INDEX,
-                )  # fmt: skip
+                FLAT: tl.constexpr = KIND if WAY == IN_PLACE else BUCKET
+                flat = bucket + offset * ((ITEMS >> (4 * FLAT)) & 15)
+                dense = True
+                if STRIDED:
+                    dense = not is_strided(pieces, blocks, block)
+                if dense:
+                    if WAY == IN_PLACE:
+                        flat = address
+                    _dense(address, flat, count, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP, BYTES, TILE)
+                elif STRIDED:
+                    begin = count * 0
+                    while begin < count:
+                        offsets = begin.to(INDEX) + tl.arange(0, TILE).to(INDEX)
+                        inside = offsets < count
+                        tensor = pointer(address, KIND) + places(pieces, blocks, block, layout, offsets)
+                        other = tensor if WAY == IN_PLACE else pointer(flat, FLAT) + offsets
+                        _copy(tensor, other, inside, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
+                        begin += TILE
 
 
 @triton.jit
-def _move(
-    layout,
-    fields,
+def _dense(
     address,
-    bucket,
-    start,
+    flat,
+    count,
     divisor,
     scale,
-    coefficient,
+    factor,
     KIND: tl.constexpr,
-    BUCKET: tl.constexpr,
-    PACKS: tl.constexpr,
+    FLAT: tl.constexpr,
+    WAY: tl.constexpr,
     DIVIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    INDEX: tl.constexpr,
+    CLIP: tl.constexpr,
+    BYTES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    count = tl.load(fields + 1).to(INDEX)
-    dimensions = tl.load(fields + 4).to(tl.int32)
-    tensor = pointer(address, KIND)
-    flat = bucket + tl.load(fields + 2).to(INDEX)
+    """Vectors of 16 bytes on both sides where their addresses allow it, and what is before and behind them."""
+    HERE: tl.constexpr = (ITEMS >> (4 * KIND)) & 15
+    THERE: tl.constexpr = (ITEMS >> (4 * FLAT)) & 15
+    VECTOR: tl.constexpr = 16 // (HERE if HERE < THERE else THERE)  # elements
+    lead = lead_of(address, count, HERE)
+    here, there = address + lead * HERE, flat + lead * THERE
+    aligned = True
+    if WAY != IN_PLACE:
+        aligned = there % 16 == 0
     # Offsets are made in each branch: shared, they would go through shared memory from one layout to another.
-    if dimensions > 0:
-        offsets = start + tl.arange(0, BLOCK).to(INDEX)
-        inside = offsets < count
-        place = positions(offsets, layout, tl.load(fields + 5), dimensions)
-        _copy(tensor + place, flat + offsets, inside, divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE)
+    if aligned:
+        body = (count - lead) // VECTOR * VECTOR
+        if body > 0:
+            if KIND >= 3:  # bits are moved as words of 32
+                words = body // VECTOR * 4
+                _vectors(here, there, words, divisor, scale, factor, 5, 5, WAY, DIVIDE, CLIP, BYTES // 4)
+            else:
+                _vectors(here, there, body, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP, BYTES // HERE)
+        if body < count:
+            index, inside = ends(tl.arange(0, 32), lead, body, count)
+            tensor, other = pointer(address, KIND) + index, pointer(flat, FLAT) + index
+            _copy(tensor, other, inside, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
     else:
-        # What the compiler cannot know of addresses from a table is seen here, and told to it: of the pointers to the
-        # elements, for Triton before 3.9 forgets what it is told of an integer that became a pointer.
-        aligned = ((address | flat.to(tl.int64)) % 16 == 0) & (count - start >= BLOCK)
-        if aligned:
-            offsets = start + tl.arange(0, BLOCK).to(INDEX)
-            _copy(
-                tl.multiple_of(tensor + offsets, 16), tl.multiple_of(flat + offsets, 16), None,
-                divisor, scale, coefficient, KIND, BUCKET, PACKS, DIVIDE,
-            )  # fmt: skip
-        else:
-            offsets = start + tl.arange(0, BLOCK).to(INDEX)
-            inside = offsets < count
-            _copy(
-                tensor + offsets,
-                flat + offsets,
-                inside,
-                divisor,
-                scale,
-                coefficient,
-                KIND,
-                BUCKET,
-                PACKS,
-                DIVIDE,
-            )
+        begin = count * 0
+        while begin < count:
+            offsets = begin + tl.arange(0, TILE)
+            tensor, other = pointer(address, KIND) + offsets, pointer(flat, FLAT) + offsets
+            _copy(tensor, other, offsets < count, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
+            begin += TILE
+
+
+@triton.jit
+def _vectors(
+    here,
+    there,
+    count,
+    divisor,
+    scale,
+    factor,
+    KIND: tl.constexpr,
+    FLAT: tl.constexpr,
+    WAY: tl.constexpr,
+    DIVIDE: tl.constexpr,
+    CLIP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Whole vectors at addresses that are multiples of 16.
+
+    What the compiler cannot know of an address is told to it: of the pointers to the elements, for Triton before 3.9
+    forgets what it is told of an integer that became a pointer. Of what is loaded to be stored wider it is told less:
+    so a thread loads what it stores, and elements do not go through shared memory from one thread to another.
+    """
+    HERE: tl.constexpr = (ITEMS >> (4 * KIND)) & 15
+    THERE: tl.constexpr = (ITEMS >> (4 * FLAT)) & 15
+    offsets = tl.arange(0, BLOCK)
+    tensor = tl.multiple_of(pointer(here, KIND) + offsets, 8 if WAY == PACK and HERE < THERE else 16)
+    other = tl.multiple_of(pointer(there, FLAT) + offsets, 8 if WAY == UNPACK and THERE < HERE else 16)
+    _copy(tensor, other, offsets < count, divisor, scale, factor, KIND, FLAT, WAY, DIVIDE, CLIP)
 
 
 @triton.jit
@@ -209,21 +283,25 @@ def _copy(
     inside,
     divisor,
     scale,
-    coefficient,
+    factor,
     KIND: tl.constexpr,
-    BUCKET: tl.constexpr,
-    PACKS: tl.constexpr,
+    FLAT: tl.constexpr,
+    WAY: tl.constexpr,
     DIVIDE: tl.constexpr,
+    CLIP: tl.constexpr,
 ):
-    if PACKS:
-        x = tl.load(tensor, inside)
-    else:
+    if WAY == UNPACK:
         x = tl.load(flat, inside)
+    else:
+        x = tl.load(tensor, inside)
     if KIND < 3:  # numbers, not words
-        x = to_float32(x, KIND if PACKS else BUCKET)
-        x = transform(x, divisor, scale, coefficient, DIVIDE)
-        x = from_float32(x, BUCKET if PACKS else KIND)
-    if PACKS:
+        x = to_float32(x, FLAT if WAY == UNPACK else KIND)
+        x = transform(x, divisor, scale, factor, DIVIDE, CLIP)
+        x = from_float32(x, FLAT if WAY == PACK else KIND)
+    if WAY == PACK:
         tl.store(flat, x, inside)
     else:
         tl.store(tensor, x, inside)
+
+
+_REWRITE = Launcher(_rewrite)

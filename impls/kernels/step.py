@@ -6,16 +6,18 @@ So the bits are the oracle's, for any cut into shards.
 """
 
 import math
+import struct
 
 import torch
 import triton
 import triton.language as tl
 
+from lockstep.impls.kernels.launch import LARGER, Launcher, address, require_kernels
 from lockstep.impls.kernels.pack import check_coefficient
-from lockstep.impls.kernels.table import NUMBERS, WARPS, carried, kind_of, require_kernels
-from lockstep.impls.kernels.words import from_float32, to_float32, transform
+from lockstep.impls.kernels.table import NUMBERS, VECTOR, kind_of
+from lockstep.impls.kernels.words import from_float32, pointer, to_float32, transform
 
-BLOCK = 4096  # elements that one program handles: fewer than where there are fewer arrays
+BLOCK = 1024 * LARGER  # elements that one program handles: 18 to 28 kilobytes of all arrays
 
 
 def sgd_step(
@@ -42,24 +44,27 @@ def sgd_step(
     states = [] if momentum_buffer is None else [momentum_buffer]
     if not _check(param, master, grad, states, coefficient):
         return
-    _sgd[(triton.cdiv(param.numel(), BLOCK),)](
-        carried(param, False),
-        master,
-        carried(grad, False),
-        momentum_buffer,
-        param.numel(),
-        float(scale),
-        coefficient,
-        float(lr),
-        float(momentum),
-        float(weight_decay),
+    last = master if momentum_buffer is None else momentum_buffer
+    addresses = [array.data_ptr() for array in (param, master, grad, last)]
+    _SGD(
+        -(-param.numel() // BLOCK),
+        (
+            *addresses,
+            param.numel(),
+            float(scale),
+            address(coefficient),
+            float(lr),
+            float(momentum),
+            float(weight_decay),
+        ),
         PARAM=kind_of(param.dtype, False),
         GRAD=kind_of(grad.dtype, False),
+        CLIP=coefficient is not None,
         DECAY=weight_decay != 0,
+        MOMENTUM=momentum_buffer is not None,
         FIRST=first,
+        ALIGNED=not any(each % VECTOR for each in addresses),  # shards seldom begin elsewhere
         BLOCK=BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=False,
     )
 
 
@@ -93,34 +98,34 @@ def adamw_step(
     beta1, beta2 = betas
     weight = _float32(1 - beta1)
     near = abs(weight) < 0.5
-    _adamw[(triton.cdiv(param.numel(), BLOCK),)](
-        carried(param, False),
-        master,
-        carried(grad, False),
-        exp_avg,
-        exp_avg_sq,
-        param.numel(),
-        float(scale),
-        coefficient,
-        1 - lr * weight_decay,
-        weight if near else _float32(1 - weight),
-        float(beta2),
-        1 - beta2,
-        -(lr / (1 - beta1**step)),
-        math.sqrt(1 - beta2**step),
-        float(eps),
+    addresses = [array.data_ptr() for array in (param, master, grad, exp_avg, exp_avg_sq)]
+    _ADAMW(
+        -(-param.numel() // BLOCK),
+        (
+            *addresses,
+            param.numel(),
+            float(scale),
+            address(coefficient),
+            1 - lr * weight_decay,
+            weight if near else _float32(1 - weight),
+            float(beta2),
+            1 - beta2,
+            -(lr / (1 - beta1**step)),
+            math.sqrt(1 - beta2**step),
+            float(eps),
+        ),
         PARAM=kind_of(param.dtype, False),
         GRAD=kind_of(grad.dtype, False),
+        CLIP=coefficient is not None,
         DECAY=weight_decay != 0,
         NEAR=near,
+        ALIGNED=not any(each % VECTOR for each in addresses),  # shards seldom begin elsewhere
         BLOCK=BLOCK,
-        num_warps=WARPS,
-        enable_fp_fusion=False,
     )
 
 
 def _float32(x: float) -> float:
-    return float(torch.tensor(x, dtype=torch.float32))
+    return float(struct.unpack("f", struct.pack("f", x))[0])
 
 
 def _check(
@@ -131,11 +136,12 @@ def _check(
     coefficient: torch.Tensor | None,
 ) -> bool:
     """Whether there is anything to do. ValueError for arrays that do not fit together."""
+    shape, place = param.shape, param.get_device()
     for tensor in (param, master, grad, *states):
-        if tensor.dim() != 1 or not tensor.is_contiguous() or tensor.numel() != param.numel():
+        if tensor.shape != shape or len(shape) != 1 or not tensor.is_contiguous():
             got = f"shape {tuple(tensor.shape)} and strides {tensor.stride()}"
             raise ValueError(f"a shard's arrays are contiguous and of {param.numel()} elements: one has {got}")
-        if tensor.device != param.device:
+        if tensor.get_device() != place:
             raise ValueError(f"a shard's arrays are on one device: {tensor.device} and {param.device} are two")
         if tensor.dtype not in NUMBERS:
             raise ValueError(f"a shard's array is {tensor.dtype}: it must be float32, bfloat16 or float16")
@@ -147,38 +153,54 @@ def _check(
     return param.numel() > 0
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
+def _array(address, KIND: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
+    """Pointers to a program's elements. Where vectors can be read, the compiler is told: of four elements, so that a
+    thread has the same ones of every array.
+    """
+    elements = pointer(address, KIND) + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if ALIGNED:
+        elements = tl.multiple_of(elements, 8 if KIND > 0 else 16)
+    return elements
+
+
+@triton.jit(do_not_specialize=["param", "master", "grad", "momentum_buffer", "count", "coefficient"])
 def _sgd(
-    param,
-    master,
-    grad,
-    momentum_buffer,
-    count,
+    param: tl.int64,
+    master: tl.int64,
+    grad: tl.int64,
+    momentum_buffer: tl.int64,
+    count: tl.int64,
     scale,
-    coefficient,
+    coefficient: tl.int64,
     lr,
     momentum,
     decay,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
+    CLIP: tl.constexpr,
     DECAY: tl.constexpr,
+    MOMENTUM: tl.constexpr,
     FIRST: tl.constexpr,
+    ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
-    INDEX: tl.constexpr = tl.int64,
 ):
-    start = tl.program_id(0).to(INDEX) * BLOCK
-    # A full block has no mask: with one, loads would be as narrow as an element.
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    factor = scale
+    if CLIP:
+        factor = tl.load(pointer(coefficient, 0))
+    # A full block has no mask: with one, accesses would be as narrow as an element. Pointers are made in each branch:
+    # shared, elements would go through shared memory from one layout to another.
     if count - start >= BLOCK:
-        offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _sgd_block(
-            param, master, grad, momentum_buffer, offsets, None, scale, coefficient, lr, momentum, decay,
-            PARAM, GRAD, DECAY, FIRST,
+            param, master, grad, momentum_buffer, None, scale, factor, lr, momentum, decay,
+            PARAM, GRAD, CLIP, DECAY, MOMENTUM, FIRST, ALIGNED, BLOCK,
         )  # fmt: skip
     else:
-        offsets = start + tl.arange(0, BLOCK).to(INDEX)
+        inside = tl.arange(0, BLOCK) < count - start
         _sgd_block(
-            param, master, grad, momentum_buffer, offsets, offsets < count, scale, coefficient, lr, momentum, decay,
-            PARAM, GRAD, DECAY, FIRST,
+            param, master, grad, momentum_buffer, inside, scale, factor, lr, momentum, decay,
+            PARAM, GRAD, CLIP, DECAY, MOMENTUM, FIRST, ALIGNED, BLOCK,
         )  # fmt: skip
 
 
@@ -188,41 +210,48 @@ def _sgd_block(
     master,
     grad,
     momentum_buffer,
-    offsets,
     inside,
     scale,
-    coefficient,
+    factor,
     lr,
     momentum,
     decay,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
+    CLIP: tl.constexpr,
     DECAY: tl.constexpr,
+    MOMENTUM: tl.constexpr,
     FIRST: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False)
-    p = tl.load(master + offsets, inside)
+    param = _array(param, PARAM, ALIGNED, BLOCK)
+    master = _array(master, 0, ALIGNED, BLOCK)
+    grad = _array(grad, GRAD, ALIGNED, BLOCK)
+    momentum_buffer = _array(momentum_buffer, 0, ALIGNED, BLOCK)
+    g = transform(to_float32(tl.load(grad, inside), GRAD), 1.0, scale, factor, False, CLIP)
+    p = tl.load(master, inside)
     if DECAY:
         g = g + decay * p
-    if momentum_buffer is not None:
+    if MOMENTUM:
         if not FIRST:
-            g = tl.load(momentum_buffer + offsets, inside) * momentum + g
-        tl.store(momentum_buffer + offsets, g, inside)
+            g = tl.load(momentum_buffer, inside) * momentum + g
+        tl.store(momentum_buffer, g, inside)
     p = p - lr * g
-    tl.store(master + offsets, p, inside)
-    tl.store(param + offsets, from_float32(p, PARAM), inside)
+    tl.store(master, p, inside)
+    tl.store(param, from_float32(p, PARAM), inside)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["param", "master", "grad", "exp_avg", "exp_avg_sq", "count", "coefficient"])
 def _adamw(
-    param,
-    master,
-    grad,
-    exp_avg,
-    exp_avg_sq,
-    count,
+    param: tl.int64,
+    master: tl.int64,
+    grad: tl.int64,
+    exp_avg: tl.int64,
+    exp_avg_sq: tl.int64,
+    count: tl.int64,
     scale,
-    coefficient,
+    coefficient: tl.int64,
     decay,
     beta1,
     beta2,
@@ -232,23 +261,26 @@ def _adamw(
     eps,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
+    CLIP: tl.constexpr,
     DECAY: tl.constexpr,
     NEAR: tl.constexpr,
+    ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
-    INDEX: tl.constexpr = tl.int64,
 ):
-    start = tl.program_id(0).to(INDEX) * BLOCK
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    factor = scale
+    if CLIP:
+        factor = tl.load(pointer(coefficient, 0))
     if count - start >= BLOCK:
-        offsets = start + tl.arange(0, BLOCK).to(INDEX)
         _adamw_block(
-            param, master, grad, exp_avg, exp_avg_sq, offsets, None, scale, coefficient,
-            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, DECAY, NEAR,
+            param, master, grad, exp_avg, exp_avg_sq, None, scale, factor,
+            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, CLIP, DECAY, NEAR, ALIGNED, BLOCK,
         )  # fmt: skip
     else:
-        offsets = start + tl.arange(0, BLOCK).to(INDEX)
+        inside = tl.arange(0, BLOCK) < count - start
         _adamw_block(
-            param, master, grad, exp_avg, exp_avg_sq, offsets, offsets < count, scale, coefficient,
-            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, DECAY, NEAR,
+            param, master, grad, exp_avg, exp_avg_sq, inside, scale, factor,
+            decay, beta1, beta2, weight2, step_size, correction, eps, PARAM, GRAD, CLIP, DECAY, NEAR, ALIGNED, BLOCK,
         )  # fmt: skip
 
 
@@ -259,10 +291,9 @@ def _adamw_block(
     grad,
     exp_avg,
     exp_avg_sq,
-    offsets,
     inside,
     scale,
-    coefficient,
+    factor,
     decay,
     beta1,
     beta2,
@@ -272,13 +303,21 @@ def _adamw_block(
     eps,
     PARAM: tl.constexpr,
     GRAD: tl.constexpr,
+    CLIP: tl.constexpr,
     DECAY: tl.constexpr,
     NEAR: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    g = transform(to_float32(tl.load(grad + offsets, inside), GRAD), 1.0, scale, coefficient, False)
-    p = tl.load(master + offsets, inside)
-    m = tl.load(exp_avg + offsets, inside)
-    v = tl.load(exp_avg_sq + offsets, inside)
+    param = _array(param, PARAM, ALIGNED, BLOCK)
+    master = _array(master, 0, ALIGNED, BLOCK)
+    grad = _array(grad, GRAD, ALIGNED, BLOCK)
+    exp_avg = _array(exp_avg, 0, ALIGNED, BLOCK)
+    exp_avg_sq = _array(exp_avg_sq, 0, ALIGNED, BLOCK)
+    g = transform(to_float32(tl.load(grad, inside), GRAD), 1.0, scale, factor, False, CLIP)
+    p = tl.load(master, inside)
+    m = tl.load(exp_avg, inside)
+    v = tl.load(exp_avg_sq, inside)
     if DECAY:
         p = p * decay
     if NEAR:
@@ -288,7 +327,11 @@ def _adamw_block(
     v = v * beta2 + (weight2 * g) * g
     denominator = tl.div_rn(tl.sqrt_rn(v), correction) + eps
     p = p + tl.div_rn(step_size * m, denominator)
-    tl.store(exp_avg + offsets, m, inside)
-    tl.store(exp_avg_sq + offsets, v, inside)
-    tl.store(master + offsets, p, inside)
-    tl.store(param + offsets, from_float32(p, PARAM), inside)
+    tl.store(exp_avg, m, inside)
+    tl.store(exp_avg_sq, v, inside)
+    tl.store(master, p, inside)
+    tl.store(param, from_float32(p, PARAM), inside)
+
+
+_SGD = Launcher(_sgd)
+_ADAMW = Launcher(_adamw)

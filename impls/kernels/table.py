@@ -1,19 +1,27 @@
-"""Many tensors as one table in device memory, so that one launch reaches all of them."""
+"""Many tensors as one table in device memory, cut into pieces, so that one launch reaches all of them.
+
+A program handles a piece: so many bytes of one tensor, whatever its dtype, cut where addresses are multiples of 16.
+Which tensor a piece belongs to is searched for once, when the table is made, and not by each program at each launch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import triton
+import triton.language as tl
 
-BLOCK = 8192  # elements that one program handles
-WARPS = 8
-FIELDS = 6  # of an entry: first block, elements, offset in the bucket, kind, dimensions, where these are described
+from lockstep.impls.kernels.launch import LARGER, Launcher, require_kernels
+from lockstep.impls.kernels.words import ITEMS, ROWS, pointer
+
+BYTES = 8192 * LARGER  # of a tensor that one program handles
+VECTOR = 16  # bytes of the widest access
+LANES = 256  # pieces that one program of `_cut` describes
+FIELDS = tl.constexpr(6)  # of an entry: first piece, elements, offset in the bucket, kind, dimensions, their place
 
 # What a tensor's elements are to a kernel: numbers, or words that are only moved. A kind is a bit of a mask.
 NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 WORDS = {1: 3, 2: 4, 4: 5, 8: 6}
-_CARRIERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +33,23 @@ class Table:
 
     tensors: tuple[torch.Tensor, ...]
     layout: torch.Tensor  # int64: FIELDS for each entry, then a size and a stride for each dimension described
-    addresses: torch.Tensor  # int64, one for each entry
+    pieces: torch.Tensor  # int64, ROWS of one number for each piece, see `impls.kernels.words`
     entries: int
-    blocks: int
     elements: int
     mask: int  # kinds that occur, as bits
+    strided: bool  # whether any tensor is other than its elements one behind the other
     raw: bool  # whether elements are words that are only moved
     overlapping: str  # why it cannot be written, in words: two elements of a tensor share memory; empty where none do
+    shifts: tuple[int, ...]  # bytes by which each entry's address misses a multiple of VECTOR; -1 where it is strided
+    index: tl.dtype = tl.int64  # of offsets; narrower only to show what would overflow
+
+    @property
+    def blocks(self) -> int:
+        """Programs that it takes: one for each piece."""
+        return self.pieces.shape[1]
 
     @staticmethod
-    def of(tensors: Sequence[torch.Tensor], raw: bool = False) -> "Table":
+    def of(tensors: Sequence[torch.Tensor], raw: bool = False, index: tl.dtype = tl.int64) -> "Table":
         """The table of these tensors, on their device.
 
         ``raw``: elements are moved and not read as numbers, so that any dtype will do, all tensors having the same.
@@ -44,9 +59,11 @@ class Table:
         fields: list[int] = []
         described: list[int] = []
         places: list[tuple[int, int]] = []  # (entry, where its description begins)
-        blocks = elements = entries = mask = 0
+        addresses: list[int] = []
+        shifts: list[int] = []
+        blocks = elements = mask = 0
         overlapping = ""
-        for index, tensor in enumerate(tensors):
+        for position, tensor in enumerate(tensors):
             count = tensor.numel()
             if count == 0:
                 continue
@@ -55,20 +72,36 @@ class Table:
             if dimensions:
                 if not overlapping and overlaps(tensor):
                     shape = f"shape {tuple(tensor.shape)} and strides {tensor.stride()}"
-                    overlapping = f"tensor {index} has {shape}: elements share memory, so it cannot be written"
-                places.append((entries, len(described)))
+                    overlapping = f"tensor {position} has {shape}: elements share memory, so it cannot be written"
+                places.append((len(addresses), len(described)))
                 described += [number for pair in dimensions for number in pair]
+            address, size = tensor.data_ptr(), tensor.dtype.itemsize
+            shift = -1 if dimensions else address % VECTOR
             fields += [blocks, count, elements, kind, len(dimensions), 0]
-            blocks += -(-count // BLOCK)
+            blocks += -(-(count * size + max(shift, 0)) // BYTES)
             elements += count
-            entries += 1
             mask |= 1 << kind
+            addresses.append(address)
+            shifts.append(shift)
         for entry, begin in places:
-            fields[entry * FIELDS + FIELDS - 1] = entries * FIELDS + begin
+            fields[entry * FIELDS.value + FIELDS.value - 1] = len(fields) + begin
         device = tensors[0].device if tensors else torch.device("cpu")
-        layout = upload(fields + described, device)
-        addresses = _addresses(tensors, device)
-        return Table(tensors, layout, addresses, entries, blocks, elements, mask, raw, overlapping)
+        numbers = upload(fields + described + addresses, device)
+        layout, found = numbers.split([len(fields) + len(described), len(addresses)])
+        pieces = cut(layout, found, blocks, bool(places), index)
+        return Table(
+            tensors,
+            layout,
+            pieces,
+            len(addresses),
+            elements,
+            mask,
+            bool(places),
+            raw,
+            overlapping,
+            tuple(shifts),
+            index,
+        )
 
     def at(self, tensors: Sequence[torch.Tensor]) -> "Table":
         """The same layout at other addresses: gradients that were allocated afresh. Only addresses are uploaded.
@@ -86,8 +119,68 @@ class Table:
                 raise ValueError(f"tensor {index} is on {new.device}, and was on {old.device}: make a new table")
             if new.is_conj() or new.is_neg():
                 raise ValueError(f"tensor {index} is a lazy conjugate or negative: make it a plain tensor")
-        addresses = _addresses(tensors, self.addresses.device)
-        return replace(self, tensors=tensors, addresses=addresses)
+        addresses = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
+        if any(shift not in (-1, address % VECTOR) for address, shift in zip(addresses, self.shifts, strict=True)):
+            return Table.of(tensors, self.raw, self.index)  # pieces are cut at other places
+        found = upload(addresses, self.layout.device)
+        return replace(self, tensors=tensors, pieces=cut(self.layout, found, self.blocks, self.strided, self.index))
+
+
+def cut(layout: torch.Tensor, addresses: torch.Tensor, blocks: int, strided: bool, index: tl.dtype) -> torch.Tensor:
+    """The pieces of a table, described on its device: int64, ROWS x ``blocks``."""
+    pieces = torch.empty((ROWS.value if strided else ROWS.value - 2, blocks), dtype=torch.int64, device=layout.device)
+    if blocks:
+        arguments = (layout.data_ptr(), addresses.data_ptr(), pieces.data_ptr(), len(addresses), blocks)
+        _CUT(-(-blocks // LANES), arguments, STRIDED=strided, BYTES=BYTES, LANES=LANES, INDEX=index)
+    return pieces
+
+
+@triton.jit(do_not_specialize=["layout", "addresses", "pieces", "entries", "blocks"])
+def _cut(
+    layout: tl.int64,
+    addresses: tl.int64,
+    pieces: tl.int64,
+    entries: tl.int64,
+    blocks: tl.int64,
+    STRIDED: tl.constexpr,
+    BYTES: tl.constexpr,
+    LANES: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """Where each piece begins, in memory and in the bucket, and how many elements it has."""
+    layout, addresses, pieces = pointer(layout, 6), pointer(addresses, 6), pointer(pieces, 6)
+    block = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    inside = block < blocks
+    # The last entry whose first piece is not after this one.
+    entry = tl.zeros([LANES], tl.int64)
+    left = entries
+    while left > 1:
+        half = left // 2
+        entry = tl.where(tl.load(layout + (entry + half) * FIELDS) <= block, entry + half, entry)
+        left -= half
+    fields = layout + entry * FIELDS
+    address, kind = tl.load(addresses + entry), tl.load(fields + 3)
+    size = (ITEMS >> (4 * kind)) & 15
+    shift = (address % 16) // size
+    if STRIDED:
+        dimensions = tl.load(fields + 4)
+        shift = tl.where(dimensions > 0, 0, shift)
+    start = ((block - tl.load(fields)).to(INDEX) * (BYTES // size).to(INDEX)).to(tl.int64) - shift
+    end = tl.minimum(start + BYTES // size, tl.load(fields + 1))
+    start = tl.maximum(start, 0)
+    place = pieces + block
+    if STRIDED:
+        tl.store(place + 3 * blocks, start, inside)
+        tl.store(place + 4 * blocks, tl.where(dimensions > 0, tl.load(fields + 5) * 256 + dimensions, 0), inside)
+        address += tl.where(dimensions > 0, 0, start * size)
+    else:
+        address += start * size
+    tl.store(place, address, inside)
+    tl.store(place + blocks, tl.load(fields + 2) + start, inside)
+    tl.store(place + 2 * blocks, (end - start) * 8 + kind, inside)
+
+
+_CUT = Launcher(_cut)
 
 
 def check(tensors: Sequence[torch.Tensor], raw: bool) -> None:
@@ -112,13 +205,6 @@ def kind_of(dtype: torch.dtype, raw: bool) -> int:
         wanted = "elements of 1, 2, 4 or 8 bytes" if raw else "float32, bfloat16 or float16"
         raise ValueError(f"{dtype} is not for this kernel: it takes {wanted}")
     return NUMBERS[dtype]
-
-
-def carried(tensor: torch.Tensor, raw: bool) -> torch.Tensor:
-    """The same memory under a dtype that Triton moves bit for bit."""
-    if raw:
-        return tensor.view(_CARRIERS[tensor.dtype.itemsize])
-    return tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
 
 
 def collapse(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -148,21 +234,6 @@ def upload(numbers: list[int], device: torch.device) -> torch.Tensor:
     """int64 numbers on the device; the host does not wait for the copy."""
     host = torch.tensor(numbers, dtype=torch.int64)
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
-
-
-def require_kernels(device: torch.device) -> None:
-    """ValueError where Triton cannot run on this device."""
-    if device.type != "cuda" and not interpreted():
-        raise ValueError(f"tensors on {device}: kernels need CUDA, or TRITON_INTERPRET=1 before triton is imported")
-
-
-def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU."""
-    return bool(triton.knobs.runtime.interpret)
-
-
-def _addresses(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    return upload([tensor.data_ptr() for tensor in tensors if tensor.numel()], device)
 
 
 def _layout(tensor: torch.Tensor) -> str:

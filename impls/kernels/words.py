@@ -1,4 +1,4 @@
-"""What the kernels share: finding the tensor of a block, the elements of each dtype, and rounding.
+"""What the kernels share: a piece of a table, the elements of each dtype, and rounding.
 
 bfloat16 is read and written as 16-bit integers, because Triton's interpreter truncates where it should round (triton
 3.6 to 3.9); in integers the same code is right in both, and memory still sets the pace.
@@ -10,25 +10,38 @@ import triton.language as tl
 # The kinds of `impls.kernels.table`.
 BFLOAT16 = tl.constexpr(1)
 FLOAT16 = tl.constexpr(2)
-FIELDS = tl.constexpr(6)
+ITEMS = tl.constexpr(0x8421224)  # bytes of an element of each kind, four bits for each
+# Of a piece: its address (its tensor's where that is strided), its place in the bucket, elements * 8 + kind; and where
+# there are strided tensors, its first element, and where its dimensions are described * 256 + how many these are.
+ROWS = tl.constexpr(5)
 
 
 @triton.jit
-def find(layout, entries, block):
-    """The entry that a block belongs to: the last one whose first block is not after it."""
-    low, high = 0, entries
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(layout + middle * FIELDS) <= block:
-            low = middle
-        else:
-            high = middle
-    return low
+def piece(pieces, blocks, block):
+    """Address, place in the bucket, elements and kind of a piece."""
+    row = pointer(pieces, 6) + block
+    extent = tl.load(row + 2 * blocks)
+    return tl.load(row), tl.load(row + blocks), (extent // 8).to(tl.int32), (extent % 8).to(tl.int32)
+
+
+@triton.jit
+def places(pieces, blocks, block, layout, offsets):
+    """Where in memory, in elements from the first, those of a piece of a strided tensor are, counted from its first."""
+    row = pointer(pieces, 6) + block
+    described = tl.load(row + 4 * blocks)
+    start = tl.load(row + 3 * blocks).to(offsets.dtype)
+    return positions(start + offsets, pointer(layout, 6), described // 256, (described % 256).to(tl.int32))
+
+
+@triton.jit
+def is_strided(pieces, blocks, block):
+    """Whether a piece is one of a tensor whose elements do not lie one behind the other."""
+    return tl.load(pointer(pieces, 6) + block + 4 * blocks) > 0
 
 
 @triton.jit
 def pointer(address, KIND: tl.constexpr):
-    """An address from a table as a pointer to words of the kind."""
+    """An address as a pointer to words of the kind."""
     if KIND == 0:
         return address.to(tl.pointer_type(tl.float32))
     elif KIND == 1:
@@ -68,13 +81,12 @@ def from_float32(x, KIND: tl.constexpr):
 
 
 @triton.jit
-def transform(x, divisor, scale, coefficient, DIVIDE: tl.constexpr):
-    """RN(RN(RN(x / divisor) * scale) * coefficient); a division by one, which is left out, would cost something."""
-    if DIVIDE:
-        x = tl.div_rn(x, divisor)
+def transform(x, divisor, scale, coefficient, DIVIDE: tl.constexpr, CLIP: tl.constexpr):
+    """RN(RN(RN(x / divisor) * scale) * coefficient). Without DIVIDE the divisor is a factor: see `launch.factor`."""
+    x = tl.div_rn(x, divisor) if DIVIDE else x * divisor
     x = x * scale
-    if coefficient is not None:
-        x = x * tl.load(coefficient)
+    if CLIP:
+        x = x * coefficient
     return x
 
 
@@ -91,3 +103,17 @@ def positions(offsets, layout, described, dimensions):
         rest = rest // size
         dimension += 1
     return place
+
+
+@triton.jit
+def lead_of(address, count, SIZE: tl.constexpr):
+    """Elements before the first address that is a multiple of 16 bytes."""
+    return tl.minimum(((16 - address % 16) % 16 // SIZE).to(tl.int32), count)
+
+
+@triton.jit
+def ends(lane, lead, body, count):
+    """Of 32 lanes, the elements before the vectors and behind them, fewer than 16 each; and which lanes have one."""
+    first = lane < 16
+    index = tl.where(first, lane, lead + body + lane - 16)
+    return index, tl.where(first, lane < lead, index < count)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lockstep.impls.kernels import step as kernels
-from lockstep.impls.kernels.table import interpreted
+from lockstep.impls.kernels.launch import INTERPRETED
 from lockstep.impls.sharded_optimizer import ShardedOptimizer
 
 UNKNOWN = [
@@ -58,7 +58,7 @@ def test_what_the_kernels_do_not_know_is_stepped_by_torch(kind: Any, options: di
 
 
 def test_an_option_that_changes_between_steps_counts_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = "cpu" if interpreted() else "cuda"
+    device = "cpu" if INTERPRETED else "cuda"
     parameter, owner = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16, device=device)), OnlyRank()
     optimizer = ShardedOptimizer(
         owner, torch.optim.SGD, [{"params": [parameter]}], masters=True, kernels=True, lr=0.5, momentum=0.5

@@ -97,9 +97,11 @@ def _asked(asked: argparse.Namespace) -> list[str]:
     told = [part for target in dict.fromkeys(asked.targets) for part in ("--impl", target)]
     told += [part for world in asked.world for part in ("--world", world)]
     flags = {"--in-process": asked.in_process, "--any-order": asked.any_order, "-x": asked.x}
+    flags["--cuda-stubs"] = asked.cuda_stubs
     told += [flag for flag, wanted in flags.items() if wanted]
     values = {
         "--device": asked.device,
+        "--model": asked.model,
         "--ranks-per-gpu": asked.ranks_per_gpu,
         "--shard": asked.shard,
         "--record": asked.record,

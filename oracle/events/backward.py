@@ -1,5 +1,6 @@
 """Backward: one micro-batch, forward and backward."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -136,13 +137,9 @@ class Backward(Event):
         """The order in which backward reaches the parameters on a rank: that of first use among its samples."""
         return tuple(dict.fromkeys(index for order in self.samples_of(rank, world_size) for index in order))
 
-    def plainer(self) -> tuple["Backward", "Backward"]:
-        """The same micro-batch with nothing unusual about it; and that, inside ``no_sync`` if it was."""
-        return Backward(self.orders), Backward(self.orders, self.synchronize)
-
-    def with_orders(self, orders: tuple[tuple[int, ...], ...]) -> "Backward":
-        """The same with other orders."""
-        return replace(self, orders=orders)
+    def with_each_order(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> "Backward":
+        """The same with another order for each sample."""
+        return replace(self, orders=tuple(tuple(change(order)) for order in self.orders))
 
     def check(self, setup: Setup, before: Standing) -> None:
         """Its samples are shared evenly, every rank that is there uses what is trained, and those gone stay away."""
@@ -206,8 +203,9 @@ class Backward(Event):
     def apply(self, state: State, place: int, told: Expectation) -> None:
         """Adds each rank's gradients to those there; changes the buffers."""
         setup, ranks, batch = state.setup, state.setup.world_size, state.batch
-        if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
-            raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
+        times = state.multiplied
+        if times is not None and times > min(form.largest for form in state.form.forms):
+            raise Inexact(f"a loss scale of {times:g}, with what hooks make of it, overflows in a format of the model")
         if self.zeroes is not None:
             self.zeroes.apply(state, place, told)
         joining.leave(state, self.gone)
@@ -258,15 +256,15 @@ class Backward(Event):
         """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of its samples.
 
         By name: of parameters that are tied each has its own. Zero for one that takes no part. And c itself, times the
-        loss scale like the loss. Shape (ranks, elements).
+        loss scale like the loss, and what the caller's hooks multiply by. Shape (ranks, elements).
         """
         setup, form = state.setup, state.form
         per_rank = len(self.orders) // setup.world_size
         table = np.concatenate(state.contributions(state.batch), axis=1)
         totals = table.reshape(setup.world_size, per_rank, -1).sum(axis=1)
-        if state.scale is not None:  # c is made before it is scaled
+        if state.multiplied is not None:  # c is made before it is scaled
             lattice.divide(lattice.from_integers(totals), per_rank, form)
-        totals = loss_scaling.scaled(totals, state.scale)
+        totals = loss_scaling.scaled(totals, state.multiplied)
         coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
         if setup.probe == "linear":
             return coefficients.copy(), coefficients

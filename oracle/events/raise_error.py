@@ -1,6 +1,6 @@
 """Raise: an error of the caller's own ends a micro-batch or an evaluation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from lockstep.oracle.event import Event
@@ -62,6 +62,10 @@ class Raise(Event):
     def holds_no_sync(self) -> bool:
         """The outer one of two."""
         return self.nested
+
+    def on_one_rank(self) -> "Raise":
+        """Everybody's error."""
+        return replace(self, rank=None)
 
     def check(self, setup: Setup, before: Standing) -> None:
         """Something is trained, the rank exists, and it is clear when buffers are broadcast next."""

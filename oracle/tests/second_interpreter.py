@@ -6,19 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.events import (
+    ActAlone,
+    Backward,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
+    Finish,
+    Move,
+    Step,
+    SwapWeights,
+    Write,
+    ZeroGrad,
+)
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.rounding import round_to_nearest
 
+STILL = (ActAlone, CopyGradients, DropLoss, Duplicate, Move, SwapWeights)  # after which everything is as before
+
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
 Number = Callable[[Fraction, str], Any]  # makes a number of that format's arithmetic
 
 
 class SecondInterpreter:
-    """Says the same as `oracle.program`, a rank, a parameter and an element at a time.
+    """Says the same as `oracle.events`, a rank, a parameter and an element at a time.
 
     ``number`` decides the arithmetic: Fractions, or NumPy's scalars of the parameter's own format, which round.
     ``order``: in which order of ranks a mean is summed. ``way``: what is averaged: all that is there; what is "new"
@@ -83,6 +97,8 @@ class SecondInterpreter:
                 parameters[place] = self.by_name(self.weights)
             elif isinstance(event, ZeroGrad):
                 self.zero(event.set_to_none)
+            elif not isinstance(event, STILL):
+                raise NotImplementedError(f"{event!r}")
         return gradients, parameters
 
     def zero(self, to_none: bool) -> None:
@@ -119,7 +135,7 @@ class SecondInterpreter:
                 )
                 used = [s for s in mine if brought and parameter in event.orders[s]]
                 total = sum((self.contribution(batch, s, parameter, element) for s in used), Fraction(0))
-                value = self.of(parameter, total / per_rank)
+                value = self.of(parameter, total / per_rank * 2**self.scenario.caller.doublings)
                 if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
                     half = value / self.of(parameter, Fraction(2))
                     value = half * self.weights[place][element] + half * self.weights[place][element]

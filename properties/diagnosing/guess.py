@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Clip, Event, Join, Raise, Step, Unscale
+from lockstep.oracle.events import Backward, Clip, Raise, Step, Unscale
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.initial import initial_parameters
 from lockstep.oracle.interpreter import interpret
@@ -26,7 +26,7 @@ def guess(broken: LawBroken, expected: Expectation) -> str | None:
     """
     difference, scenario = broken.difference, broken.scenario
     assert difference is not None
-    if any(isinstance(event, Clip) for event in scenario.program[: difference.place + 1]):
+    if any(place <= difference.place for place in scenario.places(Clip)):
         return None
     fitting: dict[str, int] = {}
     wrong = 0
@@ -92,21 +92,20 @@ def _hypotheses(
             yield f"rank {rank}'s gradient alone", values
             yield f"rank {rank}'s contribution is missing", expected - values / divisor
             yield f"rank {rank}'s contribution counts twice", expected + values / divisor
-    if any(isinstance(event, Raise) for event in scenario.program[: difference.place]):
+    if any(place < difference.place for place in scenario.places(Raise)):
         yield "the micro-batch that the caller's error has ended, all of NaN, is still in it", np.full(shape, np.nan)
     yield "zeros", np.zeros(shape)
 
 
 def _rescaled(scenario: Scenario, place: int) -> bool:
     """Whether gradients are divided by the loss scale up to an event, or the scale may have changed."""
-    return any(isinstance(event, Step | Unscale) for event in scenario.program[: place + 1])
+    return any(at <= place for at in scenario.places(Step, Unscale))
 
 
 def _divisor(scenario: Scenario, place: int) -> int:
     """What a mean divides by that is due at an event."""
     gone = scenario.gone(place)
-    joins = [event for event in scenario.program[:place] if isinstance(event, Join)]
-    return scenario.world_size - (len(gone) if gone and joins[-1].divide_by == DIVISORS[1] else 0)
+    return scenario.world_size - (len(gone) if scenario.standings[place].divide_by == DIVISORS[1] else 0)
 
 
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
@@ -124,14 +123,10 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
         orders = tuple(order if s in mine else () for s, order in enumerate(event.orders))
         return replace(event, orders=orders, overflow=(), gone=())
 
-    def alone_with(event: Event) -> Event:
-        if isinstance(event, Raise):
-            return replace(event, rank=None)
-        return silenced(event) if isinstance(event, Backward) else event
-
-    table = map(alone_with, scenario.program)
+    batches = {place: silenced(event) for place, event in scenario.events(Backward)}
+    table = (batches.get(at, event.on_one_rank()) for at, event in enumerate(scenario.program))
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
-    alone = replace(scenario, world_size=1, replicas=1, program=tuple(table))
+    alone = scenario.on_ranks(1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
     if values is None or isinstance(values, Inside):
         return None

@@ -1,6 +1,7 @@
 """Failures once more: how often they come again, and whether time or earlier examples are the reason."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,15 @@ def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> boo
             if not fails(law, fresh, failure):
                 return True
         elif fails(law, fresh, failure, all, SURELY):
+            return True
+    return False
+
+
+def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
+    """Whether one of these fails each time, and never where simulated ranks have state of their own."""
+    own = replace(trial, own_state=True, witnessed=Counter())
+    for failure in failures:
+        if not took_the_clock(failure.broken) and not fails(law, own, failure) and fails(law, trial, failure, all):
             return True
     return False
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from lockstep.oracle.events import Backward, Clip
+from lockstep.oracle.events import Clip
 from lockstep.oracle.fingerprint import multiplier
 from lockstep.properties.difference import Difference
 from lockstep.properties.trial import Trial
@@ -46,9 +46,8 @@ def shares_of(trial: Trial, broken: LawBroken, difference: Difference) -> list[S
         for parameter in sorted(order)
         for element in range(counts[parameter])
     ]
-    linear = scenario.probe == "linear" and not any(
-        isinstance(event, Clip) or (isinstance(event, Backward) and event.overflow) for event in scenario.program
-    )
+    overflows = any(batch.overflow for batch in scenario.microbatches)
+    linear = scenario.probe == "linear" and not overflows and not scenario.has(Clip)
     # What comes from a file that another run has left has all contributions in it.
     begins_elsewhere = bool(broken.choices.get("part", {}).get("file"))
     if difference.quantity != "gradient" or not linear or begins_elsewhere or len(contributions) > MOST_RUNS:

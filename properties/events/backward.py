@@ -15,7 +15,7 @@ from lockstep.oracle.forwards import by_forward
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, Claims
 from lockstep.properties.events.facet import Facet, Feature, Orders
-from lockstep.properties.events.loop import Kind, Loop, Phase
+from lockstep.properties.events.loop import SELDOM, Kind, Loop, Phase
 from lockstep.properties.naming import names, parameter_name
 from lockstep.properties.script import between
 from lockstep.properties.script.seen import by_rank
@@ -97,7 +97,12 @@ NESTED = Kind(
 )
 TOGETHER = Kind("together", _together, _accumulation, forward=True, while_joined=True)
 OVERFLOW = Kind("overflow", _overflow, forward=True, options=("loss scale",))
-DIRECT = Kind("direct", lambda loop, phase: loop.backward(phase, direct=True), lambda claims: claims.direct_forwards)
+DIRECT = Kind(
+    "direct",
+    lambda loop, phase: loop.backward(phase, direct=True),
+    lambda claims: claims.direct_forwards,
+    apart=SELDOM,
+)
 MEASURE = Kind(
     "measure",
     _measure,
@@ -105,18 +110,20 @@ MEASURE = Kind(
     apart="it costs a whole forward more",
     forward=True,
 )
-ZERO_LATE = Kind("zero late", _zero_late, lambda claims: claims.zeroes_late, forward=True)
-READ_PARAMETERS = Kind("read parameters", _read, lambda claims: claims.losses_read, forward=True)
+ZERO_LATE = Kind("zero late", _zero_late, lambda claims: claims.zeroes_late, apart=SELDOM, forward=True)
+READ_PARAMETERS = Kind("read parameters", _read, lambda claims: claims.losses_read, apart=SELDOM, forward=True)
 TAKE_GRADIENTS = Kind(
     "take gradients",
     lambda loop, phase: loop.backward(phase, loss=TAKEN[phase.shift % len(TAKEN)]),
     lambda claims: claims.double_backward,
+    apart=SELDOM,
     forward=True,
 )
 METRIC = Kind(
     "metric",
     lambda loop, phase: loop.backward(phase, metric=True),
     lambda claims: claims.callers_collectives,
+    apart=SELDOM,
     forward=True,
 )
 
@@ -207,7 +214,7 @@ class BackwardFacet(Facet[Backward]):
         return [*lines, *(between.metric(writer.scenario) if event.metric else [])]
 
     def _lines(self, writer: Writer, number: int, event: Backward) -> list[str]:
-        scenario, conditions, own = writer.scenario, writer.conditions, writer.role
+        scenario, own = writer.scenario, writer.role
         batch, ranks = scenario.batch(number), range(scenario.world_size)
         orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
@@ -215,7 +222,7 @@ class BackwardFacet(Facet[Backward]):
         shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
-        if conditions.keeps_gradients and event.synchronize:
+        if scenario.caller.keeps_gradients and event.synchronize:
             once = event.forwards == event.backwards == event.passes == 1
             lines += [f"kept, used, once = {{}}, orders[{own}], {once}"]
         for rank in event.overflow:
@@ -239,9 +246,10 @@ class BackwardFacet(Facet[Backward]):
         if event.evaluates:
             writer.calls = "wrapped"
             meanwhile += writer.evaluate(Evaluate(switch=False))
+        meanwhile += writer.tell(writer.implementation.before) if event.synchronize else []
         run += _backwards(writer, event, loss, meanwhile)
         if event.synchronize:
-            return [*lines, *run]
+            return [*lines, *writer.tell(writer.implementation.start), *run]
         run = [*(["with wrapped.no_sync():", "    pass"] if event.nested else []), *run]
         inside, stays = scenario.stays_in_no_sync(number - 1), scenario.stays_in_no_sync(number)
         if not inside and not stays:

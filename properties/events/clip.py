@@ -84,8 +84,7 @@ FACET = ClipFacet()
 
 def _clips_an_overflow(scenario: Scenario) -> set[bool]:
     """Of the Clip events, whether gradients have overflowed there."""
-    clips = (place for place, event in enumerate(scenario.program) if isinstance(event, Clip))
-    return {bool(scenario.overflowed(place)) for place in clips}
+    return {bool(scenario.overflowed(place)) for place in scenario.places(Clip)}
 
 
 def clipping_at_the_norm(scenario: Scenario, places: Sequence[int], claims: Claims) -> Scenario:
@@ -93,8 +92,7 @@ def clipping_at_the_norm(scenario: Scenario, places: Sequence[int], claims: Clai
     for place in places:
         if (expected := known(scenario, claims)) is None:
             return scenario
-        norm, event = expected.norms[place], scenario.program[place]
-        assert isinstance(event, Clip)
+        norm, event = expected.norms[place], dict(scenario.events(Clip))[place]
         most = float(norm.low if isinstance(norm, Inside) else norm)  # type: ignore[arg-type]  # there is one
         if 2.0**-126 <= most < INF:
             program = (*scenario.program[:place], replace(event, max_norm=most), *scenario.program[place + 1 :])

@@ -30,6 +30,7 @@ class EvaluateFacet(Facet[Evaluate]):
     """What the properties know of an evaluation."""
 
     shown_by = SYNCHRONIZE
+    reads = True
 
     def kinds(self) -> tuple[Kind, ...]:
         return EVALUATE, INFER
@@ -37,9 +38,7 @@ class EvaluateFacet(Facet[Evaluate]):
     def features(self) -> dict[str, Feature]:
         return {
             "evaluate": Feature(has(Evaluate), (EVALUATE,)),
-            "infer": Feature(
-                lambda s: any(isinstance(event, Evaluate) and event.inference for event in s.program), (INFER,)
-            ),
+            "infer": Feature(lambda s: any(event.inference for _, event in s.events(Evaluate)), (INFER,)),
         }
 
     def words(self, scenario: Scenario, place: int, event: Evaluate, expected: Expectation | None) -> list[str]:

@@ -5,7 +5,7 @@ from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
-from lockstep.properties.script import between
+from lockstep.properties.script import throughout
 from lockstep.properties.script.writer import Writer
 
 
@@ -21,10 +21,8 @@ class FinishFacet(Facet[Finish]):
         return ["finish the synchronization"]
 
     def lines(self, writer: Writer, number: int, event: Finish) -> list[str]:
-        finish = writer.implementation.finish
-        call = f"wrapped.{finish}()" if finish else ""
-        done = ["finish()"] if writer.implementation.made else [call] * bool(call)
-        return done + (between.kept(writer, number) if writer.conditions.keeps_gradients else [])
+        done = ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)
+        return done + (throughout.kept(writer, number) if writer.scenario.caller.keeps_gradients else [])
 
 
 FACET = FinishFacet()

@@ -1,6 +1,7 @@
 """Ranks that run out of micro-batches: how that is drawn, told and written into a script."""
 
-from itertools import combinations, pairwise
+from bisect import bisect
+from itertools import combinations
 
 from lockstep.oracle.events import Backward, Join, Step
 from lockstep.oracle.expectation import Expectation
@@ -60,8 +61,8 @@ class JoinFacet(Facet[Join]):
         }
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
-        for event in scenario.program:
-            if isinstance(event, Join) and event.divide_by not in claims.joins:
+        for _, event in scenario.events(Join):
+            if event.divide_by not in claims.joins:
                 return f"joins that divide by the {event.divide_by}"
         return ""
 
@@ -79,30 +80,19 @@ FACET = JoinFacet()
 
 def _windows_left(scenario: Scenario) -> int:
     """In how many windows of a join ranks run out of micro-batches before others do."""
-    left = [False]
-    for event in scenario.program:
-        if isinstance(event, Join):
-            left.append(False)
-        elif isinstance(event, Backward) and event.gone:
-            left[-1] = True
-    return sum(left)
+    joins = scenario.places(Join)
+    return len({bisect(joins, place) for place, batch in scenario.events(Backward) if batch.gone})
 
 
 def _others_stay(scenario: Scenario) -> bool:
     """Whether those who are last in one window of a join have run out in another."""
-    stay: list[set[int]] = []
-    for event in scenario.program:
-        if isinstance(event, Join):
-            stay.append(set(range(scenario.world_size)))
-        elif isinstance(event, Backward) and stay:
-            stay[-1].difference_update(event.gone)
-    return any(not here & there for here, there in combinations(stay, 2))
+    joins = scenario.places(Join)
+    stay = [set(range(scenario.world_size)) for _ in (None, *joins)]
+    for place, batch in scenario.events(Backward):
+        stay[bisect(joins, place)].difference_update(batch.gone)
+    return any(not here & there for here, there in combinations(stay[1:], 2))
 
 
 def _steps_without_rank_zero(scenario: Scenario) -> bool:
-    """Whether there is a step after a micro-batch for which rank 0 was gone."""
-    batches = [event for event in scenario.program if isinstance(event, Backward | Step)]
-    return any(
-        isinstance(before, Backward) and 0 in before.gone and isinstance(event, Step)
-        for before, event in pairwise(batches)
-    )
+    """Whether there is a step while rank 0 has run out of micro-batches."""
+    return any(0 in scenario.gone(place) for place in scenario.places(Step))

@@ -14,6 +14,9 @@ from lockstep.properties.claims import Claims
 from lockstep.properties.events.caller import TrainingOptions
 from lockstep.properties.events.claimed import Claimed, always
 
+# Why a kind is apart that laws with any features of a program draw often enough (`properties.strategies.combined`).
+SELDOM = "a program has few phases, and each kind more leaves less room for those that every law is about"
+
 
 def _nothing(claims: Claims) -> tuple[str, ...]:
     return ()

@@ -68,8 +68,7 @@ class RaiseFacet(Facet[Raise]):
         }
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
-        errors = (event for event in scenario.program if isinstance(event, Raise))
-        told = (_unclaimed(claims, event.where, event.synchronize) for event in errors)
+        told = (_unclaimed(claims, event.where, event.synchronize) for _, event in scenario.events(Raise))
         return next(filter(None, told), "")
 
     def words(self, scenario: Scenario, place: int, event: Raise, expected: Expectation | None) -> list[str]:

@@ -1,6 +1,6 @@
 """Gradients dropped, or set to zero: how it is drawn, told and written into a script."""
 
-from lockstep.oracle.events import Backward, Raise, ZeroGrad
+from lockstep.oracle.events import Backward, ZeroGrad
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.events.backward import LOCAL, SYNCHRONIZE
@@ -55,22 +55,11 @@ FACET = ZeroGradFacet()
 
 def _zeroed_in_between(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed between two micro-batches."""
-    zeroed = False
-    for event in scenario.program:
-        zeroed = zeroed or isinstance(event, ZeroGrad) or (isinstance(event, Backward) and event.ends_gradients)
-        if zeroed and isinstance(event, Backward):
-            return True
-    return False
+    return any(scenario.standings[place + 1].window for place in scenario.places(Backward))
 
 
 def _drops_a_window(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed that have accumulated inside `no_sync`."""
-    local = False
-    for event in scenario.program:
-        if local and isinstance(event, ZeroGrad | Backward) and event.ends_gradients:
-            return True
-        if isinstance(event, Backward):
-            local = not event.synchronize
-        elif isinstance(event, Raise) and event.drops_gradients:
-            local = False
-    return False
+    zeroing = (place for place, batch in scenario.events(Backward) if batch.zeroes is not None)
+    before = (scenario.standings[place] for place in (*scenario.places(ZeroGrad), *zeroing))
+    return any(standing.local and standing.gradients for standing in before)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from lockstep.oracle.events import Backward, Finish, Step, ZeroGrad
+from lockstep.oracle.events import Finish, Step, ZeroGrad
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.program import Scenario
@@ -29,18 +29,18 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
     states: dict[int, Mapping[str, Any]] = {index: {} for index in tensors}
     buffers = 4 * sum(numel(buffer.shape) for buffer in scenario.buffers) * scenario.world_size
     shares: dict[int, tuple[int, int]] = {}
-    local = False
     for place in (-1, *range(len(scenario.program))):
-        event = None if place < 0 else scenario.program[place]
-        local = not event.synchronize if isinstance(event, Backward) else local
-        if isinstance(event, Finish):
-            gradients = {index: expected.gradients[place][index] is not None for index in tensors}
-        elif isinstance(event, Step):
-            states = {index: expected.states[place][index] for index in tensors}
-        elif isinstance(event, ZeroGrad) and (event.set_to_none or not local):
-            gradients = {index: there and not event.set_to_none for index, there in gradients.items()}
-        elif event is not None:
-            continue
+        match None if place < 0 else scenario.program[place]:
+            case None:
+                pass
+            case Finish():
+                gradients = {index: expected.gradients[place][index] is not None for index in tensors}
+            case Step():
+                states = {index: expected.states[place][index] for index in tensors}
+            case ZeroGrad() as event if event.set_to_none or not scenario.standings[place].local:
+                gradients = {index: there and not event.set_to_none for index, there in gradients.items()}
+            case _:
+                continue
         each = [share(scenario, index, gradients[index], states[index], stage) for index in tensors]
         least, most = (sum(column) + buffers for column in zip(*each, strict=True))
         shares[place] = (least, most)

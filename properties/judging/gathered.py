@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from lockstep.oracle.events import Backward
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.judging.slices import Ledger, flats
@@ -28,7 +27,7 @@ def ledgers(scenario: Scenario, expected: Expectation, stage: int, slices: str, 
     """What a rank holds when a Backward begins, by its place."""
     ledger, found = Ledger(scenario, stage, slices, rank), dict[int, Ledger]()
     for place, event in enumerate(scenario.program):
-        if isinstance(event, Backward):
+        if event.makes_gradients:
             found[place] = replace(ledger, whole=set(ledger.whole), own=set(ledger.own))
         ledger.after(place, expected)
     return found
@@ -100,8 +99,7 @@ def _of_units(scenario: Scenario, slices: str, units: set[int]) -> set[int]:
 
 
 def _synchronizes(ledger: Ledger, place: int) -> bool:
-    event = ledger.scenario.program[place]
-    return isinstance(event, Backward) and event.synchronize
+    return ledger.scenario.standings[place + 1].unfinished
 
 
 def _bytes(scenario: Scenario, tensors: Iterable[int]) -> int:

@@ -23,8 +23,8 @@ BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
 
 def registered(scenario: Scenario) -> list[int]:
     """The tensors as the module registers them: the root's own first, then those of each unit; each once."""
-    units = [scenario.unit(index) for index in range(len(scenario.parameters))]
-    order = sorted(range(len(units)), key=lambda index: -1 if (unit := units[index]) is None else unit)
+    told = scenario.registered or range(len(scenario.parameters))
+    order = sorted(told, key=lambda index: -1 if (unit := scenario.unit(index)) is None else unit)
     return list(dict.fromkeys(map(scenario.tensor, order)))
 
 
@@ -96,24 +96,25 @@ class Ledger:
     def after(self, place: int, expected: Expectation) -> bool:
         """Books an event. Whether it is known what is held then: while gradients are on their way, it is not."""
         event = self.scenario.program[place]
-        if isinstance(event, Backward):
-            self.averaged = False
-            if event.zeroes is not None and event.zeroes.set_to_none:
+        match event:
+            case Backward():
+                self.averaged = False
+                if event.zeroes is not None and event.zeroes.set_to_none:
+                    self.whole, self.own = set(), set()
+                used = self.scenario.order(self.scenario.batch(place), self.rank)
+                self.whole |= {self.scenario.tensor(index) for index in used}
+                return not event.synchronize
+            case Finish():
+                there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
+                there &= cuts(self.scenario, self.slices).keys()  # and no other names
+                self.own, self.averaged = there, self.stage == 1
+                self.whole = there if self.stage == 1 else set()
+            case Step():
+                self.states = dict(enumerate(expected.states[place]))
+            case ZeroGrad(set_to_none=True):
                 self.whole, self.own = set(), set()
-            used = self.scenario.order(self.scenario.batch(place), self.rank)
-            self.whole |= {self.scenario.tensor(index) for index in used}
-            return not event.synchronize
-        if isinstance(event, Finish):
-            there = {each for each, value in enumerate(expected.gradients[place]) if value is not None}
-            there &= cuts(self.scenario, self.slices).keys()  # and no other names
-            self.own, self.averaged = there, self.stage == 1
-            self.whole = there if self.stage == 1 else set()
-        elif isinstance(event, Step):
-            self.states = dict(enumerate(expected.states[place]))
-        elif isinstance(event, ZeroGrad) and event.set_to_none:
-            self.whole, self.own = set(), set()
-        elif isinstance(event, Freeze):
-            self.frozen = event.of_frozen(self.frozen)
+            case Freeze():
+                self.frozen = event.of_frozen(self.frozen)
         return True
 
 

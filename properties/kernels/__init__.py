@@ -3,6 +3,8 @@
 case         a case as plain data: tensors by shape, strides, offset and dtype, and what is done to them
 cases        what a law draws, and what it tries by hand before that
 steps        the same for fused optimizer steps, with what they must give
+variants     dtypes and options, each combination of which is compiled anew: all of them, or few
+ahead        compiles what the laws draw, on all cores, before they are held
 values       the elements of tensors, in NumPy
 arena        memory with poisoned guard zones around and between the elements of a tensor
 runner       runs a kernel on a case, where the world's ranks are

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from lockstep.properties.kernels.case import Case, Tensor
 from lockstep.properties.kernels.values import KINDS
+from lockstep.properties.kernels.variants import FACTORS, NUMBERS, variants
 
-NUMBERS = ("float32", "bfloat16", "float16")
 MOVED = (*NUMBERS, "float64", "int8", "uint8", "int16", "int32", "int64", "complex64")
 # Lengths at which kernels go wrong: around blocks, vectors, 2**15 and 2**16.
 EDGES = tuple(length + by for length in (4, 8, 16, 128, 256, 1024, 2048, 4096, 8192, 2**15, 2**16) for by in (-1, 0, 1))
@@ -60,15 +60,16 @@ def moves(draw: st.DrawFn) -> Case:
 @st.composite
 def conversions(draw: st.DrawFn, kinds: Sequence[str] = KINDS, longest: int = 70_000) -> Case:
     """Several dtypes, divided, scaled, multiplied by a coefficient on the device, rounded."""
-    chosen = draw(lists(NUMBERS, longest))
+    variant = draw(variants())
+    chosen = draw(lists(variant.dtypes, longest))
     count = sum(tensor.count for tensor in chosen)
     return Case(
         chosen,
         draw(st.sampled_from(kinds)),
-        Tensor((count,), draw(st.sampled_from(NUMBERS)), draw(st.integers(0, 9)), seed=97),
-        draw(st.sampled_from((1.0, 2.0, 3.0, 7.0, 64.0, 61.0))),
+        Tensor((count,), variant.bucket, draw(st.integers(0, 9)), seed=97),
+        draw(st.sampled_from(variant.divisors)),
         draw(st.sampled_from((1.0, 0.5, 1 / 3, 0.1))),
-        draw(st.none() | st.sampled_from((1.0, 0.25, 0.7))),
+        draw(st.sampled_from(FACTORS)) if variant.coefficient else None,
     )
 
 

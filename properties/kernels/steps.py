@@ -11,11 +11,12 @@ from lockstep.oracle.optimizer_intervals import adam_step_interval, sgd_step_int
 from lockstep.oracle.optimizers import SGD, Adam, AdamState, SGDState
 from lockstep.oracle.rounding import round_array
 from lockstep.oracle.short import Short
-from lockstep.properties.kernels.cases import LONGEST, NUMBERS, lengths
+from lockstep.properties.kernels.cases import LONGEST, lengths
 from lockstep.properties.kernels.comparing import must_equal
 from lockstep.properties.kernels.reference import Array, same
 from lockstep.properties.kernels.under_test import Kernels
 from lockstep.properties.kernels.values import DTYPES, elements
+from lockstep.properties.kernels.variants import cuts, step_variants
 
 OPTIMIZERS = (
     {"sgd_step": SGD(0.125), "adamw_step": Adam(decoupled=True)},
@@ -46,15 +47,15 @@ class Shard(Short):
 @st.composite
 def shards(draw: st.DrawFn) -> Shard:
     """Any length, dtypes and settings; one to three steps."""
-    count = draw(lengths(10_000))
+    count, variant = draw(lengths(10_000)), draw(step_variants())
     return Shard(
         count,
-        draw(st.sampled_from(NUMBERS)),
-        draw(st.sampled_from(NUMBERS)),
+        variant.param,
+        variant.grad,
         draw(st.integers(1, 3)),
-        draw(st.integers(0, len(OPTIMIZERS) - 1)),
-        tuple(sorted(draw(st.lists(st.integers(0, count), max_size=2)))),
-        draw(st.none() | st.sampled_from((0.25, 0.3))),
+        variant.settings,
+        draw(cuts(count)),
+        draw(st.sampled_from((0.25, 0.3))) if variant.coefficient else None,
         draw(st.sampled_from((1.0, 0.5, 1 / 3))),
         draw(st.sampled_from(("general", "general", "infinite", "nan"))),
     )

@@ -3,6 +3,8 @@
     scenario    what is drawn: a model, its options, ranks, steps, micro-batches
     draws       the strategies
     modules     the models in torch
+    yours       a user's own model in their place
+    on_yours    the laws on that
     data        their initial values and their batches, in NumPy
     rank        what every rank runs
     model_seen  what it sees, and sends back

@@ -11,6 +11,29 @@ from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
+IN_SHARDS = (
+    'Code that holds parameters in shards claims {"stage": 3}; it may tell them whole by full_parameters() or '
+    "gather_full_params()."
+)
+
+
+def whole(run: Run, headline: str) -> None:
+    """Every rank shows parameters, and gradients where there are some, of the shapes of the model's own."""
+    for rank, seen in enumerate(run.observations):
+        given = seen["given"][: len(seen["names"][0])]
+        shown = [("parameter", -1, seen["initial"][: len(given)])]
+        shown += [("parameter", step, values) for step, values in enumerate(seen["parameters"])]
+        shown += [("gradient", step, values) for step, values in enumerate(seen["gradients"])]
+        for quantity, place, values in shown:
+            for index, (value, wanted) in enumerate(zip(values, given, strict=True)):
+                if value is not None and value.shape != wanted.shape:
+                    told = f"of shape {value.shape}", f"of shape {wanted.shape}"
+                    what = seen["names"][0][index] + ".grad" * (quantity == "gradient")
+                    when = f"in step {place}" if place >= 0 else f"after {run.start}"
+                    words = f"On rank {rank}, {when}, {what} is {told[0]} where it must be {told[1]}. {IN_SHARDS}"
+                    difference = Difference(quantity, place, rank, index, (), value, wanted)
+                    raise run.broken(SilentlyWrong, f"{headline} {words}", difference)
+
 
 def begins_alike(run: Run, headline: str, buffers: bool) -> None:
     """Every rank begins with the parameters that rank 0 was given, and with its buffers if they are promised and no
@@ -65,7 +88,22 @@ def outputs(run: Run, expected: Expected, headline: str) -> None:
         for rank, seen in enumerate(run.observations):
             outputs = seen["outputs"][step - scenario.evaluated + 1]
             given, wanted = zip(*zip_longest(outputs, by_rank[rank]), strict=True)
-            _compare(run, headline, "output", step, rank, given, wanted)
+            if scenario.yours:
+                place = step - scenario.evaluated + 1
+                headline_of = f"{headline} {_first_module(seen['inner'][place], expected.inner[place][rank])}".rstrip()
+            _compare(run, headline_of if scenario.yours else headline, "output", step, rank, given, wanted)
+
+
+def _first_module(seen: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
+    """In words, the first module that gives something else than by itself; empty where none does, or where modules are
+    not called one by one.
+    """
+    for (name, values), (other, right) in zip(seen, wanted, strict=False):
+        if name != other:
+            return ""
+        if values.tobytes() != right.tobytes():
+            return f"The first module whose output differs is {name}."
+    return ""
 
 
 def _compare(
@@ -96,4 +134,10 @@ def _words(run: Run, difference: Difference) -> str:
     when = f"{places.get(difference.quantity, 'after step')} {difference.place}"
     when = f"after {run.start}" if difference.place < 0 else when
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
-    return f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."
+    if difference.kinds:
+        told = [f"{value} ({kind})" for value, kind in zip(told, difference.kinds, strict=True)]
+    words = f"On rank {difference.rank}, {when}, {name}{difference.at} is {told[0]} where it must be {told[1]}."
+    if scenario.yours and difference.quantity in ("gradient", "parameter"):
+        module = parameters[difference.parameter].rpartition(".")[0] or "the model itself"
+        words += f" The first module whose {difference.quantity} differs is {module}."
+    return words

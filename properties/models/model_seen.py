@@ -1,6 +1,6 @@
 """What a rank sees of a real model, and sends back."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from lockstep.properties.seen import Values
 
@@ -16,3 +16,4 @@ class ModelSeen(TypedDict, total=False):
     buffers: list[Values]  # after each micro-batch
     inputs: list[Values]  # of each micro-batch, the gradient, if they take one
     outputs: list[Values]  # of each evaluation
+    inner: list[list[tuple[str, Any]]]  # of each evaluation of a user's own model, what its modules give

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from lockstep.properties.models import data
+from lockstep.properties.models import data, yours
 from lockstep.properties.models.data import HIDDEN, OUT, SIDE, WIDTH, WORDS
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.worlds.devices import place
@@ -168,6 +168,8 @@ class Transformer(nn.Module):
 
 def stands_for(scenario: ModelScenario, name: str) -> str:
     """The parameter of which one of a model built ``apart`` is a use."""
+    if scenario.yours:
+        return name
     if scenario.model == "tied":
         return name.replace("head.", "embedding.")
     return name.replace("second_use.", "block.")
@@ -176,8 +178,11 @@ def stands_for(scenario: ModelScenario, name: str) -> str:
 def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
     """The model of a scenario, in training mode, with the initial values of a rank.
 
-    ``apart``: each use of a parameter is one of its own, so that its gradients are seen before anything adds them.
+    ``apart``: each use of a parameter is one of its own, so that its gradients are seen before anything adds them; not
+    of a user's own model, of which autograd adds those of one micro-batch.
     """
+    if scenario.yours:
+        return yours.build(scenario, rank)
     model: nn.Module
     match scenario.model:
         case "mlp":
@@ -246,6 +251,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
 def optimizer(scenario: ModelScenario, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a scenario, for all parameters of a model."""
     kind, options = OPTIMIZERS[scenario.optimizer]
+    options = {**options, "lr": yours.RATE} if scenario.yours else options
     made: Any = kind
     found: torch.optim.Optimizer = made(model.parameters(), **options)
     return found

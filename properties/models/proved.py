@@ -24,7 +24,7 @@ Values = list[Any]  # by parameter or buffer: an array, an interval, or None
 @dataclass(frozen=True)
 class Expected:
     """By step the ``gradients`` and ``parameters``, by micro-batch and rank the ``buffers`` and what ``inputs`` get, by
-    evaluation and rank the ``outputs``.
+    evaluation and rank the ``outputs``, and the ``inner`` ones of a user's own model: by module, what it gives.
 
     ``terms``: by step what each rank contributes, all parameters in a row; none in integers.
     """
@@ -35,6 +35,7 @@ class Expected:
     inputs: list[list[Values]]
     outputs: list[list[Values]]
     terms: list[list[Interval]]
+    inner: Sequence[Sequence[Sequence[tuple[str, Any]]]] = ()
 
 
 def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
@@ -60,18 +61,35 @@ def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
     for step, count in enumerate(scenario.local):
         batches = local[batch : batch + count + 1]
         batch += count + 1
-        terms.append(_contributions(batches, seen["parameters"][0], scenario.dtype))
         try:
-            means = _means(terms[-1], batches, seen["parameters"][0], trial, scenario.dtype)
+            means, flat = _by_dtype(batches, seen["parameters"][0], trial)
         except lattice.Inexact as inexact:  # float16, in which gradients travel, may not hold their sum
             raise UnsatisfiedAssumption(str(inexact)) from None
-        named = zip(seen["names"][0], means, strict=True)
-        gradients.append([mean if scenario.trains(name, step) else None for name, mean in named])
-    return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms)
+        terms.append(flat)
+        named = zip(seen["names"][0], means, report.result["trained"], strict=True)
+        yours = bool(scenario.yours)
+        gradients.append([m if (own if yours else scenario.trains(name, step)) else None for name, m, own in named])
+    return Expected(gradients, report.result["parameters"], buffers, inputs, outputs, terms, report.result["inner"])
+
+
+def _by_dtype(batches: Sequence[Sequence[Values]], like: Values, trial: Trial) -> tuple[Values, list[Interval]]:
+    """The means, and what each rank contributes to those of the dtype that comes first: each dtype by itself, as a mean
+    is rounded to it.
+    """
+    means, first = [None] * len(like), list[Interval]()
+    for form in dict.fromkeys(parameter.dtype.name for parameter in like):
+        mine = [index for index, parameter in enumerate(like) if parameter.dtype.name == form]
+        of_form = [[[gradients[index] for index in mine] for gradients in batch] for batch in batches]
+        shapes = [like[index] for index in mine]
+        terms = _contributions(of_form, shapes, form)
+        first = first or terms
+        for index, mean in zip(mine, _means(terms, of_form, shapes, trial, form), strict=True):
+            means[index] = mean
+    return means, first
 
 
 def pack(arrays: Sequence[Any]) -> list[str | None]:
-    """Arrays of the scenario's dtype as text, bit for bit; None stays None."""
+    """Arrays as text, bit for bit; None stays None."""
     return [None if array is None else array.tobytes().hex() for array in arrays]
 
 

@@ -2,8 +2,9 @@
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -13,10 +14,11 @@ from torch.utils._pytree import tree_leaves
 from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.failure_place import note
-from lockstep.properties.models import data, modules
+from lockstep.properties.models import data, modules, yours
 from lockstep.properties.models.model_seen import ModelSeen
 from lockstep.properties.models.scenario import Evaluation, Event, Freezing, Microbatch, ModelScenario
 from lockstep.properties.ranks import adapter, checkpoint
+from lockstep.properties.ranks.pieces import Pieces
 from lockstep.properties.ranks.probes import to_numpy
 from lockstep.properties.seen import Values
 from lockstep.worlds.devices import place
@@ -25,23 +27,24 @@ OTHER_VALUES = 1000  # added to the seed of a model into which another is loaded
 
 
 @lru_cache(maxsize=8)
-def _read(payload: str) -> tuple[str, ModelScenario, str]:
-    """The implementation's name, the scenario, and from when on ranks are equal; read once for all ranks of the
-    simulated world.
+def _read(payload: str) -> tuple[str, ModelScenario, str, bool]:
+    """The implementation's name, the scenario, from when on ranks are equal, and whether parameters may be in pieces;
+    read once for all ranks of the simulated world.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
-    return request["implementation"], scenario, request.get("equal_from", EQUAL_FROM[0])
+    since, pieces = request.get("equal_from", EQUAL_FROM[0]), request.get("pieces", False)
+    return request["implementation"], scenario, since, pieces
 
 
 def train(payload: str, rank: int, world_size: int) -> ModelSeen:
     """Runs a scenario. ``payload``: the implementation's name and the scenario, and ``equal_from`` when ranks are
-    claimed to be equal.
+    claimed to be equal, and whether ranks may hold ``pieces`` of parameters, which nobody but us puts together.
     """
-    name, scenario, equal_from = _read(payload)
+    name, scenario, equal_from, pieces = _read(payload)
     number = -1
     try:
-        training = ModelTraining(name, scenario, rank)
+        training = ModelTraining(name, scenario, rank, pieces)
         if equal_from == EQUAL_FROM[0]:
             training.seen["initial"] = [*training.parameters(), *training.buffers()]
         for number in range(len(scenario.program)):
@@ -55,11 +58,13 @@ def train(payload: str, rank: int, world_size: int) -> ModelSeen:
 class ModelTraining:
     """One rank's model, implementation and training loop, and what is seen of them."""
 
-    def __init__(self, name: str, scenario: ModelScenario, rank: int) -> None:
-        self.name, self.scenario, self.rank, self.batch = name, scenario, rank, 0
+    pieces: Pieces | None = None
+
+    def __init__(self, name: str, scenario: ModelScenario, rank: int, in_pieces: bool = False) -> None:
+        self.name, self.scenario, self.rank, self.batch, self.in_pieces = name, scenario, rank, 0, in_pieces
         self.model = modules.build(scenario, rank)
         self.names = [name for name, _ in self.model.named_parameters()]
-        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[])
+        self.seen = ModelSeen(gradients=[], parameters=[], buffers=[], inputs=[], outputs=[], inner=[])
         self.seen["names"] = (self.names, [name for name, _ in self.model.named_buffers()])
         self.seen["given"] = [to_numpy(tensor) for tensor in (*self.model.parameters(), *self.model.buffers())]
         self._wrap()
@@ -67,8 +72,11 @@ class ModelTraining:
 
     def _wrap(self) -> None:
         options: Any = self.scenario  # it has those of a program that a constructor takes
+        wholes = [parameter.detach().clone() for parameter in self.model.parameters()] if self.in_pieces else []
         self.wrapped = adapter.construct(self.name, self.model, options)
         self.offers = adapter.offers(self.wrapped)
+        if self.in_pieces and "full_gradients" not in self.offers:
+            self.pieces = Pieces(self.names, wholes, list(self.model.parameters()))
         self.optimizer = self._optimizer()  # what wraps may do so only here
 
     def _optimizer(self) -> Any:
@@ -76,21 +84,26 @@ class ModelTraining:
         if "make_optimizer" not in self.offers:
             return modules.optimizer(self.scenario, self.model)
         kind, options = modules.OPTIMIZERS[self.scenario.optimizer]
+        options = {**options, "lr": yours.RATE} if self.scenario.yours else options
         return self.wrapped.make_optimizer(kind, [{"names": self.names}], **options)
 
     def parameters(self) -> Values:
         """Copies of the parameters, whole."""
         if "full_parameters" in self.offers:
-            whole = self.wrapped.full_parameters()
+            whole = adapter.full_parameters(self.wrapped)
             return [to_numpy(whole[name]) for name in self.names]
-        return [to_numpy(parameter) for parameter in self.model.parameters()]  # a wrapper may have named them anew
+        return self._together(list(self.model.parameters()))  # a wrapper may have named them anew
 
     def gradients(self) -> Values:
         """Copies of the gradients, whole."""
         if "full_gradients" in self.offers:
             whole = self.wrapped.full_gradients()
             return [to_numpy(whole[name]) for name in self.names]
-        return [to_numpy(parameter.grad) for parameter in self.model.parameters()]
+        return self._together([parameter.grad for parameter in self.model.parameters()])
+
+    def _together(self, values: list[torch.Tensor | None]) -> Values:
+        """Copies of the wholes of these."""
+        return [to_numpy(each) for each in (values if self.pieces is None else self.pieces.together(values))]
 
     def buffers(self) -> Values:
         """Copies of the buffers."""
@@ -125,14 +138,17 @@ class ModelTraining:
                         parameter.requires_grad_(event.trained)
             case Microbatch():
                 with adapter.synchronizing(self.wrapped, event.synchronize):
-                    of_inputs = backward(self.scenario, self.wrapped, self.rank, self.batch)
+                    if event.synchronize:
+                        adapter.start(self.wrapped, self.model)
+                    begin = partial(adapter.before_backward, self.wrapped, self.model) if event.synchronize else None
+                    of_inputs = backward(self.scenario, self.wrapped, self.rank, self.batch, begin)
                 self.batch += 1
                 self.seen["buffers"].append(self.buffers())
                 self.seen["inputs"].append([to_numpy(of_inputs)])
                 if "initial" not in self.seen:
                     self.seen["initial"] = self.parameters()
             case Finish():
-                adapter.finish(self.wrapped)
+                adapter.finish(self.wrapped, self.model)
                 self.seen["gradients"].append(self.gradients())
             case Step():
                 self.optimizer.step()
@@ -142,7 +158,9 @@ class ModelTraining:
             case SaveAndLoad():
                 self.load(self.save())
             case Evaluation():
-                self.seen["outputs"].append(evaluate(self.scenario, self.model, self.wrapped, self.rank))
+                outputs, inner = evaluate(self.scenario, self.model, self.wrapped, self.rank)
+                self.seen["outputs"].append(outputs)
+                self.seen["inner"].append(inner)
 
 
 def batch_of(scenario: ModelScenario, rank: int, number: int) -> dict[str, torch.Tensor]:
@@ -161,27 +179,51 @@ def forward(scenario: ModelScenario, model: nn.Module, inputs: torch.Tensor) -> 
         return model(inputs=inputs) if scenario.named else model(inputs)
 
 
-def backward(scenario: ModelScenario, model: nn.Module, rank: int, number: int) -> torch.Tensor | None:
-    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one."""
-    batch = batch_of(scenario, rank, number)
-    inputs = batch["inputs"].requires_grad_(scenario.through)
-    outputs = forward(scenario, model, inputs)
-    modules.loss(scenario, outputs, batch, scenario.used(rank, number)).backward()
-    return inputs.grad
+def backward(
+    scenario: ModelScenario, model: nn.Module, rank: int, number: int, begin: Callable[[], None] | None = None
+) -> torch.Tensor | None:
+    """Forward and backward of one micro-batch. Returns the gradient of the inputs, if they take one. ``begin``: called
+    between the two.
+    """
+    inputs: Any = None
+    if scenario.yours:
+        given, loss_of = yours.sample(scenario, rank, number)
+        torch.set_num_threads(1)
+        loss = loss_of(yours.call(model, given))
+    else:
+        batch = batch_of(scenario, rank, number)
+        inputs = batch["inputs"].requires_grad_(scenario.through)
+        outputs = forward(scenario, model, inputs)
+        loss = modules.loss(scenario, outputs, batch, scenario.used(rank, number))
+    if begin is not None:
+        begin()
+    loss.backward()
+    return None if inputs is None else inputs.grad
 
 
 @torch.no_grad()
-def evaluate(scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int) -> Values:
-    """The outputs for one more batch in evaluation mode, without autograd. ``wrapped``: the model, or what wraps it."""
+def evaluate(
+    scenario: ModelScenario, model: nn.Module, wrapped: Any, rank: int
+) -> tuple[Values, list[tuple[str, Any]]]:
+    """The outputs for one more batch in evaluation mode, without autograd; and what modules give, where the model is a
+    user's own. ``wrapped``: the model, or what wraps it.
+    """
+    inner: list[tuple[str, Any]] = []
     # A caller switches what it has; what does not show its model leaves that to be switched by itself.
     shown = isinstance(wrapped, nn.Module) and any(each is model for each in wrapped.modules())
     switched = [wrapped] if shown else [each for each in (wrapped, model) if isinstance(each, nn.Module)]
     for module in switched:
         module.eval()
-    outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
+    if scenario.yours:
+        torch.set_num_threads(1)
+        with yours.outputs_of_modules(model) as inner:
+            outputs = yours.call(wrapped, yours.sample(scenario, rank, scenario.microbatches)[0])
+    else:
+        outputs = forward(scenario, wrapped, batch_of(scenario, rank, scenario.microbatches)["inputs"])
     for module in switched:
         module.train()
-    return [to_numpy(output) for output in tree_leaves(modules.bare(outputs)) if isinstance(output, torch.Tensor)]
+    leaves = tree_leaves(modules.bare(outputs))
+    return [to_numpy(output) for output in leaves if isinstance(output, torch.Tensor)], inner
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:

@@ -9,16 +9,15 @@ import torch
 from torch import nn
 
 from lockstep.oracle.events import SaveAndLoad, Step
-from lockstep.oracle.formats import FORMATS
 from lockstep.properties.models import modules
 from lockstep.properties.models.rank import backward, evaluate, random_numbers, seed_of
 from lockstep.properties.models.scenario import Evaluation, Microbatch, ModelScenario
 from lockstep.properties.ranks.probes import to_numpy
 
 
-def _unpack(text: str, like: torch.Tensor, dtype: str) -> torch.Tensor:
-    values = np.frombuffer(bytes.fromhex(text), FORMATS[dtype].numpy).reshape(like.shape)
-    return torch.from_numpy(values.copy()).to(like.device)
+def _unpack(text: str, like: torch.Tensor) -> torch.Tensor:
+    values = np.frombuffer(bytes.fromhex(text), np.uint8).copy()
+    return torch.from_numpy(values).view(like.dtype).reshape(like.shape).to(like.device)
 
 
 def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
@@ -27,7 +26,8 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
     Returns ``local``: for each micro-batch, rank and parameter the gradients of each of its uses (None where there is
     none); the ``buffers`` after it, and the gradient of its ``inputs``; for each step the ``parameters`` to which the
-    optimizer takes what was seen; and for each evaluation and rank the ``outputs``.
+    optimizer takes what was seen; for each evaluation and rank the ``outputs``, and the ``inner`` ones of modules; and
+    which parameters are ``trained``.
     """
     request = json.loads(payload)
     scenario = ModelScenario.from_json(request["scenario"])
@@ -37,22 +37,24 @@ def replay(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
     replayed.begin(0, request["parameters"][0])
     after: list[list[Any]] = []
     for event in scenario.program:
-        if isinstance(event, Microbatch):
-            replayed.run(event)
-        elif isinstance(event, Step):
-            step = len(after)
-            _set(optimized, request["parameters"][step], scenario.dtype, range(len(request["gradients"][step])))
-            for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
-                parameter.grad = None if seen is None else _unpack(seen, parameter, scenario.dtype)
-            optimizer.step()
-            after.append([to_numpy(parameter) for parameter in optimized.parameters()])
-            replayed.begin(step + 1, request["parameters"][step + 1])
-        elif isinstance(event, SaveAndLoad):
-            replayed.build_anew()
-        elif isinstance(event, Evaluation):
-            replayed.evaluate()
-    found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs}
-    return {**found, "outputs": replayed.outputs, "parameters": after}
+        match event:
+            case Microbatch():
+                replayed.run(event)
+            case Step():
+                step = len(after)
+                _set(optimized, request["parameters"][step], range(len(request["gradients"][step])))
+                for parameter, seen in zip(optimized.parameters(), request["gradients"][step], strict=True):
+                    parameter.grad = None if seen is None else _unpack(seen, parameter)
+                optimizer.step()
+                after.append([to_numpy(parameter) for parameter in optimized.parameters()])
+                replayed.begin(step + 1, request["parameters"][step + 1])
+            case SaveAndLoad():
+                replayed.build_anew()
+            case Evaluation():
+                replayed.evaluate()
+    trained = [parameter.requires_grad for parameter in optimized.parameters()]
+    found = {"local": replayed.local, "buffers": replayed.buffers, "inputs": replayed.inputs, "trained": trained}
+    return {**found, "outputs": replayed.outputs, "inner": replayed.inner, "parameters": after}
 
 
 class Replay:
@@ -74,6 +76,7 @@ class Replay:
         self.buffers: list[list[list[Any]]] = []
         self.inputs: list[list[list[Any]]] = []
         self.outputs: list[list[list[Any]]] = []
+        self.inner: list[list[list[tuple[str, Any]]]] = []
 
     def _broadcast(self) -> None:
         for model in self.models[1:]:
@@ -83,7 +86,9 @@ class Replay:
     def begin(self, step: int, parameters: Sequence[str]) -> None:
         """A step, from these parameters, packed, on every rank."""
         for model in self.models:
-            _set(model, parameters, self.scenario.dtype, self.numbers)
+            _set(model, parameters, self.numbers)
+            if self.scenario.yours:  # of which its owner says what is trained
+                continue
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(self.scenario.trains(modules.stands_for(self.scenario, name), step))
 
@@ -117,10 +122,12 @@ class Replay:
 
     def evaluate(self) -> None:
         """The model, on every rank."""
-        self.outputs.append([evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)])
+        found = [evaluate(self.scenario, model, model, rank) for rank, model in enumerate(self.models)]
+        self.outputs.append([outputs for outputs, _ in found])
+        self.inner.append([inner for _, inner in found])
 
 
 @torch.no_grad()
-def _set(model: nn.Module, packed: Sequence[str], dtype: str, numbers: Sequence[int]) -> None:
+def _set(model: nn.Module, packed: Sequence[str], numbers: Sequence[int]) -> None:
     for parameter, number in zip(model.parameters(), numbers, strict=True):
-        parameter.copy_(_unpack(packed[number], parameter, dtype))
+        parameter.copy_(_unpack(packed[number], parameter))

@@ -5,19 +5,24 @@ from typing import Any
 
 from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.errors import judge_errors
+from lockstep.properties.models import judge
 from lockstep.properties.models.scenario import ModelScenario
 from lockstep.properties.trial import Run, Trial
 from lockstep.worlds.contract import Job
 
+SHARDS_PARAMETERS = 3  # the ZeRO stage
 FUNCTION = "lockstep.properties.models.rank:train"  # by name: torch is imported where the ranks are
 
 
 def run(trial: Trial, scenario: ModelScenario) -> Run:
     """As `Trial.run` does for the probes. Raises a LawBroken, or Refused, where not every rank came to the end."""
     asked: Any = scenario  # a verdict tells of it as it does of a program
-    told = {} if trial.claims.equal_from == EQUAL_FROM[0] else {"equal_from": trial.claims.equal_from}
+    told: dict[str, Any] = {} if trial.claims.equal_from == EQUAL_FROM[0] else {"equal_from": trial.claims.equal_from}
+    told |= {"pieces": True} if trial.claims.stage == SHARDS_PARAMETERS else {}
     payload = json.dumps({"implementation": trial.implementation.name, "scenario": scenario.to_json(), **told})
     outcome = trial.outcome(Job(FUNCTION, payload, scenario.world_size))
     judge_errors(asked, outcome)
+    found = Run(asked, outcome, trained=None, choices=told)
+    judge.whole(found, "A real model's parameters are not whole.")
     trial.ended(outcome)
-    return Run(asked, outcome, trained=None, choices=told)
+    return found

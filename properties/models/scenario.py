@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 from lockstep.oracle.events import Finish, SaveAndLoad, Step, ZeroGrad
 from lockstep.oracle.short import Short
 
+YOURS = "yours"  # a user's own model, which `ModelScenario.yours` names
 SPARSE = "sparse embedding"  # of which laws draw runs that ask for it alone
 MODELS = ("mlp", "tied", "batch norm", "moving average", "two heads", "transformer", SPARSE)
 EXACT = ("mlp", SPARSE)  # whose numbers are integers, of which nothing rounds
@@ -68,6 +69,7 @@ class ModelScenario(Short):
     never. ``evaluated``: after so many steps, and what may be saved then, the model is evaluated, and after each later
     one; 0: never. ``classed``: it gives its outputs in a class of its own, a dataclass, and so do modules of it that
     give more than a tensor. ``in_place``: what a module gives is changed in place, by the model and by the caller.
+    ``yours``: the name of the function that makes a user's own model, see `properties.models.yours`.
     """
 
     model: str = "mlp"
@@ -90,15 +92,18 @@ class ModelScenario(Short):
     evaluated: int = 0
     classed: bool = False
     in_place: bool = False
+    yours: str = ""
 
     buffers: ClassVar[tuple[()]] = ()  # options of a program's that are left to the implementation
     replicas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        known = {"model": MODELS, "checkpoint": CHECKPOINTS, "optimizer": OPTIMIZERS, "dtype": DTYPES}
+        known = {"model": (*MODELS, YOURS), "checkpoint": CHECKPOINTS, "optimizer": OPTIMIZERS, "dtype": DTYPES}
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is one of {', '.join(map(repr, values))}, not {getattr(self, name)!r}")
+        if bool(self.yours) != (self.model == YOURS):
+            raise ValueError(f"the model {YOURS!r}, and it alone, has a name in yours, not {self.yours!r}")
         if self.world_size < 1 or not self.local or min(self.local) < 0:
             told = f"world_size={self.world_size}, local={self.local}"
             raise ValueError(f"there are at least one rank and one step, not {told}")

@@ -10,7 +10,10 @@ randomness   seeds a rank's random numbers, and looks which come next
 training     the caller's side: the optimizer, masters, the loss scale
 probes       the probe models in torch
 adapter      meets an implementation where it stands
+names        of what a loop calls, in the order in which they are looked for
 lookup       finds it by its name
+cuda_stubs   calls of CUDA's that do nothing on CPUs
+pieces       puts together what ranks hold in pieces
 description  what can be told of it without running it
 checkpoint   what is saved and loaded
 launched     counts collectives launched before each gradient is final

@@ -9,22 +9,25 @@ own parameters.
 import contextlib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
+from lockstep.properties.ranks import names
 from lockstep.properties.ranks.lookup import find, takes
 from lockstep.properties.sharded import Sharded
 
-# In the order in which they are looked for. Published classes have both, and the second reduces again.
-FINISH_NAMES = ("finish_gradient_synchronization", "sync_gradients")
 # Constructor argument -> what one byte is in its unit.
 CAP_NAMES = {"bucket_cap_mb": 2**-20, "bucket_size_mb": 2**-20, "bucket_cap_bytes": 1, "bucket_bytes": 1}
 INPUTS = 5  # positional arguments of the probe's forward, the fields of `properties.ranks.probes.Inputs`
 USUAL_CAP = 25 * 2**20  # bytes, as torch's DDP has it
 OPTIONAL_NAMES = ("broadcast_buffers",)
 GROUP_NAMES = ("process_group", "group")  # None, if they have that, is the whole world
+# Other names of methods of `Sharded`, which take nothing.
+ALSO_CALLED = {"full_parameters": ("gather_full_params", "gather_full_parameters", "full_params")}
 _OFFERED = tuple(name for name in vars(Sharded) if not name.startswith("_"))
 # Names that are usual, whatever is meant by them, and what they are called with here.
 _CALLED_WITH: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -55,7 +58,31 @@ def construct(name: str, module: Any, scenario: Scenario, group: Any = None) -> 
     given = options(cap_argument(name), optional_arguments(name), scenario)
     if group is not None:
         given[group_argument(name) or GROUP_NAMES[0]] = group
-    return find(name)(module, **given)
+    implementation = find(name)
+    _keep_apart(implementation)
+    if (after := names.after_backward(implementation)) is not None:
+        return names.CalledAfterBackward(module, implementation, after.takes)
+    return implementation(module, **given)
+
+
+def _keep_apart(implementation: Any) -> None:
+    """Has the simulated world keep apart by rank what an implementation's modules hold, if it is asked to: its own, and
+    those of its package or, of a file, those beside it. Of Lockstep's it is one module.
+    """
+    from lockstep.worlds.sim.possessions import keep_apart
+
+    module = sys.modules.get(getattr(implementation, "__module__", None) or "")
+    if module is not None:
+        package, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+        folder = str(Path(file).parent) if file and " in " in module.__name__ else None
+        others = [] if package == "lockstep" else [*sys.modules.items()]
+        beside = [
+            each
+            for name, each in others
+            if name.partition(".")[0] == package
+            or (folder is not None and str(Path(getattr(each, "__file__", None) or "/").parent) == folder)
+        ]
+        keep_apart(dict.fromkeys([module, *beside]))
 
 
 def constructed_as(name: str, scenario: Scenario) -> str:
@@ -154,23 +181,25 @@ def options(cap: str | None, others: tuple[str, ...], scenario: Scenario) -> dic
     return given
 
 
-def finish(wrapped: Any) -> None:
-    """Says that backward is over, if the implementation wants to hear it."""
-    name = finish_name(wrapped)
-    if name is not None:
-        getattr(wrapped, name)()
+def finish(wrapped: Any, module: Any = None) -> None:
+    """Says that backward is over, if the implementation wants to hear it. ``module``: the model that it wraps."""
+    _call_first(wrapped, names.FINISH_NAMES, module)
 
 
-def finish_name(wrapped: Any) -> str | None:
-    """The method that ends a synchronization, if there is one: what needs an argument is something else."""
-    return next((name for name in FINISH_NAMES if _ends(wrapped, name)), None)
+def start(wrapped: Any, module: Any) -> None:
+    """Says, before a forward, that a micro-batch begins which synchronizes."""
+    _call_first(wrapped, names.START_NAMES, module)
 
 
-def _ends(wrapped: Any, name: str) -> bool:
-    method = getattr(wrapped, name, None)
-    if not callable(method):
-        return False
-    return needs_nothing(method) if inspect.isclass(wrapped) else _accepts(wrapped, name, ((), {}))
+def before_backward(wrapped: Any, module: Any) -> None:
+    """Says, after that forward, that its backward begins."""
+    _call_first(wrapped, names.BEFORE_NAMES, module)
+
+
+def _call_first(wrapped: Any, known: tuple[str, ...], module: Any) -> None:
+    call = names.called(wrapped, known)
+    if call is not None:
+        call.of(wrapped, getattr(wrapped, "module", None) if module is None else module)
 
 
 def synchronizing(wrapped: Any, synchronize: bool) -> contextlib.AbstractContextManager[Any]:
@@ -202,6 +231,23 @@ def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
     return norm
 
 
+def offered(wrapped: Any, name: str) -> str:
+    """What a method of `Sharded` is called by an object, or by a class; empty where it has none."""
+    for each in (name, *ALSO_CALLED.get(name, ())):
+        try:
+            if callable(getattr(wrapped, each, None)):
+                return each
+        except Exception:  # of a property, which is no method
+            continue
+    return ""
+
+
+def full_parameters(wrapped: Any) -> Mapping[str, Any]:
+    """Every parameter, whole, by the name that it has in the model."""
+    found = getattr(wrapped, offered(wrapped, "full_parameters"))()
+    return {name.removeprefix("module."): value for name, value in found.items()}
+
+
 def offers(wrapped: Any) -> frozenset[str]:
     """Which methods of `Sharded` an implementation has.
 
@@ -209,7 +255,7 @@ def offers(wrapped: Any) -> frozenset[str]:
     """
     from torch import nn
 
-    found = {name for name in _OFFERED if callable(getattr(wrapped, name, None))}
+    found = {name for name in _OFFERED if offered(wrapped, name)}
     if getattr(type(wrapped), "zero_grad", None) is nn.Module.zero_grad:
         found.discard("zero_grad")
     if "make_optimizer" in found and (missing := [name for name in _WITH_THE_OPTIMIZER if name not in found]):
@@ -225,7 +271,7 @@ def offered_by(implementation: Any) -> tuple[str, ...]:
     """The methods of `Sharded` that a class has; none of what a function makes, as that is not known before."""
     if not inspect.isclass(implementation):
         return ()
-    found = [name for name in _OFFERED if callable(getattr(implementation, name, None))]
+    found = [name for name in _OFFERED if offered(implementation, name)]
     if "make_optimizer" in found:
         return tuple(found)
     calls = {name: ((None, *given), named) for name, (given, named) in _CALLED_WITH.items()}  # None: self

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from lockstep.properties.ranks import adapter
 from lockstep.worlds import devices
 
 
@@ -22,7 +23,7 @@ def weights_of(model: nn.Module, wrapped: Any, offers: frozenset[str]) -> Mappin
     if "load_full" not in offers:
         return copy.deepcopy(state)
     whole = "full_parameters" in offers
-    parameters = wrapped.full_parameters() if whole else dict(model.named_parameters())
+    parameters = adapter.full_parameters(wrapped) if whole else dict(model.named_parameters())
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in state}
     return copy.deepcopy({"parameters": parameters, "buffers": buffers})
 

@@ -1,16 +1,22 @@
 """What can be told of an implementation without running it."""
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
+from lockstep.properties.ranks import names
 from lockstep.properties.ranks.adapter import (
     cap_argument,
-    finish_name,
+    construct,
     group_argument,
     needs_nothing,
+    offered,
     offered_by,
     optional_arguments,
     takes_one,
@@ -20,18 +26,30 @@ from lockstep.properties.ranks.lookup import NotFound, find, takes
 _LIKE_A_FINISH = r"(?!_).*(finish|flush|synchroni|sync_grad|grads?_sync|reduce_grad|all_?reduce)"
 _LIKE_A_ZERO_GRAD = re.compile(r"(zero|reset|clear|drop|discard)(_.*(grad|buffer|bucket|accumul|window).*)?$")
 
+_LIKE_SHARDS = re.compile(r"FSDP|Shard|Zero|ZeRO")
+
 
 def describe(name: str) -> Mapping[str, Any]:
     """What can be told of an implementation without running it. Raises NotFound."""
-    implementation = find(name)
+    target = find(name)
+    after = names.after_backward(target)
+    implementation = target if after is None else names.CalledAfterBackward
+    finishes = names.all_called(implementation, names.FINISH_NAMES)
+    calls = {
+        "finish": finishes[0] if after is None and finishes else after,
+        "start": names.called(implementation, names.START_NAMES),
+        "before": names.called(implementation, names.BEFORE_NAMES),
+    }
+    likely = [str(each) for each in finishes[1:]] if finishes else [f"{each}()" for each in _like_a_finish(target)]
     return {
-        "claims": _plain(name, "a claim", getattr(implementation, "claims", None)),
+        "claims": _plain(name, "a claim", getattr(target, "claims", None)),
         "has_no_sync": _has(implementation, "no_sync"),
         "has_join": _has(implementation, "join"),
         "makes_optimizer": _has(implementation, "make_optimizer"),
         "offers": offered_by(implementation),
-        "finish": finish_name(implementation),
-        "perhaps": () if finish_name(implementation) else _like_a_finish(implementation),
+        **{what: None if call is None else tuple(call) for what, call in calls.items()},
+        "after": after is not None,
+        "perhaps": tuple(likely),
         "cap": cap_argument(name),
         "takes": optional_arguments(name),
         "takes_replicas": takes(name, "replicas"),
@@ -42,8 +60,32 @@ def describe(name: str) -> Mapping[str, Any]:
         "zeroes_otherwise": _zeroes_otherwise(implementation),
         "group": group_argument(name),
         "made": not inspect.isclass(implementation),
-        "known_fault": getattr(implementation, "known_fault", None),
+        "known_fault": getattr(target, "known_fault", None),
+        "may_shard": _may_shard(target),
     }
+
+
+def _may_shard(target: Any) -> bool:
+    """Whether a class that makes no optimizer may hold parameters in pieces, by its name or by a method."""
+    if not inspect.isclass(target) or hasattr(target, "make_optimizer"):
+        return False
+    return bool(_LIKE_SHARDS.search(target.__name__) or offered(target, "full_parameters"))
+
+
+def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
+    """Whether what is named leaves a rank of several less than the whole of a model of plain layers; ``payload``: its
+    name. False where it cannot be constructed: of that others tell.
+    """
+    from torch import nn
+
+    name = json.loads(payload)
+    model = nn.Sequential(nn.Embedding(6, 4), nn.LayerNorm(4), nn.Linear(4, 6))
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    try:
+        construct(name, model, Scenario(world_size, (Parameter((1,)),), (Backward(((0,),) * world_size), Finish())))
+    except Exception:
+        return {"shards": False}
+    return {"shards": sum(parameter.numel() for parameter in model.parameters()) < whole}
 
 
 def _like_a_finish(implementation: Any) -> tuple[str, ...]:

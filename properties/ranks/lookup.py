@@ -12,6 +12,7 @@ from typing import Any
 
 from lockstep.home import HOME
 from lockstep.properties.claim import on_one_line
+from lockstep.properties.ranks import cuda_stubs
 
 
 class NotFound(ValueError):
@@ -46,6 +47,7 @@ def find(name: str) -> Callable[..., Any]:
     if not colon or not place or not attribute:
         raise NotFound(f"{name}: write package.module:attribute or path/to/file.py:attribute")
     with importing():
+        cuda_stubs.install()
         module = _load_file(place) if place.endswith(".py") else _import(place, name)
     try:
         found = operator.attrgetter(attribute)(module)  # a class may stand in another

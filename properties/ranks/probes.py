@@ -1,4 +1,4 @@
-"""The probe models of `oracle.program`, in torch: their gradients, and the order of their hooks, are the scenario's."""
+"""The probe models of `oracle.setup`, in torch: their gradients, and the order of their hooks, are the scenario's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Fails(torch.autograd.Function):
 
 
 def laid_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """The values in memory as a layout of `oracle.program` says."""
+    """The values in memory as a layout of `oracle.setup` says."""
     if layout == "transposed":
         backwards = tuple(range(values.dim()))[::-1]
         return values.permute(backwards).contiguous().permute(backwards)
@@ -141,8 +141,8 @@ class Probe(Home):
             self.homes[index].register_parameter(parameter_name(index), made[index])
 
     def differ(self, way: str, index: int) -> None:
-        """Becomes another model than the scenario's, in one of `properties.naming.DIFFERENCES`, where it is one of a
-        parameter in that.
+        """Becomes another model than the scenario's, in one of `oracle.caller.WAYS`, where it is one of a parameter
+        in that.
         """
         parameter = self.in_order()[index]
         match way:

@@ -1,4 +1,4 @@
-"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.program` says.
+"""The caller's side of a training loop: optimizers, fp32 masters and the loss scale, as `oracle.events` says.
 
 What a sharded implementation does itself (`properties.sharded.Sharded`) is left to it.
 """

@@ -10,7 +10,6 @@ from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.judging.traffic import reductions
 from lockstep.properties.law import Law, concerns
 from lockstep.properties.models.scenario import ModelScenario
-from lockstep.properties.ranks.adapter import FINISH_NAMES
 from lockstep.properties.reports.paragraphs import entry
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
@@ -29,10 +28,10 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
     of = trial.implementation
     if not of.perhaps or not scenario.has(Finish):
         return []
-    known = " and no ".join(f"{name}()" for name in FINISH_NAMES)
-    meant = " or ".join(f"{name}()" for name in of.perhaps)
-    words = f"nothing is called to finish the synchronization, as {of.short} has no {known}. If {meant} is to be called"
-    return ["", *entry("Note", f"{words}, an adapter or another name for it does that.")]
+    called = f"{of.finish} is called" if of.finish else "nothing is called"
+    words = f"{called} to finish the synchronization. If {' or '.join(of.perhaps)} is to be called"
+    other = "an adapter or another name for it does that; README lists the names that are looked for"
+    return ["", *entry("Note", f"{words}, {other}.")]
 
 
 def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:

@@ -83,7 +83,8 @@ def again(trial: Trial, scenario: Any) -> list[str]:
 
 def model_words(scenario: ModelScenario) -> str:
     """The model, its options and its ranks."""
-    words = [f"{scenario.model}, {scenario.dtype}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
+    model = scenario.yours or f"{scenario.model}, {scenario.dtype}"
+    words = [f"{model}, on {scenario.world_size} rank{'s'[: scenario.world_size - 1]}"]
     words += ["its block is used twice"] if scenario.twice else []
     words += [f"activations recomputed ({scenario.checkpoint})"] if scenario.checkpoint else []
     until = f" until step {scenario.thaws}" if scenario.thaws else ""

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from lockstep.properties.implementations import CORRECT, WRAPPERS, Unusable, try_out
 from lockstep.properties.kernels import device
+from lockstep.properties.models.on_yours import try_out_model
 from lockstep.properties.running import profiles
 from lockstep.properties.running.bench import Bench
 from lockstep.properties.running.import_path import look_here_first
@@ -52,13 +53,18 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
         torchrun.report_the_end()
     names = option("--impl")
     report = Path(option("--report")) if option("--report") else None
+    if option("--model") and not names:
+        raise pytest.UsageError("--model: name what is to wrap the model, too")
     bench = Bench(names or [*CORRECT, *WRAPPERS], where, report=report)
     if record is not None and not config.option.help:
         for name in bench.names:
             record.sources(name)
-    if names and not config.option.help and told is None:
+    if names and not config.option.help and (told is None or option("--model")):
         try:
-            try_out(bench.implementations, bench.world("sim"))
+            if told is None:
+                try_out(bench.implementations, bench.world("sim"))
+            if option("--model"):
+                bench.model = try_out_model(option("--model"), bench.implementations, bench.world("sim"))
         except BaseException as error:
             bench.close()
             if isinstance(error, Unusable):

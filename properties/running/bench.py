@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.properties.implementations import Implementation, look_up
+from lockstep.properties.models.on_yours import YourModel
 from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.running.where import Where
 from lockstep.properties.soundness import Unsound, check
@@ -26,6 +27,7 @@ class Bench:
         self, names: list[str], where: Where, claims: Mapping[str, Any] | None = None, report: Path | None = None
     ) -> None:
         self.names, self.where, self._worlds = names, where, dict[str, World]()
+        self.model: YourModel | None = None  # on which alone laws are held
         self._claims, self._report = claims, report
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.properties.diagnosing.confirming import confirm
-from lockstep.properties.diagnosing.rerunning import owes_to_the_past, paused
+from lockstep.properties.diagnosing.rerunning import owes_to_sharing, owes_to_the_past, paused
 from lockstep.properties.errors import alike
 from lockstep.properties.law import Law, concerns, sentence
 from lockstep.properties.reports.matrix import PROPERTY
@@ -35,6 +35,10 @@ from lockstep.properties.verdict import (
 PAST = (
     "fails only after other examples have run in the same process, so it keeps state (such as a class attribute) from "
     "one wrapped module to the next; each example was therefore run in fresh processes"
+)
+SHARED = (
+    "fails on the simulated world only while ranks share global variables and class attributes; they were kept apart "
+    "by rank, as processes have them"
 )
 PAUSED = (
     "an example exceeded its time limit once but never when run again, so the machine was busy (on sim a real hang "
@@ -107,6 +111,10 @@ def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tup
     found = budget.spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):
         remarks.append(PAUSED)
+        found = budget.spend(law, trial)
+    if trial.world.name == "sim" and owes_to_sharing(law, trial, found.failures):
+        trial = replace(trial, own_state=True, witnessed=Counter())
+        remarks.append(SHARED)
         found = budget.spend(law, trial)
     if found.stale or owes_to_the_past(law, trial, found.failures):
         trial = replace(trial, apart=True, witnessed=Counter())

@@ -36,6 +36,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "N",
         "help": "nccl, and torchrun on GPUs: ranks that share one",
     },
+    "--cuda-stubs": {
+        "action": "store_true",
+        "help": "without a GPU: CUDA streams, events and nvtx do nothing",
+    },
+    "--model": {
+        "metavar": "MODULE:NAME",
+        "help": "a function that makes a model of yours: laws on that alone",
+    },
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
     "--record": {"metavar": "FOLDER", "help": "keep what is done; started again with it, a stopped run goes on"},
     "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},

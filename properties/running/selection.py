@@ -37,11 +37,15 @@ def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
     function = getattr(item, "function", None)
     parameters: dict[str, Any] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}  # noqa: B009
     if hasattr(function, "kernel_law"):
-        return isinstance(parameters["kernels"], str)  # where no kernels are under test there is nothing to run on
+        return (
+            isinstance(parameters["kernels"], str) and bench.model is None
+        )  # where no kernels are under test there is nothing to run on
     law: Law | None = getattr(function, "law", None)
     if law is None:
         return True
     implementation, world = parameters["trial"]
+    if bench.model is not None:
+        return bench.model.is_held(law, implementation.claims)
     if not (held := is_held(law, implementation, world, probed)):
         claimed = concerns(law, implementation.claims)
         bench.left_out.add((implementation.name, law.number, sentence(law), world if claimed else ""))

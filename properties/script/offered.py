@@ -1,13 +1,21 @@
 """What a script defines where a function makes the wrapper: its methods are known only once it is made."""
 
-from lockstep.properties.ranks.adapter import FINISH_NAMES
+from lockstep.properties.ranks.names import ARGUMENTS, FINISH_NAMES, IN_A_SCRIPT
 
+_KNOWN = {name: kind for kind, names in ARGUMENTS.items() for name in names}
 FINISH = f"""
 
 def finish():
+    import inspect
+
+    values = {{{", ".join(f'"{kind}": {code}' for kind, code in IN_A_SCRIPT.items())}}}
+    known = {_KNOWN}
     for name in {FINISH_NAMES}:
-        if callable(getattr(wrapped, name, None)):
-            return getattr(wrapped, name)()
+        method = getattr(wrapped, name, None)
+        takes = inspect.signature(method).parameters.values() if callable(method) else ()
+        needs = [each.name for each in takes if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
+        if callable(method) and known.keys() >= {{*needs}}:
+            return method(*(values[known[each]] for each in needs))
 """
 
 ZERO_GRAD = """

@@ -10,6 +10,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.naming import parameter_name
+from lockstep.properties.ranks.names import Call
 from lockstep.properties.script.head import beside, may_hold_pieces, place
 from lockstep.properties.script.seen import by_name, compare
 from lockstep.properties.script.sharded import GROUPS
@@ -35,12 +36,12 @@ class Writer:
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
         self.conditions, self.looks = conditions, conditions.part.looks
-        # Whether the caller's optimizer is made before ranks are equal.
-        self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
-        self.made_before = conditions.optimizer_before  # it is wrapped
-        self.asked = "wrapped" if conditions.asks_the_wrapper else "model"  # for parameters and state
+        # Whether the caller's optimizer is made before ranks are equal, or before the model is wrapped.
+        made, later = scenario.caller.makes_optimizer, implementation.claims.equal_from != EQUAL_FROM[0]
+        self.made_first, self.made_before = made == "after" and later, made == "before"
+        self.asked = "wrapped" if scenario.caller.asks_the_wrapper else "model"  # for parameters and state
         self.calls = "wrapped"  # by what name a forward is called
-        self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
+        self.role = "role" if scenario.roles else "rank"  # whose samples a rank has
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.watched = set[int]()  # the tensors with a hook in which the caller may raise
         self.optimizes = optimizes
@@ -90,6 +91,11 @@ class Writer:
         """What an evaluation has read, where it computes in the dtype of the parameters, is this."""
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(values))
+
+    def tell(self, call: Call | None) -> list[str]:
+        """A call of a method of the implementation, or of the function that it is; nothing where there is none."""
+        of = self.implementation
+        return [f"{of.short if of.after else f'wrapped.{call.name}'}({call.given_in_a_script})"] if call else []
 
     def zero_grad(self, set_to_none: bool) -> list[str]:
         """Gradients dropped, or set to zero."""

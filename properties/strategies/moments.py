@@ -7,24 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Evaluate, Event
+from lockstep.oracle.events import Evaluate, Event
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.claims import Claims
 from lockstep.properties.events.evaluate import evaluation
-
-
-def moments(scenario: Scenario, claims: Claims) -> list[int]:
-    """The events before which it may be evaluated: not inside `no_sync`, nor where a synchronization is to be finished,
-    nor before the first forward where that makes ranks equal.
-    """
-    found = []
-    for place, event in enumerate(scenario.program):
-        before = scenario.program[place - 1] if place else None
-        unfinished = isinstance(before, Backward) and before.synchronize
-        unequal = before is None and claims.equal_from != EQUAL_FROM[0]
-        if not (unfinished or unequal or scenario.stays_in_no_sync(place - 1) or isinstance(event, Evaluate)):
-            found.append(place)
-    return found
 
 
 def places_of(scenario: Scenario, kind: type[Event]) -> list[int]:

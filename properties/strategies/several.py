@@ -1,12 +1,11 @@
 """Scenarios in which a micro-batch has several forwards, several backwards, or a loss that the caller makes."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Event
+from lockstep.oracle.events import Backward
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, Claims
 from lockstep.properties.strategies.combined import with_any
@@ -20,16 +19,16 @@ def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: b
     """
     forwards, backwards = form
     chosen = [batch for batch in range(len(scenario.microbatches)) if which >> batch & 1] or [0]
-    numbers, held = itertools.count(), False  # whether the last micro-batch was inside `no_sync`
-    program: list[Event] = []
-    for event in scenario.program:
-        if isinstance(event, Backward):
-            open_to_buffers = forwards > 1 and scenario.broadcast_buffers and held and event.synchronize
-            if next(numbers) in chosen and not open_to_buffers and not (local and event.synchronize):
-                event = replace(event, forwards=forwards, backwards=backwards)
-            held = not event.synchronize
-        program.append(event)
-    return replace(scenario, program=tuple(program))
+    several = {
+        place: replace(batch, forwards=forwards, backwards=backwards)
+        for number, (place, batch) in enumerate(scenario.events(Backward))
+        if number in chosen
+        and not (local and batch.synchronize)
+        # It would be open before which forward buffers are broadcast.
+        and not (forwards > 1 and scenario.broadcast_buffers and scenario.standings[place].local and batch.synchronize)
+    }
+    program = tuple(several.get(place, event) for place, event in enumerate(scenario.program))
+    return replace(scenario, program=program)
 
 
 def with_losses(claims: Claims, losses: Sequence[str]) -> st.SearchStrategy[Scenario]:

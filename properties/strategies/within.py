@@ -2,9 +2,6 @@
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
-from itertools import pairwise
-
-from lockstep.oracle.events import SaveAndLoad
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, MASTERS, Claims
 from lockstep.properties.events import FACETS, facet_of
@@ -46,6 +43,14 @@ def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
         return "masters of a sharded optimizer"
     if claims.masters == MASTERS and not scenario.masters and FEATURES["16 bits"].occurs(scenario):
         return "16 bits without masters"
+    if scenario.caller.makes_optimizer == "before" and not claims.optimizer_before:
+        return "an optimizer that is made before wrapping"
+    if scenario.caller.makes_optimizer == "after" and claims.stage is not None:
+        return "an optimizer of the caller's own"
+    if (scenario.caller.beside or scenario.caller.joint) and not claims.other_models:
+        return "another model"
+    if scenario.differs is not None and not claims.compares_models:
+        return "models that differ"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
     return ""
@@ -55,6 +60,6 @@ def _begins_with_forwards(scenario: Scenario) -> bool:
     """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
     return all(
         facet_of(event).forward
-        for before, event in pairwise((SaveAndLoad(), *scenario.program))
-        if isinstance(before, SaveAndLoad)
+        for standing, event in zip(scenario.standings, scenario.program, strict=False)
+        if standing.built
     )

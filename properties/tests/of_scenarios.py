@@ -37,9 +37,20 @@ ALL = Claims(
     strided_parameters=True,
     empty_parameters=True,
     replaced_parameters=True,
+    replaced_gradients=True,
+    moved_parameters=True,
+    copied_models=True,
+    drops_losses=True,
+    acts_alone=True,
     replicas=True,
     subgroups=True,
     joins=DIVISORS,
+    optimizer_before=True,
+    stands_for_model=True,
+    leaves_random_numbers=True,
+    callers_hooks=True,
+    module_hooks=True,
+    final_in_hooks=True,
 )
 PLAIN = Claims(accumulation=False)
 

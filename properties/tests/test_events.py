@@ -17,6 +17,7 @@ from lockstep.properties.events.join import JOIN
 from lockstep.properties.events.loop import Kind, Loop, Phase, RankSeed
 from lockstep.properties.events.step import STEP
 from lockstep.properties.implementations import Implementation
+from lockstep.properties.ranks.names import Call
 from lockstep.properties.script.construction import construct
 from lockstep.properties.script.parts import writer_of
 from lockstep.properties.strategies import features
@@ -60,7 +61,7 @@ def test_every_event_has_words_and_lines_wherever_it_is_drawn(event: type[Event]
     for kind in FACETS[event].kinds() or KINDS.values():
         loop = loop_for(kind)
         scenario = Scenario(2, TWO, written(loop, [Phase(kind)]), loss_scale=loop.caller.loss_scale)
-        writer = writer_of(Implementation("a.b:C", ALL, finish="finish"), scenario, None, AS_USUAL)
+        writer = writer_of(Implementation("a.b:C", ALL, finish=Call("finish")), scenario, None, AS_USUAL)
         construct(writer)
         for place, each in enumerate(scenario.program):
             assert all(event_words(scenario, place))

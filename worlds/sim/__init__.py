@@ -11,6 +11,7 @@ Who runs:
 What each rank would own as a process:
 
     belongings   kept apart
+    possessions  global variables and class attributes, where a job asks for it
     generators   of random numbers
     isolation    its threads and groups
     store        where ranks find each other

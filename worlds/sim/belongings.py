@@ -3,8 +3,12 @@
 import os
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
 
 from lockstep.worlds.sim.generators import Generator, NumPyGenerator, PythonGenerator, TorchGenerator
+
+if TYPE_CHECKING:
+    from lockstep.worlds.sim.possessions import Possessions
 
 
 @cache
@@ -33,8 +37,11 @@ class Household:
     """The belongings of all ranks of a run.
 
     ``out``: those that the process has, or had last; None before any have been. ``differing``: the variables of the
-    environment that are not the same for all.
+    environment that are not the same for all. ``possessions``: what an implementation's modules hold, where a job asks
+    for ranks with state of their own.
     """
+
+    possessions: "Possessions | None" = None
 
     def __init__(self) -> None:
         self.by_rank: dict[int, Belongings] = {}
@@ -52,12 +59,14 @@ class Belongings:
             b"WORLD_SIZE": b"%d" % world_size,
             b"LOCAL_WORLD_SIZE": b"%d" % world_size,
         }
-        self._household, self._modules = household, 0
+        self._household, self._modules, self._rank = household, 0, rank
         self._signatures, self._states = _at_the_beginning()
         household.by_rank[rank] = self
 
     def put_away(self) -> None:
         """Remembers what the process has."""
+        if self._household.possessions is not None:
+            self._household.possessions.put_away(self._rank)
         now = _signatures()
         if now != self._signatures:
             self._states = [
@@ -82,6 +91,8 @@ class Belongings:
 
     def take_out(self) -> None:
         """Makes this rank's what the process has."""
+        if self._household.possessions is not None:
+            self._household.possessions.take_out(self._rank)
         out, self._household.out = self._household.out, self
         there = _signatures() if out is None else out._signatures
         if self._signatures != there:

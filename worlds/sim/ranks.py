@@ -76,6 +76,8 @@ class Ranks:
         self._reports: list[RankReport | None] = [None] * self._size
         self._affinity.gather()
         self._baton.run()
+        if run.belongings.possessions is not None:
+            run.belongings.possessions.give_back()
         if run.not_runnable is not None:
             return (RankReport(None, run.not_runnable),) * self._size
         first, *others = (report for report in self._reports if report is not None)

@@ -47,6 +47,8 @@ class BackwardOnRanks(OnRanks[Backward]):
             if event.nested:
                 with rank.wrapped.no_sync():
                     pass
+            if event.synchronize:
+                adapter.start(rank.wrapped, rank.probe)
             losses = [rank.call(inputs, order, direct=event.direct) for inputs in first]
             increment = batch * rank.scenario.world_size + rank.rank + 1
             final = last_loss(rank, event, last, order, increment)
@@ -55,6 +57,8 @@ class BackwardOnRanks(OnRanks[Backward]):
                 rank.zero_grad(event.zeroes.set_to_none)
             elif event.meanwhile == "evaluates":
                 rank.evaluate(Evaluate(switch=False))
+            if event.synchronize:
+                adapter.before_backward(rank.wrapped, rank.probe)
             yield [rank.scaled(loss) for loss in losses] * event.passes
             rank.no_sync = no_sync.pop_all() if rank.scenario.stays_in_no_sync(place) else None
         if not event.synchronize:

@@ -8,8 +8,8 @@ from lockstep.properties.ranks.rank import Rank
 
 class FinishOnRanks(OnRanks[Finish]):
     def run(self, rank: Rank, event: Finish, place: int) -> None:
-        adapter.finish(rank.wrapped)
-        if rank.conditions.keeps_gradients:
+        adapter.finish(rank.wrapped, rank.probe)
+        if rank.caller.keeps_gradients:
             rank.seen["kept"][place] = rank.all_kept()
 
 

@@ -1,0 +1,84 @@
+"""What decides which program a compiler makes for a case: dtypes, where results go, and which options are given.
+
+On a GPU every combination is compiled anew, which takes a hundred times as long as to run it. There a law draws from a
+few, which have every pair of values among them; interpreted, from all. What costs no compilation is always drawn
+freely: lengths, strides, magnitudes, values.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from hypothesis import strategies as st
+
+from lockstep.properties.kernels import device
+
+NUMBERS = ("float32", "bfloat16", "float16")
+MIXES = (*((each,) for each in NUMBERS), ("float32", "bfloat16"), NUMBERS)
+DIVISORS = ((1.0,), (2.0, 64.0), (3.0, 7.0, 61.0))  # none, powers of two, others
+FACTORS = (0.25, 0.7, 1.0)
+SETTINGS = 3  # of optimizers, see `kernels.steps`
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Dtypes of a list, dtype of its bucket, divisors to draw from, and whether there is a coefficient."""
+
+    dtypes: tuple[str, ...]
+    bucket: str
+    divisors: tuple[float, ...]
+    coefficient: bool
+
+
+@dataclass(frozen=True)
+class StepVariant:
+    """Dtypes of the parameter and the gradient, settings of the optimizer, and whether there is a coefficient."""
+
+    param: str
+    grad: str
+    settings: int
+    coefficient: bool
+
+
+FEW = tuple(
+    Variant(mix, bucket, DIVISORS[(row + column) % 3], column == row % 3)
+    for row, mix in enumerate(MIXES)
+    for column, bucket in enumerate(NUMBERS)
+)
+FEW_STEPS = tuple(
+    StepVariant(param, grad, (row + column) % SETTINGS, column == row)
+    for row, param in enumerate(NUMBERS)
+    for column, grad in enumerate(NUMBERS)
+)
+
+
+@cache
+def compiled() -> bool:
+    """Whether kernels are compiled here, so that few variants are drawn."""
+    return device.choose() == "compiled"
+
+
+@st.composite
+def variants(draw: st.DrawFn, few: bool | None = None) -> Variant:
+    """One of a list's. ``few``: None, where kernels are compiled."""
+    if compiled() if few is None else few:
+        return draw(st.sampled_from(FEW))
+    whole = tuple(sorted(divisor for kind in DIVISORS for divisor in kind))
+    return Variant(NUMBERS, draw(st.sampled_from(NUMBERS)), whole, draw(st.booleans()))
+
+
+@st.composite
+def step_variants(draw: st.DrawFn, few: bool | None = None) -> StepVariant:
+    """One of a step's."""
+    if compiled() if few is None else few:
+        return draw(st.sampled_from(FEW_STEPS))
+    param, grad = (draw(st.sampled_from(NUMBERS)) for _ in range(2))
+    return StepVariant(param, grad, draw(st.integers(0, SETTINGS - 1)), draw(st.booleans()))
+
+
+@st.composite
+def cuts(draw: st.DrawFn, count: int, few: bool | None = None) -> tuple[int, ...]:
+    """Up to two places at which a shard is cut: anywhere, or where few kinds of alignment come of it."""
+    places = st.integers(0, count)
+    if compiled() if few is None else few:
+        places = places.map(lambda place: min(count, place // 16 * 16 + place % 2))
+    return tuple(sorted(draw(st.lists(places, max_size=2))))

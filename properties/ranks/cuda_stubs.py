@@ -1,0 +1,95 @@
+"""Calls that only order work on a GPU, made harmless where there is none and somebody asks for it: code written for
+CUDA runs on CPUs then.
+
+Nothing else of `torch.cuda` is replaced: what would put a tensor on a GPU still says that there is none.
+"""
+
+import contextlib
+import functools
+import os
+from typing import Any
+
+_ASKED = "LOCKSTEP_CUDA_STUBS"
+TOLD = (
+    "CUDA stubs: torch.cuda.synchronize, streams, events, nvtx and the like do nothing here, so what they are to order "
+    "is not tested"
+)
+# What is called, and gives nothing.
+_OF_CUDA = (
+    *("synchronize", "set_device", "set_stream", "empty_cache", "ipc_collect", "init"),
+    *("reset_peak_memory_stats", "reset_max_memory_allocated", "manual_seed", "manual_seed_all"),
+)
+_COUNTS = ("current_device", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+_OF_NVTX = ("range_push", "range_pop", "range_start", "range_end", "mark")
+
+
+def ask(asked: bool) -> None:
+    """Has this process, and those that it starts, make the calls harmless, or leave them as they are."""
+    os.environ.pop(_ASKED, None)
+    if asked:
+        os.environ[_ASKED] = "1"
+
+
+def are_asked() -> bool:
+    """Whether somebody has asked for it."""
+    return _ASKED in os.environ
+
+
+class Stream:
+    """A stream, or an event, on which nothing waits."""
+
+    device, cuda_stream, device_index, stream_id = None, 0, 0, 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def query(self) -> bool:
+        """All is done."""
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        """No time has passed."""
+        return 0.0
+
+    def record_event(self, event: Any = None) -> Any:
+        """The event, or a new one."""
+        return event or Stream()
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Does nothing."""
+
+    wait_stream = wait_event = wait = record = synchronize = _nothing
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Does nothing."""
+
+
+def _zero(*_: Any, **__: Any) -> int:
+    """Of a machine without any GPU."""
+    return 0
+
+
+@functools.cache
+def install() -> None:
+    """Once for this process, where it is asked for and there is no GPU."""
+    import torch
+
+    cuda: Any = torch.cuda
+    if not are_asked() or cuda.is_available():
+        return
+    for name in _OF_CUDA:
+        setattr(cuda, name, _nothing)
+    for name in _COUNTS:
+        setattr(cuda, name, _zero)
+    for name in _OF_NVTX:
+        setattr(cuda.nvtx, name, _nothing)
+    cuda.nvtx.range = lambda *_, **__: contextlib.nullcontext()
+    cuda.Stream = cuda.ExternalStream = cuda.Event = Stream
+    cuda.stream = cuda.device = lambda *_, **__: contextlib.nullcontext()
+    cuda.current_stream = cuda.default_stream = Stream
+    torch.Tensor.record_stream = _nothing

@@ -1,0 +1,83 @@
+"""Puts parameters and gradients together of which each rank has a piece, under the same name, and no method tells.
+
+How a parameter is cut is found out when it is: the pieces that ranks then have are laid together in every way that
+there is, until they are what rank 0 began with. So no way is taken for granted, and what fits none is told.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+MOST_DIMENSIONS = 8
+WHOLE = -1  # every rank has all of it
+FLAT = -2  # pieces of what is laid flat, the last perhaps padded
+
+
+class Pieces:
+    """The ways in which some parameters are cut.
+
+    ``wholes``: what each was on this rank before it was wrapped; ``parameters``: what it is now. Collective. Raises
+    NotImplementedError, which refuses, for a parameter that nobody can put together.
+    """
+
+    def __init__(self, names: Sequence[str], wholes: Sequence[torch.Tensor], parameters: Sequence[Any]) -> None:
+        self._shapes = [whole.shape for whole in wholes]
+        self._ways = [self._way(*each) for each in zip(names, wholes, parameters, strict=True)]
+
+    def together(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
+        """The whole of each: of parameters, or of gradients; None where some rank that has a piece has none. Collective
+        for what is cut.
+        """
+        found = []
+        for value, way, shape in zip(values, self._ways, self._shapes, strict=True):
+            pieces = None if way == WHOLE else _gathered(value)
+            whole = value if way == WHOLE else pieces and _laid(pieces, way, shape)
+            found.append(whole)
+        return found
+
+    def _way(self, name: str, whole: torch.Tensor, parameter: torch.Tensor) -> int:
+        first = whole.detach().clone()
+        dist.broadcast(first, 0)
+        pieces = _gathered(parameter)
+        assert pieces is not None
+        if all(piece.shape == whole.shape for piece in pieces):
+            return WHOLE
+        for way in (*range(whole.dim()), FLAT):
+            laid = _laid(pieces, way, whole.shape)
+            if laid is not None and torch.equal(laid, first):
+                return way
+        shapes = ", ".join(str(tuple(piece.shape)) for piece in pieces)
+        words = f"parameter {name} of shape {tuple(whole.shape)} is held in pieces of shapes {shapes}"
+        raise NotImplementedError(f"{words}, which are not rank 0's values laid together; full_gradients() would tell")
+
+
+def _laid(pieces: Sequence[torch.Tensor], way: int, shape: torch.Size) -> torch.Tensor | None:
+    """The pieces laid together in a way, or None if they do not fit."""
+    if way == FLAT:
+        flat = torch.cat([piece.reshape(-1) for piece in pieces])
+        return flat[: shape.numel()].reshape(shape) if flat.numel() >= shape.numel() else None
+    there = [piece for piece in pieces if piece.numel()]
+    try:
+        laid = torch.cat(there, way) if there else pieces[0]
+    except (RuntimeError, IndexError):
+        return None
+    return laid if laid.shape == shape else None
+
+
+def _gathered(value: torch.Tensor | None) -> list[torch.Tensor] | None:
+    """What every rank has; None where one of them has nothing, though it be an empty piece."""
+    told = torch.zeros(2 + MOST_DIMENSIONS, dtype=torch.int64)  # whether there is one, its dimensions, its shape
+    if value is not None:
+        told[: 2 + value.dim()] = torch.tensor([1, value.dim(), *value.shape])
+    all_told = [torch.empty_like(told) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_told, told)
+    if not all(each[0] for each in all_told) or value is None:  # on every rank alike
+        return None
+    shapes = [torch.Size(each[2 : 2 + int(each[1])].tolist()) for each in all_told]
+    row = value.new_zeros(max(shape.numel() for shape in shapes))
+    row[: value.numel()] = value.detach().reshape(-1)
+    rows = [torch.empty_like(row) for _ in shapes]
+    dist.all_gather(rows, row)
+    return [each[: shape.numel()].reshape(shape) for each, shape in zip(rows, shapes, strict=True)]
