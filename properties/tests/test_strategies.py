@@ -274,13 +274,14 @@ test_can_produce_a_loss_that_is_dropped_beside_an_evaluation = can_produce(
     lambda s: s.has(DropLoss) and s.has(Evaluate)
 )
 test_can_produce_a_model_that_moves_and_whose_gradients_are_copied = can_produce(
-    lambda s: s.has(Move) and s.has(CopyGradients)
+    lambda s: s.has(Move) and s.has(CopyGradients), has=("copy gradients",)
 )
 test_can_produce_gradients_that_are_copied_inside_no_sync = can_produce(
-    lambda s: any(s.standings[place].local for place in s.places(CopyGradients))
+    lambda s: any(s.standings[place].local for place in s.places(CopyGradients)), has=("copy gradients",)
 )
 test_can_produce_weights_that_are_swapped_right_after_a_step = can_produce(
-    lambda s: any(isinstance(one, Step) and isinstance(two, SwapWeights) for one, two in pairwise(s.program))
+    lambda s: any(isinstance(one, Step) and isinstance(two, SwapWeights) for one, two in pairwise(s.program)),
+    has=("swap weights",),
 )
 test_can_produce_a_copy_of_a_model_that_is_frozen_later = can_produce(
     in_order(Duplicate, Freeze, Backward), has=("duplicate",)
