@@ -10,6 +10,7 @@ The delays are those that explain what an H200 did with the kernels of 2026-11-2
 of a device-to-device copy.
 """
 
+import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -184,5 +185,12 @@ def lists() -> Iterator[tuple[str, int, Shapes]]:
     yield "Llama 1B bfloat16", 2, llama()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Prints the model."""
+    description = "The share of a copy's bandwidth that kernels should reach, beside what was measured."
+    argparse.ArgumentParser(prog="python -m lockstep.benchmarks.model", description=description).parse_args()
     print(*lines(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

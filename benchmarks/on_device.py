@@ -92,7 +92,9 @@ def cases() -> None:
 
 def main() -> None:
     """The cases, and what only a GPU can show where there is one."""
-    parser = argparse.ArgumentParser(prog="python -m lockstep.benchmarks.on_device")
+    parser = argparse.ArgumentParser(
+        prog="python -m lockstep.benchmarks.on_device", description=__doc__.partition("\n\n")[0]
+    )
     parser.add_argument("--cases", action="store_true", help="only the cases that are always tried")
     asked = parser.parse_args()
     cases()

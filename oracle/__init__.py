@@ -11,6 +11,7 @@ Programs:
     events               each event: what it means, where it may come, what it does
     event                what they have in common
     standing             what holds between two events, as the program alone says it
+    caller               what its caller does throughout
     well_formed          which programs a training loop could have
     model                parameters, buffers, groups and their hyper-parameters
     hyperparameters      of each group

@@ -52,6 +52,11 @@ class Event(Short, ABC):
         return False
 
     @property
+    def evaluates(self) -> bool:
+        """Whether there is a forward in it that no backward follows."""
+        return False
+
+    @property
     def holds_no_sync(self) -> bool:
         """Whether the ``no_sync`` in which it was may go on after it."""
         return False

@@ -15,10 +15,12 @@ class Expectation:
     None: there is no gradient.
 
     All by the event's place in the program: ``gradients`` and ``parameters`` after each event that shows them
-    (`oracle.event.Event.shows`); ``norms`` of each Clip; no gradients and no norm for a Clip after an overflow. After
+    (`oracle.event.Event.shows`); ``norms`` of each Clip; no gradients and no norm for a Clip after an overflow, and
+    no gradients that have overflowed to something else than infinity. After
     each Step also ``states``, the optimizer's, a mapping per parameter with torch's names (none: no state) and "master"
     for one that has a master; ``spared``, the parameters that need no master yet, as they are frozen and have no state;
-    and ``loss_scales``. ``buffers`` after each Backward by rank. ``initial`` parameters after construction.
+    and ``loss_scales``. ``buffers`` after each Backward by rank. ``metrics`` after each with one: what the caller
+    has added up. ``initial`` parameters after construction.
     """
 
     initial: Values
@@ -29,6 +31,7 @@ class Expectation:
     spared: dict[int, frozenset[int]] = field(default_factory=dict)
     loss_scales: dict[int, float] = field(default_factory=dict)
     buffers: dict[int, list[list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
+    metrics: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:

@@ -87,7 +87,7 @@ def odd_part(number: int) -> int:
 
 def windows(scenario: Scenario) -> list[list[Backward]]:
     """The micro-batches between two ZeroGrads, window by window."""
-    numbers = (scenario.standings[place].window for place in scenario.places(Backward))
+    numbers = (scenario.standings[place + 1].window for place in scenario.places(Backward))  # it may begin one itself
     pairs = zip(numbers, scenario.microbatches, strict=True)
     return [[batch for _, batch in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
 
@@ -237,6 +237,7 @@ def _back_and_forth(scenario: Scenario, used: npt.NDArray[np.bool_]) -> Table:
     for batch, (place, event) in enumerate(zip(places[:-1], batches, strict=False)):
         following = batches[batch + 1]
         alike = (following.passes, following.gone) == (event.passes, event.gone) and places[batch + 1] == place + 1
+        alike = alike and following.zeroes is None
         if alike and not event.synchronize and not back:
             both = used[batch] & used[batch + 1] & elements
             table[batch], table[batch + 1], back = AWAY * both, -AWAY * both, True

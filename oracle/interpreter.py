@@ -8,6 +8,7 @@ from it. What an event does is said by the event itself (`oracle.events`).
 
 from functools import lru_cache
 
+from lockstep.oracle.events.backward import OVERFLOWS
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.lattice import Inexact
@@ -34,13 +35,17 @@ def interpret(
 
 @lru_cache(maxsize=8)  # who asks whether a scenario is exact soon asks what it gives
 def _interpret(scenario: Scenario, choices: Choices) -> Expectation:
+    if scenario.differs is not None:
+        raise Inexact(f"ranks have models that differ, of which nothing can come: {scenario.differs!r}")
     state = start(scenario, choices, lambda batch: contributions(scenario)[batch])
     expectation = Expectation(told(state, state.weights))
+    otherwise = any(batch.overflow and batch.overflows != OVERFLOWS[0] for batch in scenario.microbatches)
     for place, event in enumerate(scenario.program):
         if state.spoiled and event.uses_gradients(state):
             raise Inexact(f"{event!r} uses gradients that were clipped after an overflow: drop them first")
         event.apply(state, place, expectation)
-        if event.shows == "gradients" and not state.spoiled:
+        open_now = otherwise and bool(scenario.overflowed(place))
+        if event.shows == "gradients" and not (state.spoiled or open_now):
             expectation.gradients[place] = told(state, state.gradients, gradients=True)
         elif event.shows == "parameters":
             expectation.parameters[place] = told(state, state.weights)

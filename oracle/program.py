@@ -22,8 +22,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from lockstep.oracle import well_formed
+from lockstep.oracle.caller import Caller, Differing
 from lockstep.oracle.event import Event
-from lockstep.oracle.events import EVENTS, Backward, Step
+from lockstep.oracle.events import EVENTS, Backward, Join, Replace, Step
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.setup import Setup
 from lockstep.oracle.standing import Standing
@@ -45,6 +46,7 @@ class Scenario(Setup):
         self.standings  # noqa: B018  # the program is checked where this is made
         if self.only is not None:
             self._check_only(*self.only)
+        self._check_caller()
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
@@ -121,6 +123,14 @@ class Scenario(Setup):
         ):
             raise ValueError(f"only {self.only} is no contribution of this scenario")
 
+    def _check_caller(self) -> None:
+        """What the caller does throughout it can do throughout this program."""
+        if self.has(Join) and (self.roles or replace(self.caller, makes_optimizer="") != Caller()):
+            raise ValueError(f"{self.caller!r} and roles {self.roles} take ranks that all stay: there is a Join")
+        trained_later = any(not now.trained <= now.when_wrapped for now in self.standings)
+        if self.caller.hooks and (trained_later or self.has(Replace)):
+            raise ValueError(f"{self.caller!r} has no hooks on what is trained, or comes, after wrapping")
+
     def to_json(self) -> str:
         """The scenario as JSON."""
         data = asdict(self)
@@ -140,13 +150,15 @@ class Scenario(Setup):
             Group(group["parameters"], Hyperparameters(**group["hyperparameters"])) for group in data.get("groups", ())
         )
         data["loss_scale"] = LossScale(**data["loss_scale"]) if data.get("loss_scale") else None
+        data["caller"] = Caller(**data.get("caller", {}))
+        data["differs"] = Differing(**data["differs"]) if data.get("differs") else None
         data["buffers"] = tuple(Buffer(**buffer) for buffer in data.get("buffers", ()))
         return cls(**data)
 
 
 # What a scenario's repr consists of, so that it can be evaluated.
-NAMES: dict[str, type] = {kind.__name__: kind for kind in (Scenario, Parameter, Buffer, Group, LossScale)}
-NAMES |= {"Hyperparameters": Hyperparameters, **EVENTS}
+NAMES: dict[str, type] = {kind.__name__: kind for kind in (Scenario, Parameter, Buffer, Group, LossScale, Caller)}
+NAMES |= {"Hyperparameters": Hyperparameters, "Differing": Differing, **EVENTS}
 
 
 def _event(event: str, **values: Any) -> Event:

@@ -22,9 +22,11 @@ parallelism leaves out ranks in between where tensors are parallel too. None of 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
+from lockstep.oracle.caller import AS_USUAL, Caller, Differing
 from lockstep.oracle.model import DEFAULTS, Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.short import Short, is_whole
 
@@ -37,6 +39,7 @@ MODES = ("train", "eval")
 WIRES = ("bfloat16", "float16")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 _ONLY_SGD, _ONLY_ADAM = ("momentum", "dampening", "nesterov"), ("betas", "eps")
+S = TypeVar("S", bound="Setup")
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +59,9 @@ class Setup(Short):
     needs digits that the sum does not. ``mode``: that of the modules while they are trained, one of ``MODES``; in
     "eval", as for a fine-tuning without dropout and with the statistics there are, forwards leave buffers alone.
     ``wire``: the dtype in which gradients may travel, one of ``WIRES``, or "", their own; they fit it, so that it
-    rounds nothing.
+    rounds nothing. ``roles``: by rank, that whose samples, errors and overflows it has, but not the values that it
+    begins with; empty: its own. ``registered``: the order in which the model registers its parameters; empty: that in
+    which they are given. ``differs``: one rank has another model, which is to be refused, so that nothing can be told.
     """
 
     world_size: int
@@ -81,6 +86,10 @@ class Setup(Short):
     signs: str = SIGNS[0]
     mode: str = MODES[0]
     wire: str = ""
+    caller: Caller = AS_USUAL
+    roles: tuple[int, ...] = ()
+    registered: tuple[int, ...] = ()
+    differs: Differing | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -95,6 +104,7 @@ class Setup(Short):
             raise ValueError(f"gradients travel in one of {', '.join(WIRES)}, or, '', in their own, not {self.wire!r}")
         _check_numbers(self)
         _check_model(self)
+        _check_caller(self)
         for values in (self.hyperparameters, *(group.hyperparameters for group in self.groups)):
             self.check_options(values)
 
@@ -103,6 +113,14 @@ class Setup(Short):
         """By rank, which rank of the world that is."""
         outside = {number + min(number, self.world_size) for number in range(self.outsiders)}
         return tuple(rank for rank in range(self.world_size + self.outsiders) if rank not in outside)
+
+    def on_ranks(self: S, size: int, **changes: Any) -> S:
+        """The same on so many ranks, with none of what is said of single ranks, and with these changes."""
+        return replace(self, world_size=size, replicas=1, roles=(), differs=None, **changes)
+
+    def role(self, rank: int) -> int:
+        """The rank whose samples a rank has."""
+        return self.roles[rank] if self.roles else rank
 
     def tensor(self, parameter: int) -> int:
         """The parameter that a parameter is a name of: itself, unless it is tied."""
@@ -203,3 +221,28 @@ def _check_model(setup: Setup) -> None:
             raise ValueError(f"units {setup.units} do not name parameters once each")
     if not set(setup.outside) <= set(placed) or len(set(setup.outside)) < len(setup.outside):
         raise ValueError(f"outside {setup.outside} does not name parameters of units once each")
+
+
+def _check_caller(setup: Setup) -> None:
+    """What the caller does goes with the model and the ranks."""
+    caller, differs = setup.caller, setup.differs
+    for name, order, count in (
+        ("roles", setup.roles, setup.world_size),
+        ("registered", setup.registered, len(setup.parameters)),
+    ):
+        if order and sorted(order) != [*range(count)]:
+            raise ValueError(f"{name} names each of 0 .. {count - 1} once, or none: {order}")
+    if caller.asks_the_wrapper and (setup.groups or setup.masters):
+        raise ValueError("an optimizer of what the wrapper tells of itself has one group of parameters, and no masters")
+    if caller.makes_optimizer and setup.masters:
+        raise ValueError(
+            f"masters are made once ranks have parameters in common, not right {caller.makes_optimizer} wrapping"
+        )
+    if (caller.beside or caller.joint) and setup.signs == "mixed":
+        raise ValueError("another model has gradients of the other sign: of signs that are mixed there is none")
+    if differs is None:
+        return
+    if not (0 <= differs.rank < setup.world_size and 0 <= differs.parameter < len(setup.parameters)):
+        raise ValueError(f"{differs!r} names a rank or parameter that there is not")
+    if setup.world_size == 1 or setup.units or (differs.way == "order" and len(setup.parameters) == 1):
+        raise ValueError(f"{differs!r} takes several ranks and no units, and an order two parameters")

@@ -143,6 +143,12 @@ class State:
     saved: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def multiplied(self) -> float | None:
+        """By what the caller multiplies each loss, or what comes of it: the loss scale and its hooks; None: nothing."""
+        doublings = self.setup.caller.doublings
+        return self.scale if not doublings else (self.scale or 1.0) * 2.0**doublings
+
+    @property
     def accumulated(self) -> list[Lattice]:
         """All that a micro-batch may be added to, by whoever averages what."""
         return [each for each in (self.gradients.exact, self.fresh, self.eager) if each is not None]

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Backward, Finish, Freeze, ZeroGrad
 from lockstep.oracle.program import Scenario
 
 
 def partner(scenario: Scenario) -> Scenario:
     """What a model does that shares its losses with another: the same, with gradients of the other sign, so that no
-    mean of one is a mean of the other, and with another learning rate.
-
-    Not where signs are mixed: some of both are negative then.
+    mean of one is a mean of the other, with another learning rate, and a caller that does all as usual.
     """
     rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
     return replace(
@@ -19,6 +18,7 @@ def partner(scenario: Scenario) -> Scenario:
         signs="positive" if scenario.signs == "negative" else "negative",
         hyperparameters=replace(scenario.hyperparameters, learning_rate=rate),
         only=None,
+        caller=Caller(),
     )
 
 

@@ -20,55 +20,9 @@ class Conditions:
     """
 
     part: Part = WHOLE  # which of the program's events are run, or looked at
-    # By rank, that whose samples, errors and overflows it has, but not the values that it begins with; empty: its own.
-    roles: tuple[int, ...] = ()
-    # In what the `loner`'s model differs from the others', one of `properties.naming.DIFFERENCES`, and which parameter.
-    differs: str = ""
-    differs_in: int = 0
-    registered: tuple[int, ...] = ()  # the order in which the model registers its parameters; empty: the scenario's
-    # What every coefficient is of a micro-batch that overflows; "last" or "first": one alone is infinite, the last of
-    # the last or first parameter that backward reaches.
-    overflows: str = "inf"
     equal_from: str = EQUAL_FROM[0]  # since when ranks are claimed to be equal
     # Whether a sharded optimizer is asked for the masters of a program that has some; else it is claimed to keep them.
     asks_for_masters: bool = True
-    around: tuple[int, ...] = ()  # the events whose forwards call the model itself instead of what wraps it
-    moved: tuple[int, ...] = ()  # those before which the model's tensors move
-    # Those before which there is a forward, with autograd and in training mode, whose loss is dropped; inside
-    # ``no_sync`` if the event is a Backward inside it.
-    dropped: tuple[int, ...] = ()
-    # The ZeroGrads, each right before a Backward, that come between its forwards and its backwards.
-    zeroed_late: tuple[int, ...] = ()
-    # The Backwards between whose forwards and backwards there is an evaluation, in the mode in which modules train.
-    measured: tuple[int, ...] = ()
-    # Those of whose last loss the caller makes one half itself, from the parameters; whether before the forward.
-    halved: tuple[int, ...] = ()
-    half_first: bool = False
-    # Those whose last loss the caller makes of gradients that it takes of what the forward gives; or one half of it.
-    differentiated: tuple[int, ...] = ()
-    with_outputs: bool = False
-    # Those before which the caller swaps other weights in, evaluates the model with them, and swaps them out again.
-    swapped: tuple[int, ...] = ()
-    # Those before which it makes a deep copy of the model, and evaluates each that it has made.
-    duplicated: tuple[int, ...] = ()
-    # Those before which one rank alone, the `loner`, evaluates the model and takes its state dict.
-    alone: tuple[int, ...] = ()
-    loner: int = 0  # the rank that is not as the others
-    copied: tuple[int, ...] = ()  # those after which it puts copies in the place of gradients
-    metrics: tuple[int, ...] = ()  # those right after which it adds a number of its own up over the ranks
-    seeded: bool = False  # the caller seeds random numbers before it wraps, on each rank otherwise
-    hooked: int = 0  # how often a hook of the caller's doubles each gradient that comes to a parameter
-    module_hooked: int = 0  # how often one on the model doubles each loss that it gives
-    hooked_before: bool = False  # these hooks are there before the model is wrapped, and not after that
-    # After wrapping the caller registers hooks that keep the gradients which they find once these have accumulated.
-    keeps_gradients: bool = False
-    optimizer_first: bool = False  # the caller makes the optimizer right after wrapping, and not at the first step
-    optimizer_before: bool = False  # or right before wrapping
-    # Parameters, to step, clip and zero, and weights, to save and load, are those that the wrapper tells of itself, and
-    # not the model.
-    asks_the_wrapper: bool = False
-    beside: str = ""  # a `properties.companion` takes its turns right "before" or "after" this model
-    joint: str = ""  # a partner, with which it has one loss, has its forwards right "before" or "after" this model's
     optimizer: str = ""  # the class of the plain optimizer, as claims name it; empty: the scenario's
     averages_in_step: bool = False  # a sharded optimizer is claimed to average gradients itself
     zeros: bool = False  # gradients that no rank has are zeros when it steps

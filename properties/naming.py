@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lockstep.oracle.caller import WAYS, Caller, Differing
 from lockstep.oracle.model import Hyperparameters
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import CANCELLING, MODES, SIGNS
-from lockstep.properties.seen import OTHER_WEIGHTS
 
 # What is said of what the caller does beside the events, see `properties.conditions.Conditions`.
-SWAPS = f"an evaluation with other weights, {OTHER_WEIGHTS:g} everywhere, which the caller swaps in and out again"
 GENERATORS = ("torch", "NumPy", "Python")  # whose random numbers a rank has of its own
-ALONE = "rank {} alone evaluates the model, and takes its state dict"
 # In what the model of one rank may differ from those of others; {}: which rank's, and in which parameter.
-DIFFERENCES = {
+_DIFFERENCES = {
     "number": "rank {}'s model has one parameter more",
     "size": "rank {}'s model has one element more in {}",
     "shape": "rank {}'s model has one dimension more in {}",
@@ -23,14 +21,13 @@ DIFFERENCES = {
     "trained": "rank {}'s model does not train {}",
     "order": "rank {}'s model has its parameters in the reverse order",
 }
-GRADIENTS_OF = "the caller takes gradients by the coefficients of what the forward gives, and makes {} of them"
-HALVES = "half of the loss the caller makes of the parameters itself, {} the forward"
-DUPLICATES = "the caller makes a deep copy of the model, and evaluates each that it has made"
-DROPS = "a forward, of NaN, whose loss is dropped"
-MEASURES = "between its forward and its backward, a forward of all parameters without autograd, in the mode of training"
+if _DIFFERENCES.keys() != {*WAYS}:
+    raise ValueError(f"a model may differ in {', '.join(WAYS)}, and there are words for {', '.join(_DIFFERENCES)}")
+UNITS_HOOKED = (
+    "one on it multiplies what units are given by -1/4, and theirs multiply that by 2, what they give by 2, and what "
+    "comes back to them by -1"
+)
 SAVES = "the state is saved, and nothing is done with it"
-COPIES = "and then the caller puts copies in the place of the gradients"
-METRIC = "and then the caller adds a number of its own up over the ranks"
 
 
 def parameter_name(index: int) -> str:
@@ -38,9 +35,9 @@ def parameter_name(index: int) -> str:
     return chr(ord("a") + index) if index < 26 else f"p{index}"
 
 
-def difference(way: str, parameter: int, rank: int) -> str:
-    """In what the rank's model differs: one of `DIFFERENCES`, and in which parameter."""
-    return DIFFERENCES[way].format(rank, parameter_name(parameter))
+def difference(differs: Differing) -> str:
+    """In what a rank's model differs from the others'."""
+    return _DIFFERENCES[differs.way].format(differs.rank, parameter_name(differs.parameter))
 
 
 def element_name(scenario: Scenario, parameter: int, element: int) -> str:
@@ -57,7 +54,7 @@ def names(order: tuple[int, ...]) -> str:
 
 
 def exchanged(roles: tuple[int, ...]) -> str:
-    """Which ranks have the samples of others: ``roles``, of `properties.conditions.Conditions`."""
+    """Which ranks have the samples of others: the ``roles`` of `oracle.setup.Setup`."""
     others = [(rank, role) for rank, role in enumerate(roles) if rank != role]
     told = ["has the samples", *["those"] * len(others)]
     return ", ".join(f"rank {rank} {what} of rank {role}" for what, (rank, role) in zip(told, others, strict=False))
@@ -120,7 +117,36 @@ def _options(scenario: Scenario) -> list[str]:
     if scenario.buffers:
         shapes = ", ".join("x".join(map(str, buffer.shape)) or "scalar" for buffer in scenario.buffers)
         words.append(f"buffers ({shapes})" + (" broadcast by rank 0" if scenario.broadcast_buffers else ""))
+    words += _caller(scenario.caller, bool(scenario.units))
+    words += [] if scenario.differs is None else [difference(scenario.differs)]
+    words += [exchanged(scenario.roles)] if scenario.roles else []
+    words += [f"parameters are registered in the order {names(scenario.registered)}"] if scenario.registered else []
     return words
+
+
+def _caller(caller: Caller, units: bool) -> list[str]:
+    """What the caller does throughout. ``units``: whether its model has any."""
+    words = []
+    another = "another such model, {}with gradients of the other sign, {}"
+    if where := caller.beside:
+        words += [another.format("a window ahead and ", f"takes turns with it, right {where} it")]
+    if where := caller.joint:
+        jointly = f"runs the same: its forwards come right {where} this one's, and one backward is of both losses"
+        words += [another.format("", jointly)]
+    words += [f"the optimizer is made right {caller.makes_optimizer} wrapping"] if caller.makes_optimizer else []
+    words += ["parameters and state dict are those that the wrapper tells of itself"] * caller.asks_the_wrapper
+    words += ["random numbers are seeded before wrapping, on each rank otherwise"] * caller.seeded
+    hooks = []
+    if caller.hooked:
+        hooks += [f"a hook of the caller's on each parameter multiplies what comes to it by {2**caller.hooked}"]
+    if caller.module_hooked:
+        hooks += [f"a hook of the caller's on the model multiplies each loss by {2**caller.module_hooked}"]
+        hooks += [UNITS_HOOKED] * units
+    if caller.hooked_before:
+        hooks[-1] += ", from before wrapping on"
+    words += hooks
+    kept = "hooks of the caller's, from after wrapping on, keep the gradients that have accumulated"
+    return words + [kept] * caller.keeps_gradients
 
 
 def settings_words(values: Hyperparameters) -> list[str]:

@@ -22,9 +22,9 @@ class Seen(TypedDict, total=False):
     # began; None where none has run.
     kept: dict[int, Values]
     parameters: dict[int, Values]  # after each Step, Write, SaveAndLoad, Load and EndJoin
-    evaluated: dict[int, Values]  # the parameters as each Evaluate has read them
-    swapped: dict[int, Values]  # what was read by an evaluation with other weights, right before an event
-    duplicates: dict[int, list[Values]]  # and by evaluations of the caller's deep copies of the model, the oldest first
+    evaluated: dict[int, Values]  # the parameters as each Evaluate and ActAlone has read them
+    swapped: dict[int, Values]  # and as each SwapWeights has
+    duplicates: dict[int, list[Values]]  # and as each Duplicate has, of every copy that there is, the oldest first
     norms: dict[int, Array | None]  # of each Clip
     states: dict[int, list[dict[str, Array]]]  # the optimizer's after each Step, see `oracle.interpreter.Expectation`
     loss_scales: dict[int, float]  # after each Step

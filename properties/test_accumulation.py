@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Event, Finish, Freeze, SaveAndLoad, Step, ZeroGrad
+from lockstep.oracle.events import Backward, CopyGradients, DropLoss, Event, Finish, Freeze, SaveAndLoad, ZeroGrad
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -16,18 +16,25 @@ from lockstep.properties.judging import judge, launches
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import places_of
+from lockstep.properties.strategies.moments import altered, places_of
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.variants import one_by_one, with_one_unit, without_local
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import SENT, Trial
 
-_WINDOW = (Backward(((0,), (0,))), Finish())
+_BATCH = Backward(((0,), (0,)))
+_WINDOW = (_BATCH, Finish())
 COPIED = "a gradient was replaced"
 SILENT = "what is sent inside no_sync was looked at, where nothing is claimed to be"
 ACCUMULATED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False), *_WINDOW))
 NESTED = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,)), False, nested=True), *_WINDOW))
 TWICE = Scenario(2, (Parameter((1,)),), (*_WINDOW, ZeroGrad(), *_WINDOW))
+_LATE = replace(_BATCH, meanwhile="drops gradients")
+ZEROED_LATE = Scenario(2, (Parameter((1,)),), (*_WINDOW, _LATE, Finish()))
+MEASURED = Scenario(2, (Parameter((1,)),), (replace(_BATCH, meanwhile="evaluates"), Finish()))
+COPIED_ONCE = replace(TWICE, program=(*_WINDOW, CopyGradients(), ZeroGrad(), *_WINDOW))
+COPIED_TWICE = replace(ACCUMULATED, program=(ACCUMULATED.program[0], CopyGradients(), *_WINDOW, CopyGradients()))
+DROPPED = replace(TWICE, program=(*_WINDOW, ZeroGrad(), DropLoss(), *_WINDOW))
 
 
 def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -155,123 +162,107 @@ def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> N
     judge.values_equal(*trial.run_and_expect(scenario), "Of several backwards not each counts.")
 
 
-def before_a_backward(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and those ZeroGrads that come right before a micro-batch, or the last of them."""
+def zeroed_late(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which ZeroGrads that come right before a micro-batch, or the last of them, come
+    between its forwards and its backwards instead.
+    """
     stays = replace(claims, joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    pairs = drawn.map(lambda scenario: (scenario, right_before_a_backward(scenario)))
-    chosen = pairs.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from((pair[1], pair[1][-1:]))))
-    return chosen.filter(lambda pair: bool(pair[1]))
+    made = st.builds(with_late_zeros, drawn, st.booleans())
+    return made.filter(lambda scenario: any(batch.zeroes for batch in scenario.microbatches))
 
 
-def right_before_a_backward(scenario: Scenario) -> tuple[int, ...]:
-    """The places of such ZeroGrads."""
+def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
+    """The same, where such ZeroGrads come late; or the ``last`` of them alone."""
     pairs = enumerate(pairwise(scenario.program))
-    return tuple(place for place, (one, then) in pairs if isinstance(one, ZeroGrad) and isinstance(then, Backward))
+    places = [
+        place
+        for place, (one, then) in pairs
+        if isinstance(one, ZeroGrad)
+        and isinstance(then, Backward)
+        and not then.meanwhile
+        and not scenario.standings[place].leftover
+    ]
+    chosen, program = places[-1:] if last else places, list(scenario.program)
+    for place in chosen[::-1]:
+        zero, batch = program[place : place + 2]
+        kind = "drops gradients" if zero == ZeroGrad() else "zeroes gradients"
+        program[place : place + 2] = [replace(batch, meanwhile=kind)]  # type: ignore[call-arg]  # it is a Backward
+    return replace(scenario, program=tuple(program))
 
 
-@law("P3", before_a_backward, needs=lambda claims: claims.zeroes_late, witnesses={SENT: (TWICE, (2,))})
-def test_gradients_may_be_zeroed_between_forward_and_backward(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P3", zeroed_late, needs=lambda claims: claims.zeroes_late, witnesses={SENT: ZEROED_LATE})
+def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
     """Where the caller zeroes gradients after a forward and before its backward, the mean is as if it had come before.
 
     Why: a loop that says `loss = ...; optimizer.zero_grad(); loss.backward()` is as usual as the other. Broken by what
     forward prepares in the gradients, or notes of them: pytorch/pytorch#96439, facebookresearch/fairscale#354.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, zeroed_late=places)
-    judge.values_equal(run, trial.expected(scenario), "Gradients cannot be zeroed between forward and backward.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Gradients cannot be zeroed between forward and backward.")
 
 
-def measuring(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and micro-batches during which a loss is measured: one, or all."""
+def measuring(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, and micro-batches during which a loss is measured: one, or all."""
     stays = replace(claims.without_broadcasts(), joins=())
     drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    return drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_measure(scenario))))
+    each = drawn.flatmap(lambda scenario: st.sampled_from(measured(scenario)))
+    return each.filter(lambda scenario: any(batch.evaluates for batch in scenario.microbatches))
 
 
-def where_to_measure(scenario: Scenario) -> list[tuple[int, ...]]:
-    """The places of the micro-batches, each and all."""
-    places = places_of(scenario, Backward)
-    return [*((place,) for place in places), tuple(places)]
+def measured(scenario: Scenario) -> list[Scenario]:
+    """The same with an evaluation during one micro-batch that has nothing meanwhile, and during all of them."""
+    batches = zip(places_of(scenario, Backward), scenario.microbatches, strict=True)
+    places = [place for place, batch in batches if not batch.meanwhile]
+    return [altered(scenario, each, meanwhile="evaluates") for each in (*((one,) for one in places), places)]
 
 
-@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: (TWICE, (0,))})
-def test_a_loss_may_be_measured_between_a_forward_and_its_backward(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: MEASURED})
+def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial, scenario: Scenario) -> None:
     """A forward without autograd between a forward and its backward changes nothing of that backward.
 
     Why: a target, a teacher or a reference is often the same model, run without autograd before the loss is known.
     Broken by a forward that undoes what the one before it has made ready. No report of it is known.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, measured=places)
-    judge.values_equal(run, trial.expected(scenario), "A loss that is measured before a backward leaves a trace.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A loss that is measured before a backward leaves a trace.")
 
 
-def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, often of accumulation, and events after which gradients are copied: one, or all."""
-    stays = replace(claims, joins=())
+def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, often of accumulation, in which gradients are copied."""
     accumulated = ("accumulation",) if claims.accumulation else ()
-    drawn = with_any(stays, 1, has=accumulated) | with_any(stays, 2)
-    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_copy(scenario))))
-    return pairs.filter(lambda pair: bool(pair[1]))
-
-
-def where_to_copy(scenario: Scenario) -> list[tuple[int, ...]]:
-    """After one event that leaves gradients to the caller, but the last, or after all of them."""
-    events = list(enumerate(scenario.program))[:-1]
-    local = [place for place, event in events if isinstance(event, Backward) and not event.synchronize]
-    final = [place for place, event in events if isinstance(event, (Finish, Step))]
-    return [*((place,) for place in sorted(local + final)), tuple(sorted(local + final))]
+    return with_any(claims, 2, has=("copy gradients",)) | with_any(claims, 1, has=("copy gradients", *accumulated))
 
 
 @law(
     "P3",
     with_copies,
     needs=lambda claims: claims.replaced_gradients,
-    witnesses={SENT: (TWICE, (1,)), COPIED: (ACCUMULATED, (0, 2))},  # some have gradients in one of both places alone
+    witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some have gradients in one of both places alone
 )
-def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Trial, scenario: Scenario) -> None:
     """Where the caller puts a copy in the place of a gradient, all that follows is as if it had not.
 
     Why: ``.grad`` is an attribute that may be assigned, as what projects or mixes gradients does. Broken by what goes
     on with the tensor that it knows, such as a part of a bucket. No report of it is known.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, copied=places)
+    run = trial.run(scenario)
     trial.witnessed[COPIED] += any(seen["copied"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "A gradient that the caller has replaced does not count.")
 
 
-def dropping(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any two features, and events before which a loss is dropped."""
-    stays = replace(claims, joins=(), buffers=None)
-    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2)
-    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(where_to_drop(scenario))))
-    return pairs.filter(lambda pair: bool(pair[1]))
+def dropping(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which a loss is dropped."""
+    steady = claims.without_broadcasts()
+    return with_any(steady, 2, has=("drop loss",)) | with_any(steady, 1, has=("drop loss", "several steps"))
 
 
-def where_to_drop(scenario: Scenario) -> list[tuple[int, ...]]:
-    """Before one micro-batch or step, or before all of them."""
-    places = [place for place, event in enumerate(scenario.program) if isinstance(event, (Backward, Step))]
-    return [*((place,) for place in places), tuple(places)]
-
-
-@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: (TWICE, (3,))})
-def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+@law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: DROPPED})
+def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """A forward in training mode that no backward follows, on all ranks, changes nothing of what comes after it.
 
     Why: so are batches skipped whose loss is NaN, and losses measured. Broken by what takes the forward for the
     beginning of a backward: open-mmlab/mmdetection#2153, pytorch/pytorch#84175.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, dropped=places)
-    judge.values_equal(run, trial.expected(scenario), "A forward whose loss was dropped leaves a trace.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A forward whose loss was dropped leaves a trace.")
 
 
 def as_one_big_batch(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:
@@ -288,6 +279,9 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
     split: list[Event] = []
     whole: list[Event] = []
     for event in scenario.program:
+        if isinstance(event, Backward) and event.zeroes is not None:
+            split.append(event.zeroes)
+            whole.append(event.zeroes)
         match event:
             case Backward(synchronize=True):
                 back = event.orders[::-1]

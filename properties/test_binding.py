@@ -5,23 +5,29 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Finish, Step
+from lockstep.oracle.caller import Caller
+from lockstep.oracle.events import Backward, Duplicate, Finish, Move, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import EQUAL_FROM, Claims
+from lockstep.properties.events.backward import READ
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import moments, one_or_all, places_of
-from lockstep.properties.strategies.variants import replaced_again, trained_again
+from lockstep.properties.strategies.moments import altered
+from lockstep.properties.strategies.several import with_losses
+from lockstep.properties.strategies.variants import asking, replaced_again, trained_again
 from lockstep.properties.trial import SENT, Trial
 
 STOOD = "the wrapper told of parameters"
 KEPT = "a hook of the caller's found a gradient"
 COPIED = "a copy was evaluated after a later step"
 ONE_BATCH = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
+AROUND = altered(ONE_BATCH, (0,), direct=True)
+HALF_READ = altered(ONE_BATCH, (0,), loss=READ[0])
+MOVED = replace(ONE_BATCH, program=(Move(), *ONE_BATCH.program))
 STEPPED = replace(ONE_BATCH, program=(*ONE_BATCH.program, Step()))
 
 
@@ -99,98 +105,111 @@ def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
     judge.values_equal(*trial.run_and_expect(scenario), "A tensor of two names is not treated as one.")
 
 
-def going_around(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any two features, and often with unused parameters, errors and accumulation where they are
-    claimed; and those of its micro-batches outside `no_sync`, some or all, that go around.
+def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, and often with unused parameters, errors and accumulation where they are
+    claimed, in which micro-batches outside `no_sync`, some or all, go around the wrapper.
     """
 
-    def chosen(scenario: Scenario, which: int) -> tuple[Scenario, tuple[int, ...]]:
-        batches = ((place, event) for place, event in enumerate(scenario.program) if isinstance(event, Backward))
-        places = [place for place, event in batches if event.synchronize]
-        return scenario, tuple(place for batch, place in enumerate(places) if which >> batch & 1) or tuple(places[:1])
+    def chosen(scenario: Scenario, which: int) -> Scenario:
+        late = claims.equal_from != EQUAL_FROM[0]  # then the first forward goes through it
+        places = [
+            at
+            for at, event in scenario.events(Backward)
+            if event.synchronize and not (late and scenario.standings[at].built)
+        ]
+        some = [place for batch, place in enumerate(places) if which >> batch & 1]
+        return altered(scenario, some or places[:1], direct=True)
 
     plain = replace(claims, accumulation=False, joins=())  # where ranks that are gone follow the wrapper's forwards
     features = [*[("unused", "units")] * (claims.unused is not None), *[("raise",)] * claims.survives_errors]
     drawn = st.one_of(with_any(plain, 2), *(exact_scenarios(plain, has=has) for has in features))
     if claims.accumulation:
         drawn |= exact_scenarios(replace(claims, joins=()), has=("accumulation",))
-    return st.builds(chosen, drawn, st.integers(0, 255)).filter(lambda pair: bool(pair[1]))
+    made = st.builds(chosen, drawn, st.integers(0, 255))
+    return made.filter(lambda scenario: any(batch.direct for batch in scenario.microbatches))
 
 
-@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: (ONE_BATCH, (0,))})
+@law("P15", going_around, needs=lambda claims: claims.direct_forwards, witnesses={SENT: AROUND})
 def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
+    trial: Trial, scenario: Scenario
 ) -> None:
     """Where the caller calls the module instead of what wraps it, on all ranks, its gradients are synchronized too.
 
     Why: the module has the same parameters, and a method of it, or a helper, calls it as a matter of course. Broken
     where the wrapper's forward makes ready what backward needs: Lightning-AI/pytorch-lightning#9237.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, around=places)
-    judge.values_equal(run, trial.expected(scenario), "Forwards around the wrapper do not count like those through it.")
+    run, expected = trial.run_and_expect(scenario)
+    judge.values_equal(run, expected, "Forwards around the wrapper do not count like those through it.")
 
 
-def moving(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """A scenario with any features, and the events before which the model moves: the first, and maybe the one after
-    the first step.
-    """
-    stays = replace(claims, joins=())
-    stepping = with_any(stays, 1, has=("several steps",))
-    return with_any(stays, 2).map(lambda scenario: (scenario, (0,))) | stepping.map(
-        lambda scenario: (scenario, (0, 1 + list(map(type, scenario.program)).index(Step)))
-    )
+def moving(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which the model moves, often between steps."""
+    return with_any(claims, 2, has=("move",)) | with_any(claims, 1, has=("move between steps",))
 
 
-@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: (ONE_BATCH, (0,))})
-def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+@law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: MOVED})
+def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(trial: Trial, scenario: Scenario) -> None:
     """Where the model's parameters, gradients and buffers have new memory after wrapping, nothing else changes.
 
     Why: `.to(device)` keeps the parameters and moves their values, and what is wrapped is the parameters. Broken by
     views, buffers and addresses of the memory in which they were: pytorch/pytorch#104336.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, moved=places)
-    judge.values_equal(run, trial.expected(scenario), "What has moved to new memory is not synchronized there.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What has moved to new memory is not synchronized there.")
 
 
-def optimized(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """A scenario with a step and any feature; no masters, which a caller makes of parameters that are equal."""
-    return with_any(replace(claims, masters=False), 1, has=("step",)).filter(lambda scenario: not scenario.masters)
+def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
+    """A scenario with a step and any feature, whose optimizer is made right before or after wrapping; no masters, which
+    a caller makes of parameters that are equal.
+    """
+    return asking(with_any(replace(claims, masters=False), 1, has=("step",)), makes_optimizer=when)
 
 
-@law("P15", optimized, needs=lambda claims: claims.stage is None, witnesses={SENT: STEPPED})
+@law(
+    "P15",
+    partial(optimized, when="after"),
+    needs=lambda claims: claims.stage is None,
+    witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="after"))},
+)
 def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """The caller's optimizer, made of the model's parameters before the first forward, steps those that are trained.
 
     Why: that is when optimizers are made. Broken by what makes the parameters anew when it is first called:
     pytorch/pytorch#132954, intelligent-machine-learning/dlrover#585.
     """
-    run = trial.run(scenario, optimizer_first=True)
     headline = "What an optimizer is made of right after wrapping is not trained."
-    judge.values_equal(run, trial.expected(scenario), headline)
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
-@law("P15", optimized, needs=lambda claims: claims.optimizer_before, witnesses={SENT: STEPPED})
+@law(
+    "P15",
+    partial(optimized, when="before"),
+    needs=lambda claims: claims.optimizer_before,
+    witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="before"))},
+)
 def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """The caller's optimizer, made of the model's parameters before the model is wrapped, steps those that are trained.
 
     Why: a function takes a model and its optimizer and makes both ready, and the optimizer knows tensors, not names.
     Broken by new parameters in the place of the model's: huggingface/accelerate#3256, and in the source of apex.
     """
-    run = trial.run(scenario, optimizer_before=True)
     headline = "What an optimizer was made of before wrapping is not trained."
-    judge.values_equal(run, trial.expected(scenario), headline)
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
 def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any features; what comes later, or is trained later, has no hooks, so there is none."""
-    return with_any(replace(claims, freezing=False, replaced_parameters=False, joins=()), 2)
+    """Scenarios with any features and hooks that keep gradients; what comes later, or is trained later, has no hooks,
+    so there is none.
+    """
+    plain = replace(claims, freezing=False, replaced_parameters=False, joins=())
+    return asking(with_any(plain, 2), keeps_gradients=True)
 
 
-@law("P15", with_hooks_on_what_is_there, needs=lambda claims: claims.final_in_hooks, witnesses={KEPT: ONE_BATCH})
+@law(
+    "P15",
+    with_hooks_on_what_is_there,
+    needs=lambda claims: claims.final_in_hooks,
+    witnesses={KEPT: replace(ONE_BATCH, caller=Caller(keeps_gradients=True))},
+)
 def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, scenario: Scenario) -> None:
     """A hook that the caller registers on a parameter after wrapping, by `register_post_accumulate_grad_hook`, finds
     the gradient that is there when the synchronization is finished.
@@ -199,45 +218,33 @@ def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, s
     apart. Broken by what reduces later than these hooks run, as DDP does: kohya-ss/musubi-tuner#679. FSDP2 runs them
     itself, in time.
     """
-    run = trial.run(scenario, keeps_gradients=True)
+    run = trial.run(scenario)
     kept = [values for seen in run.observations for each in seen["kept"].values() for values in each]
     trial.witnessed[KEPT] += any(each is not None for each in kept)
     headline = "A hook of the caller's finds a gradient that is not final."
-    judge.kept_equal(run, headline)
     judge.values_equal(run, trial.expected(scenario), headline)
 
 
-def with_copies(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
-    """Scenarios of several steps with any features, and two events before which the caller copies the model, the second
-    after a step.
-    """
-    stays = replace(claims.without_broadcasts(), joins=())
-    drawn = with_any(stays, 1, has=("several steps",)) | with_any(stays, 2, has=("several steps",))
-
-    def pairs(scenario: Scenario) -> list[tuple[int, ...]]:
-        at, program = moments(scenario, claims), scenario.program
-        return [(one, other) for one in at for other in at if Step in map(type, program[one:other])]
-
-    whole = drawn.map(lambda scenario: (scenario, pairs(scenario))).filter(lambda drawn: bool(drawn[1]))
-    return whole.flatmap(lambda drawn: st.tuples(st.just(drawn[0]), st.sampled_from(drawn[1])))
+def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which the caller copies the model, and once more after a step."""
+    return with_any(claims.without_broadcasts(), 2, has=("duplicate around a step",))
 
 
 @law(
     "P15",
     with_copies,
     needs=lambda claims: claims.copied_models,
-    witnesses={COPIED: (replace(STEPPED, program=STEPPED.program * 2), (0, 3))},
+    witnesses={COPIED: replace(STEPPED, program=(Duplicate(), *STEPPED.program, Duplicate(), *STEPPED.program))},
 )
-def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]) -> None:
+def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, scenario: Scenario) -> None:
     """A deep copy that the caller makes of the model has the weights that the model had then, also when it is evaluated
     after later steps; and the model trains on as if there were none.
 
     Why: so averages of the weights are kept, teachers and target networks. Broken by hooks on the model that go along
     into the copy and know the wrapper: pytorch/pytorch#82070, pytorch/pytorch#149138.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, duplicated=places)
-    read = [values for seen in run.observations for values in seen["duplicates"][places[1]][0]]
+    run, last = trial.run(scenario), scenario.places(Duplicate)[-1]
+    read = [values for seen in run.observations for values in seen["duplicates"][last][0]]
     trial.witnessed[COPIED] += any(each is not None for each in read)
     judge.duplicates_equal(run, "A copy of the model is not what the model was when it was made.")
     judge.values_equal(run, trial.expected(scenario), "A copy of the model changes what the model becomes.")
@@ -255,14 +262,14 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
         again = partial(trained_again, everything=claims.unfreezing, steps=True)
         frozen = exact_scenarios(plain, has=("freeze", "step"), enclosed=False).map(again)
         drawn |= frozen.filter(lambda scenario: is_exact(scenario, claims))
-    return drawn.filter(lambda scenario: not scenario.groups and not scenario.masters)
+    return asking(drawn, asks_the_wrapper=True)
 
 
 @law(
     "P15",
     standing_for_the_model,
     needs=lambda claims: claims.stands_for_model,
-    witnesses={SENT: STEPPED, STOOD: STEPPED},
+    witnesses=dict.fromkeys((SENT, STOOD), replace(STEPPED, caller=Caller(asks_the_wrapper=True))),
 )
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario
@@ -273,46 +280,55 @@ def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_s
     Why: a training loop knows the wrapper alone. Broken by names that differ between saving and loading, by copies told
     for parameters, and by what is left out: pytorch/examples#1029, sgl-project/sglang#19688.
     """
-    run = trial.run(scenario, asks_the_wrapper=True)
+    run = trial.run(scenario)
     trial.witnessed[STOOD] += all(seen["stood"] for seen in run.observations)
     judge.values_equal(run, trial.expected(scenario), "The wrapper's own parameters or state are not the model's.")
 
 
-def beside_another(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
-    """A scenario with any two features, and whether the other model comes before or after this one."""
-    drawn = with_any(replace(claims, joins=()), 2).filter(lambda scenario: scenario.signs != "mixed")
-    return st.tuples(drawn, st.sampled_from(("after", "before")))
+def beside_another(claims: Claims, how: str = "beside") -> st.SearchStrategy[Scenario]:
+    """A scenario with any two features, and another model before or after this one, ``how``: "beside" it, or "joint"
+    with it.
+    """
+    drawn = with_any(replace(claims, joins=()), 2)
+    return st.one_of(*(asking(drawn, **{how: where}) for where in ("after", "before")))
 
 
-@law("P15", beside_another, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
-def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+@law(
+    "P15",
+    beside_another,
+    needs=lambda claims: claims.other_models,
+    witnesses={SENT: replace(ONE_BATCH, caller=Caller(beside="after"))},
+)
+def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, scenario: Scenario) -> None:
     """Two models of one kind, each wrapped and trained on all ranks, turn by turn, stay apart.
 
     Why: a generator has its discriminator, an actor its critic. Broken by what is kept for a class or a process, by
     names that are no longer one parameter's: deepspeedai/DeepSpeed#4923, horovod/horovod#2559.
     """
-    scenario, where = drawn
-    run = trial.run(scenario, beside=where)
-    judge.values_equal(run, trial.expected(scenario), "Another model beside it changes what this one becomes.")
+    judge.values_equal(*trial.run_and_expect(scenario), "Another model beside it changes what this one becomes.")
 
 
-def sharing_losses(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str]]:
+def sharing_losses(claims: Claims) -> st.SearchStrategy[Scenario]:
     """As with `beside_another`, but that all ranks use all that is trained: else they may send what nobody used after
     backward, of the one model here and of the other there.
     """
-    return beside_another(replace(claims, unused=None))
+    return beside_another(replace(claims, unused=None), "joint")
 
 
-@law("P15", sharing_losses, needs=lambda claims: claims.other_models, witnesses={SENT: (ONE_BATCH, "after")})
-def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, drawn: tuple[Scenario, str]) -> None:
+@law(
+    "P15",
+    sharing_losses,
+    needs=lambda claims: claims.other_models,
+    witnesses={SENT: replace(ONE_BATCH, caller=Caller(joint="after"))},
+)
+def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, scenario: Scenario) -> None:
     """Of two wrapped models whose losses are added up and go backward together, each gets its own gradients' means.
 
     Why: two towers have one contrastive loss, an encoder and its decoder have one. Broken by what belongs to a backward
     and is kept for a process, and by what is done around the backward of one model: deepspeedai/DeepSpeed#7018.
     """
-    scenario, where = drawn
-    run = trial.run(scenario, joint=where)
-    judge.values_equal(run, trial.expected(scenario), "A loss shared with another model changes what this one becomes.")
+    headline = "A loss shared with another model changes what this one becomes."
+    judge.values_equal(*trial.run_and_expect(scenario), headline)
 
 
 def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -332,19 +348,15 @@ def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, sce
     )
 
 
-def with_halves(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:
-    """A scenario with any two features, or with accumulation; the micro-batches of whose loss the caller makes one half
-    itself, one or all; and whether before the forward, where that does not first make ranks equal.
+def with_halves(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, or with accumulation, and micro-batches, one or all, of whose loss the caller
+    makes one half itself, after the forward or before it, where that does not first make ranks equal.
     """
-    first = st.booleans() if claims.equal_from == EQUAL_FROM[0] else st.just(False)
-    local = [("accumulation",)] * claims.accumulation
-    drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
-    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
-    return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), first))
+    return with_losses(claims, READ if claims.equal_from == EQUAL_FROM[0] else READ[:1])
 
 
-@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: (ONE_BATCH, (0,), False)})
-def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, tuple[int, ...], bool]) -> None:
+@law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: HALF_READ})
+def test_a_loss_may_read_parameters_itself(trial: Trial, scenario: Scenario) -> None:
     """Where the caller makes one half of a loss of the parameters itself, before or after the forward that gives the
     other half, gradients are those of the whole.
 
@@ -352,6 +364,4 @@ def test_a_loss_may_read_parameters_itself(trial: Trial, drawn: tuple[Scenario, 
     parameters are there in forwards alone: huggingface/trl#6372; recipes: where others are trained in their place, and
     by a mean that is taken on the way back into a forward.
     """
-    scenario, places, first = drawn
-    run = trial.run(scenario, halved=places, half_first=first)
-    judge.values_equal(run, trial.expected(scenario), "What a loss reads itself is not like what a forward reads.")
+    judge.values_equal(*trial.run_and_expect(scenario), "What a loss reads itself is not like what a forward reads.")

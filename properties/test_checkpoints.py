@@ -78,7 +78,7 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
     if scenario.samples % size:
         return []
     try:
-        elsewhere = replace(scenario, world_size=size, replicas=1)
+        elsewhere = scenario.on_ranks(size)
         if beyond(claims, elsewhere):
             return []
         return [(elsewhere, expect(elsewhere, claims))]
@@ -118,12 +118,12 @@ def quiet_places(scenario: Scenario, claims: Claims) -> list[int]:
     return places if claims.equal_from == EQUAL_FROM[0] else places[1:]
 
 
-def last_first(scenario: Scenario) -> tuple[int, ...]:
-    """An order of registration in which names are not sorted, if there are several: what is saved by name must come
-    back by name.
+def last_first(scenario: Scenario) -> Scenario:
+    """The same with an order of registration in which names are not sorted, if there are several: what is saved by name
+    must come back by name.
     """
     order = tuple(range(len(scenario.parameters)))[::-1]
-    return order if len(order) > 1 else ()
+    return replace(scenario, registered=order if len(order) > 1 else ())
 
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:
@@ -144,7 +144,7 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
     wrong from then on. Broken by states restored by position, by groups that interleave, by hyper-parameters left out:
     pytorch/xla#9224, facebookresearch/fairscale#483, horovod/horovod#526.
     """
-    run = trial.run(scenario, registered=last_first(scenario))
+    run = trial.run(last_first(scenario))
     judge.values_equal(run, trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
 
 
@@ -159,10 +159,10 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     deepspeedai/DeepSpeed#5105, huggingface/nanotron#37, pytorch/pytorch#107185.
     """
     one, place, other = move
-    before = trial.run(one, part=Part(end=place, saves=(place,)), registered=last_first(one))
+    before = trial.run(last_first(one), part=Part(end=place, saves=(place,)))
     judge.values_equal(before, during(trial.expected(one), 0, place), "The run is wrong before it is saved.")
     file = as_text(before.observations[0]["saved"])
-    after = trial.run(other, part=Part(begin=place, file=file), registered=last_first(other))
+    after = trial.run(last_first(other), part=Part(begin=place, file=file))
     expected = during(trial.expected(other), place, len(other.program))
     saved = f"Saved on {one.world_size} rank{'s' * (one.world_size > 1)}"
     judge.values_equal(after, expected, f"{saved} and loaded here, the run goes on wrong.")

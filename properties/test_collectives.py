@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Evaluate, Finish, Join, Step
+from lockstep.oracle.caller import Differing
+from lockstep.oracle.events import ActAlone, Backward, Evaluate, Finish, Join, Step
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
@@ -15,7 +16,7 @@ from lockstep.properties.law import law
 from lockstep.properties.naming import difference
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import moments, one_or_all, places_of
+from lockstep.properties.strategies.moments import altered, places_of
 from lockstep.properties.trial import SENT, Trial
 from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
 from lockstep.worlds.contract import RankError
@@ -72,47 +73,41 @@ def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scena
     alike(trial, scenario, "After an error of the caller's, ranks issue different collectives.")
 
 
-def with_metrics(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...]]]:
+def with_metrics(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any features, most where ranks use different parameters, and micro-batches after which the caller
     adds a number up over the ranks: one of them, or all.
     """
     stays = replace(claims, joins=())
     differing = ("unused",) if claims.unused is not None else ()
     drawn = with_any(stays, 1, has=differing) | with_any(stays, 2)
-    pairs = drawn.flatmap(lambda scenario: st.tuples(st.just(scenario), st.sampled_from(after_backwards(scenario))))
-    return pairs.filter(lambda pair: bool(pair[1]))
+    made = drawn.flatmap(lambda scenario: st.sampled_from(adding_up(scenario)))
+    return made.filter(lambda scenario: any(batch.metric for batch in scenario.microbatches))
 
 
-def after_backwards(scenario: Scenario) -> list[tuple[int, ...]]:
-    """One micro-batch, or all of them, in which the backward of every rank reaches a parameter."""
-    everybody, batches = range(scenario.world_size), range(len(scenario.microbatches))
-    reached = [all(scenario.order(batch, rank) for rank in everybody) for batch in batches]
+def adding_up(scenario: Scenario) -> list[Scenario]:
+    """The same with a metric after one micro-batch, and after all of them."""
     places = places_of(scenario, Backward)
-    places = [place for place, some in zip(places, reached, strict=True) if some]
-    return [*((place,) for place in places), tuple(places)]
+    return [altered(scenario, each, metric=True) for each in (*((place,) for place in places), places)]
 
 
 @law(
     "P5",
     with_metrics,
     needs=lambda claims: claims.callers_collectives,
-    witnesses={SENT: (TWO_RANKS, (0,))},
+    witnesses={SENT: altered(TWO_RANKS, (0,), metric=True)},
 )
-def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
-) -> None:
+def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(trial: Trial, scenario: Scenario) -> None:
     """Where the caller adds a number up over the ranks after a backward, the sum is right and so is all else.
 
     Why: so does a loop print its loss. The caller cannot know what is still to be sent; what one rank sends before that
     collective, and another after it, meets what it does not belong to. Broken by sending in backward what is complete,
     and the rest when the synchronization is finished. No report of it is known.
     """
-    scenario, places = drawn
-    run = trial.run(scenario, metrics=places)
+    run, expected = trial.run_and_expect(scenario)
     headline = "A collective of the caller's own, right after a backward, does not go by itself."
-    judge.metrics_equal(run, headline)
+    judge.values_equal(run, expected, headline, of=("metric",))
     same_collectives(run, headline)
-    judge.values_equal(run, trial.expected(scenario), headline)
+    judge.values_equal(run, expected, headline)
 
 
 def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
@@ -164,25 +159,19 @@ def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario:
 ALONE = "one rank alone was seen to read parameters in an evaluation"
 
 
-def with_one_alone(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], int]]:
-    """Scenarios with any features, events before which one rank acts alone, and that rank."""
-    stays = replace(claims.without_broadcasts(), joins=())
-    drawn = with_any(stays, 2) | with_any(stays, 1, has=("several steps",))
-    whole = drawn.map(lambda scenario: (scenario, one_or_all(moments(scenario, claims))))
-    return whole.filter(lambda pair: bool(pair[1])).flatmap(
-        lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.integers(0, pair[0].world_size - 1))
-    )
+def with_one_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any features, in which one rank acts alone."""
+    steady = claims.without_broadcasts()
+    return with_any(steady, 2, has=("act alone",)) | with_any(steady, 1, has=("act alone", "several steps"))
 
 
 @law(
     "P5",
     with_one_alone,
     needs=lambda claims: claims.acts_alone and claims.evaluates,
-    witnesses={ALONE: (TWO_RANKS, (0,), 0)},
+    witnesses={ALONE: replace(TWO_RANKS, program=(ActAlone(0), *TWO_RANKS.program))},
 )
-def test_what_one_rank_does_alone_leaves_all_in_step(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...], int]
-) -> None:
+def test_what_one_rank_does_alone_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """Where one rank alone evaluates the model and takes its state dict, it reads the parameters that there are, and
     training goes on as if it had not.
 
@@ -190,9 +179,8 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
     by buffers that are broadcast before every forward: pytorch/pytorch#54059; recipes: by what a count of forwards
     decides, by state that is put together when it is asked for.
     """
-    scenario, places, rank = drawn
     headline = "What one rank does alone, the others would have to do as well."
-    run = trial.run(scenario, alone=places, loner=rank)
+    run, places = trial.run(scenario), scenario.places(ActAlone)
     read = [values for seen in run.observations for place in places for values in seen["evaluated"].get(place, ())]
     trial.witnessed[ALONE] += any(each is not None for each in read)
     same_collectives(run, headline)
@@ -203,16 +191,16 @@ def test_what_one_rank_does_alone_leaves_all_in_step(
 DIFFERED = "ranks had models that differ"
 
 
-def with_one_that_differs(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
-    """Scenarios of several ranks with any feature, in what and in which parameter one rank's model differs, and which
-    rank's; parameters that are tied, or in modules, would differ in more than one way.
+def with_one_that_differs(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios of several ranks with any feature, where one rank's model differs; parameters that are tied, or in
+    modules, would differ in more than one way.
     """
     plain = replace(claims, tied_parameters=False, freezing=False, replaced_parameters=False)
     several = with_any(plain, 1).filter(lambda scenario: scenario.world_size > 1 and not scenario.units)
 
-    def chosen(scenario: Scenario) -> st.SearchStrategy[tuple[Scenario, str, int, int]]:
+    def chosen(scenario: Scenario) -> st.SearchStrategy[Scenario]:
         ways, ranks = st.sampled_from(differences(scenario)), st.sampled_from(range(scenario.world_size)[::-1])
-        return st.builds(lambda way, rank: (scenario, *way, rank), ways, ranks)
+        return st.builds(lambda way, rank: replace(scenario, differs=Differing(rank, *way)), ways, ranks)
 
     return several.flatmap(chosen)
 
@@ -236,11 +224,9 @@ def differences(scenario: Scenario) -> list[tuple[str, int]]:
     "P5",
     with_one_that_differs,
     needs=lambda claims: claims.compares_models and claims.most_ranks > 1,
-    witnesses={DIFFERED: (TWO_RANKS, "number", 0, 1)},
+    witnesses={DIFFERED: replace(TWO_RANKS, differs=Differing(1, "number"))},
 )
-def test_models_that_differ_between_ranks_are_refused_on_every_rank(
-    trial: Trial, drawn: tuple[Scenario, str, int, int]
-) -> None:
+def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, scenario: Scenario) -> None:
     """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
     construction; and where all are alike, none does.
 
@@ -248,12 +234,13 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(
     belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
     waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
     """
-    scenario, way, where, rank = drawn
-    judge.values_equal(trial.run(scenario), trial.expected(scenario), "Models that are alike are not trained as such.")
+    assert scenario.differs is not None
+    alike = replace(scenario, differs=None)
+    judge.values_equal(*trial.run_and_expect(alike), "Models that are alike are not trained as such.")
     trial.witnessed[DIFFERED] += 1
-    words = f"in construction that {difference(way, where, rank)}."
+    words = f"in construction that {difference(scenario.differs)}."
     try:
-        run = trial.run(scenario, differs=way, differs_in=where, loner=rank)
+        run = trial.run(scenario)
     except NotRunnableHere:
         raise
     except (Refused, LawBroken) as ended:

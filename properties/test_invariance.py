@@ -91,7 +91,7 @@ def test_it_does_not_matter_which_rank_holds_which_samples(
     """
     scenario, roles = drawn
     trial.witnessed["ranks were relabeled"] += roles != tuple(range(scenario.world_size))
-    usual, relabeled = trial.run(scenario), trial.run(scenario, roles=roles)
+    usual, relabeled = trial.run(scenario), trial.run(replace(scenario, roles=roles))
     words = f"The result changes where {exchanged(roles)}."
     judge.runs_agree(usual, relabeled, trial.expected(scenario), words)
 
@@ -115,6 +115,6 @@ def test_the_result_does_not_depend_on_the_order_of_registration(
     """
     scenario, order = drawn
     trial.witnessed["parameters were registered in another order"] += order != tuple(range(len(order)))
-    usual, registered = trial.run(scenario), trial.run(scenario, registered=order)
+    usual, registered = trial.run(scenario), trial.run(replace(scenario, registered=order))
     words = f"The result changes if parameters are registered in the order {names(order)}."
     judge.runs_agree(usual, registered, trial.expected(scenario), words)

@@ -8,12 +8,13 @@ from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
+from lockstep.properties.events.backward import TAKEN
 from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
-from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import one_or_all, places_of
+from lockstep.properties.strategies.moments import altered
+from lockstep.properties.strategies.several import with_losses
 from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import SENT, Trial
@@ -73,25 +74,20 @@ def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenari
     trial.witnessed[LONG] += scenario.program.count(Finish()) > MANY
 
 
-def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[tuple[Scenario, tuple[int, ...], bool]]:
-    """A scenario with any two features, or with accumulation; the micro-batches whose loss is made of gradients that
-    the caller takes itself, one or all; and whether it is made of the outputs, too.
+def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, or with accumulation, and micro-batches, one or all, whose loss is made of
+    gradients that the caller takes itself, or of the outputs, too.
     """
-    local = [("accumulation",)] * claims.accumulation
-    drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
-    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
-    return places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]), st.booleans()))
+    return with_losses(claims, TAKEN)
 
 
 @law(
     "P1",
     with_losses_of_gradients,
     needs=lambda claims: claims.double_backward and claims.most_ranks > 1,
-    witnesses={SENT: (ONE_BATCH, (0,), False)},
+    witnesses={SENT: altered(ONE_BATCH, (0,), loss=TAKEN[0])},
 )
-def test_a_loss_of_gradients_is_averaged_like_any_other(
-    trial: Trial, drawn: tuple[Scenario, tuple[int, ...], bool]
-) -> None:
+def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: Scenario) -> None:
     """Where the caller takes gradients by the inputs with `torch.autograd.grad` and makes the loss of these, or half of
     it, the gradients of parameters are the mean over ranks as ever.
 
@@ -99,9 +95,7 @@ def test_a_loss_of_gradients_is_averaged_like_any_other(
     end of a backward. Broken by what is prepared for the backward of the outputs: pytorch/pytorch#47562,
     pytorch/pytorch#172543.
     """
-    scenario, places, outputs = drawn
-    run = trial.run(scenario, differentiated=places, with_outputs=outputs)
-    judge.values_equal(run, trial.expected(scenario), "A loss of gradients does not give the mean over ranks.")
+    judge.values_equal(*trial.run_and_expect(scenario), "A loss of gradients does not give the mean over ranks.")
 
 
 @law("P1", with_one_rank_alike)

@@ -1,6 +1,7 @@
 """P2: what a gradient is divided by."""
 
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from lockstep.properties.expected import is_exact
 from lockstep.properties.judging import judge
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.scenarios import those_there_are
+from lockstep.properties.strategies.throughout import with_caller
 from lockstep.properties.strategies.variants import on_one_rank, with_one_rank_alike
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
@@ -81,34 +84,46 @@ def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scena
     judge.runs_equal(other, one, f"A loss {factor:g} times as large does not scale gradients by that.", factor)
 
 
-def with_hooks(claims: Claims) -> st.SearchStrategy[tuple[Scenario, int, bool]]:
-    """A scenario without steps, exact with gradients so many times doubled, too, and whether hooks come before
-    wrapping. Parameters that are trained later, or come later, have no hooks, so there are none.
+def with_hooks(claims: Claims, what: str) -> st.SearchStrategy[Scenario]:
+    """A scenario without steps, with hooks of the caller's, ``what`` says which, and exact without them, too; they may
+    come before wrapping. Parameters that are trained later, or come later, have no hooks, so there are none.
     """
     stays = replace(claims, freezing=False, replaced_parameters=False)
     plain = st.one_of(*(exact_scenarios(stays, has=has, enclosed=False) for has in ((), ("units",))))
-    pairs = st.tuples(plain, st.integers(1, MOST_DOUBLINGS)).map(
-        lambda drawn: (scaled(*drawn, mirrored=False), drawn[1])
-    )
-    exact = pairs.filter(lambda pair: all(is_exact(one, claims) for one in pair[0]))
-    return st.builds(lambda pair, before: (pair[0][0], pair[1], before), exact, st.booleans())
+
+    def hooked(scenario: Scenario, doublings: int, before: bool) -> Scenario | None:
+        plain, _ = scaled(scenario, doublings, mirrored=False)
+        return with_caller(plain, hooked_before=before, **{what: doublings})
+
+    drawn = those_there_are(st.builds(hooked, plain, st.integers(1, MOST_DOUBLINGS), st.booleans()))
+    return drawn.filter(lambda scenario: all(is_exact(one, claims) for one in (scenario, without_hooks(scenario))))
 
 
-@law("P2", with_hooks, needs=lambda claims: claims.callers_hooks)
-def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, drawn: tuple[Scenario, int, bool]) -> None:
+def without_hooks(scenario: Scenario) -> Scenario:
+    """The same without hooks of the caller's that change gradients."""
+    return replace(scenario, caller=replace(scenario.caller, hooked=0, module_hooked=0, hooked_before=False))
+
+
+@law("P2", partial(with_hooks, what="hooked"), needs=lambda claims: claims.callers_hooks)
+def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, scenario: Scenario) -> None:
     """A hook of the caller's that multiplies what comes to a parameter by 2^k multiplies its mean by 2^k.
 
     Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
     left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have
     seen it, and where another tensor is trained than the caller sees, as in FSDP2: meta-pytorch/torchrec#4268.
     """
-    scenario, doublings, before = drawn
-    one, other = trial.run(scenario), trial.run(scenario, hooked=doublings, hooked_before=before)
-    judge.runs_equal(other, one, "A hook of the caller's on a parameter does not count.", 2.0**doublings)
+    one, other = trial.run(without_hooks(scenario)), trial.run(scenario)
+    factor = 2.0**scenario.caller.doublings
+    judge.runs_equal(other, one, "A hook of the caller's on a parameter does not count.", factor)
 
 
-@law("P2", with_hooks, needs=lambda claims: claims.module_hooks)
-def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, drawn: tuple[Scenario, int, bool]) -> None:
+def with_hooks_on_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
+    """The same, where the whole loss is what the model gives: no hook on it sees what the caller makes of it."""
+    return with_hooks(replace(claims, losses_read=False, double_backward=False), what="module_hooked")
+
+
+@law("P2", with_hooks_on_the_model, needs=lambda claims: claims.module_hooks)
+def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, scenario: Scenario) -> None:
     """A hook of the caller's on the model that multiplies each loss by 2^k multiplies gradients by 2^k; hooks on its
     modules run, too, before and after forward and before backward, and one that runs before a module's forward finds
     the module's parameters in memory, whole.
@@ -117,11 +132,9 @@ def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, drawn: tuple[Sc
     called, not where its `forward` is. Holds without an oracle. Broken by wrappers that call that:
     NVIDIA/Megatron-LM#5789.
     """
-    scenario, doublings, before = drawn
-    one, other = trial.run(scenario), trial.run(scenario, module_hooked=doublings, hooked_before=before)
-    judge.runs_equal(
-        other, one, "A hook of the caller's on the model, or on a module of it, does not count.", 2.0**doublings
-    )
+    one, other = trial.run(without_hooks(scenario)), trial.run(scenario)
+    factor = 2.0**scenario.caller.doublings
+    judge.runs_equal(other, one, "A hook of the caller's on the model, or on a module of it, does not count.", factor)
 
 
 def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]]:

@@ -175,8 +175,8 @@ class Trial:
                 f"Lockstep asks {self.implementation.name} for what it does not claim, {asked}: a fault of Lockstep's, "
                 f"please report it: {scenario!r}"
             )
-        for other, make in (("beside", companion), ("joint", partner)):
-            if conditions.get(other):
+        for other, make in ((scenario.caller.beside, companion), (scenario.caller.joint, partner)):
+            if other:
                 make(scenario)  # an error of ours is one here; on ranks it would be the implementation's
         conditions |= {"equal_from": self.claims.equal_from, "asks_for_masters": self.claims.masters != MASTERS}
         if self.claims.is_optimizer:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lockstep.oracle import enclosures, joining, lattice, loss_scaling, means
 from lockstep.oracle.event import Event
+from lockstep.oracle.events.zero_grad import ZeroGrad
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.forwards import turns_of_forwards
 from lockstep.oracle.intervals import Interval
@@ -17,6 +18,21 @@ from lockstep.oracle.setup import Setup
 from lockstep.oracle.short import is_whole
 from lockstep.oracle.standing import Standing
 from lockstep.oracle.state import State
+
+# What the caller does between the forwards and the backwards of a micro-batch; "": nothing.
+MEANWHILE = ("", "evaluates", "drops gradients", "zeroes gradients")
+# What it makes its last loss of: what the forward gives; half of it so, and the other half of parameters that it reads
+# itself, after the forward or before it; the gradients by the inputs of what the forward gives; or half of each.
+LOSSES = (
+    "outputs",
+    "outputs, then parameters",
+    "parameters, then outputs",
+    "gradients",
+    "outputs and gradients",
+)
+# What every coefficient is where a micro-batch overflows; "last" or "first": one element alone is infinite, the last of
+# the last or first parameter that backward reaches.
+OVERFLOWS = ("inf", "last", "first", "nan", "-inf")
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,11 +47,17 @@ class Backward(Event):
     ``nested``: inside ``no_sync``, a second ``no_sync`` is entered and left before forward runs; that does not end the
     outer one. ``together``: the ``no_sync`` of the micro-batch right before, if that was inside one, or the outer one,
     if an error has just ended an inner one, has not ended yet. ``overflow``: the ranks on which every gradient of this
-    micro-batch is infinite. ``gone``: those that have run out of micro-batches. ``forwards``: how many come before
-    backward. Every coefficient goes to one of them and is zero in the others, so that the sum of their losses has the
-    gradients that one alone would give; what is added to buffers goes to the last. ``backwards``: one, of that sum; or
-    as many as there are forwards, one through each; or, where there is one forward, any number through it, the graph
-    being retained, and each of them adds its gradients.
+    micro-batch is infinite, or what ``overflows`` says (of `OVERFLOWS`): then it is open what gradients become.
+    ``gone``: those that have run out of micro-batches. ``forwards``: how many come before backward. Every coefficient
+    goes to one of them and is zero in the others, so that the sum of their losses has the gradients that one alone
+    would give; what is added to buffers goes to the last. ``backwards``: one, of that sum; or as many as there are
+    forwards, one through each; or, where there is one forward, any number through it, the graph being retained, and
+    each of them adds its gradients.
+
+    ``direct``: the forwards call the model itself, and not what wraps it. ``meanwhile``: what comes between forwards
+    and backwards (of `MEANWHILE`); where it drops or zeroes gradients, all is as if that had come right before.
+    ``loss``: what the caller makes the last loss of (of `LOSSES`), whose gradients are the same. ``metric``: right
+    after it the caller adds a number of its own up over the ranks: 1 on rank 0, 2 on rank 1, and so on.
     """
 
     makes_gradients: ClassVar[bool] = True
@@ -52,8 +74,20 @@ class Backward(Event):
     forwards: int = 1
     together: bool = False
     backwards: int = 1
+    direct: bool = False
+    meanwhile: str = ""
+    loss: str = LOSSES[0]
+    overflows: str = OVERFLOWS[0]
+    metric: bool = False
 
     def __post_init__(self) -> None:
+        for name, value, known in (
+            ("what comes between forward and backward", self.meanwhile, MEANWHILE),
+            ("what a loss is made of", self.loss, LOSSES),
+            ("what overflows", self.overflows, OVERFLOWS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is one of {', '.join(map(repr, known))}, not {value!r}")
         if not is_whole(self.forwards, 1):
             raise ValueError(f"a backward follows at least one forward, not {self.forwards!r}")
         if not is_whole(self.backwards, 1):
@@ -71,9 +105,28 @@ class Backward(Event):
         return self.backwards if self.forwards == 1 else 1
 
     @property
+    def zeroes(self) -> ZeroGrad | None:
+        """What ends the gradients that were there, between its forwards and its backwards, if anything does."""
+        return ZeroGrad(self.meanwhile == "drops gradients") if self.meanwhile.endswith(" gradients") else None
+
+    @property
+    def ends_gradients(self) -> bool:
+        """If it drops or zeroes them."""
+        return self.zeroes is not None
+
+    @property
+    def evaluates(self) -> bool:
+        """If the caller evaluates before it goes backward."""
+        return self.meanwhile == "evaluates"
+
+    @property
     def holds_no_sync(self) -> bool:
         """If it was inside one."""
         return not self.synchronize
+
+    def uses_gradients(self, state: State) -> bool:
+        """It adds to those there, unless it has dropped or zeroed them."""
+        return self.zeroes is None
 
     def samples_of(self, rank: int, world_size: int) -> tuple[tuple[int, ...], ...]:
         """The orders of a rank's samples."""
@@ -90,6 +143,13 @@ class Backward(Event):
 
     def check(self, setup: Setup, before: Standing) -> None:
         """Its samples are shared evenly, every rank that is there uses what is trained, and those gone stay away."""
+        if before.gone is not None and (self.direct or self.meanwhile or self.metric):
+            raise ValueError(f"{self!r} is in a join, where ranks that have run out follow nothing but the wrapper")
+        if self.meanwhile == "evaluates" and setup.buffers and setup.broadcast_buffers:
+            raise ValueError(f"{self!r} leaves open when buffers that are broadcast are broadcast next: have none")
+        if self.zeroes is not None:
+            self.zeroes.check(setup, before)
+            before = self.zeroes.after(setup, before)
         samples, ranks = len(self.orders), setup.world_size
         if samples % ranks or samples < 1:
             raise ValueError(f"{samples} samples cannot be shared evenly by {ranks} ranks")
@@ -124,6 +184,8 @@ class Backward(Event):
 
     def after(self, setup: Setup, before: Standing) -> Standing:
         """There are gradients, and perhaps infinite ones."""
+        if self.zeroes is not None:
+            before = self.zeroes.after(setup, before)
         over = (rank for rank in self.overflow if any(setup.parameters[each].count for each in self._used(setup, rank)))
         return before._replace(
             gradients=True,
@@ -141,8 +203,11 @@ class Backward(Event):
     def apply(self, state: State, place: int, told: Expectation) -> None:
         """Adds each rank's gradients to those there; changes the buffers."""
         setup, ranks, batch = state.setup, state.setup.world_size, state.batch
-        if state.scale is not None and state.scale > min(form.largest for form in state.form.forms):
-            raise Inexact(f"a loss scale of {state.scale:g} overflows in a format of the model")
+        times = state.multiplied
+        if times is not None and times > min(form.largest for form in state.form.forms):
+            raise Inexact(f"a loss scale of {times:g}, with what hooks make of it, overflows in a format of the model")
+        if self.zeroes is not None:
+            self.zeroes.apply(state, place, told)
         joining.leave(state, self.gone)
         for buffer in state.buffers:
             if setup.broadcast_buffers and state.broadcast_due:
@@ -160,6 +225,8 @@ class Backward(Event):
         state.batch += 1
         if state.buffers:
             told.buffers[place] = _told_buffers(state)
+        if self.metric:
+            told.metrics[place] = np.asarray(sum(range(1, ranks + 1)), dtype=np.float32)
 
     def _accumulate(self, state: State) -> None:
         """What backward adds when it comes through all forwards once.
@@ -189,15 +256,15 @@ class Backward(Event):
         """d loss / d p on every rank: c for the linear probe, c * p for the quadratic one, c the mean of its samples.
 
         By name: of parameters that are tied each has its own. Zero for one that takes no part. And c itself, times the
-        loss scale like the loss. Shape (ranks, elements).
+        loss scale like the loss, and what the caller's hooks multiply by. Shape (ranks, elements).
         """
         setup, form = state.setup, state.form
         per_rank = len(self.orders) // setup.world_size
         table = np.concatenate(state.contributions(state.batch), axis=1)
         totals = table.reshape(setup.world_size, per_rank, -1).sum(axis=1)
-        if state.scale is not None:  # c is made before it is scaled
+        if state.multiplied is not None:  # c is made before it is scaled
             lattice.divide(lattice.from_integers(totals), per_rank, form)
-        totals = loss_scaling.scaled(totals, state.scale)
+        totals = loss_scaling.scaled(totals, state.multiplied)
         coefficients = lattice.divide(lattice.from_integers(totals), per_rank, form)
         if setup.probe == "linear":
             return coefficients.copy(), coefficients

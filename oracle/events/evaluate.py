@@ -26,6 +26,11 @@ class Evaluate(Event):
     switch: bool = True
     synchronize: bool = True
 
+    @property
+    def evaluates(self) -> bool:
+        """There is."""
+        return True
+
     def check(self, setup: Setup, before: Standing) -> None:
         """It is clear when buffers are broadcast next."""
         if setup.buffers and setup.broadcast_buffers:

@@ -4,13 +4,30 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Event, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.caller import Caller
+from lockstep.oracle.events import (
+    ActAlone,
+    Backward,
+    CopyGradients,
+    Duplicate,
+    Event,
+    Finish,
+    Move,
+    Step,
+    SwapWeights,
+    Write,
+    ZeroGrad,
+)
+from lockstep.oracle.events.backward import MEANWHILE
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import Group, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 SHAPES = ((1,), (2,), (), (2, 2), (0,), (3,))
+
+# Events that change no value, but for `DropLoss`, which needs a trained parameter.
+STILL = (Move(), CopyGradients(), SwapWeights(), Duplicate(), ActAlone(0))
 
 
 @st.composite
@@ -41,17 +58,19 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     steps = st.builds(Step, st.none() | st.sampled_from(_stepped(groups, tensors)))
     program: list[Event] = []
     local = False
-    for phase in [
-        *draw(st.lists(st.sampled_from(("local", "synchronize", "step", "drop", "zero", "write")), max_size=6)),
-        "synchronize",
-    ]:
+    phases = ("local", "synchronize", "step", "drop", "zero", "write", "still")
+    for phase in [*draw(st.lists(st.sampled_from(phases), max_size=6)), "synchronize"]:
         if phase in ("local", "synchronize"):
             orders = tuple(draw(any_ if sample % per_rank else some) for sample in range(world_size * per_rank))
             local = phase == "local"
-            program += [Backward(orders, False)] if local else [Backward(orders), Finish()]
+            late = draw(st.sampled_from((MEANWHILE[0],) * 4 + MEANWHILE[2:]))
+            program += [Backward(orders, not local, meanwhile=late), *([] if local else [Finish()])]
         elif phase in ("drop", "zero"):
             program.append(ZeroGrad(phase == "drop"))
             local = local and phase == "zero"
+        elif phase == "still":
+            event = draw(st.sampled_from(STILL))
+            program += [event] if event.while_local or not local else []
         elif phase == "write" and not local:
             program.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), unique=True)))))
         elif not local:
@@ -60,6 +79,8 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
     probe, learning_rate = draw(st.sampled_from(PROBES)), draw(st.sampled_from((0.5, 0.25, 1.0)))
     only = draw(_contribution(program, model)) if probe == "linear" else None
     signs, mode = draw(st.sampled_from(SIGNS)), draw(st.sampled_from(MODES))
+    roles = st.permutations(range(world_size)).map(tuple)
+    doublings = st.tuples(*[st.sampled_from((0, 0, 0, 1, 3))] * 2)
     return Scenario(
         world_size,
         tuple(model),
@@ -71,6 +92,9 @@ def scenarios(draw: st.DrawFn, dtypes: tuple[str, ...] = tuple(FORMATS)) -> Scen
         groups=groups,
         signs=signs,
         mode=mode,
+        caller=draw(doublings.map(lambda drawn: Caller(hooked=drawn[0], module_hooked=drawn[1]))),
+        roles=draw(st.just(()) | roles),
+        registered=draw(st.just(()) | st.permutations(range(len(model))).map(tuple)),
     )
 
 

@@ -6,12 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Finish, Step, Write, ZeroGrad
+from lockstep.oracle.events import (
+    ActAlone,
+    Backward,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
+    Finish,
+    Move,
+    Step,
+    SwapWeights,
+    Write,
+    ZeroGrad,
+)
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import contributions
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.rounding import round_to_nearest
+
+STILL = (ActAlone, CopyGradients, DropLoss, Duplicate, Move, SwapWeights)  # after which everything is as before
 
 Gradient = list[Any] | None  # the elements of one parameter's gradient on one rank
 Number = Callable[[Fraction, str], Any]  # makes a number of that format's arithmetic
@@ -56,6 +70,8 @@ class SecondInterpreter:
         batch = 0
         for place, event in enumerate(self.scenario.program):
             if isinstance(event, Backward):
+                if event.meanwhile in ("drops gradients", "zeroes gradients"):
+                    self.zero(event.meanwhile == "drops gradients")
                 for number in range(event.backwards):
                     for rank in range(self.scenario.world_size):
                         self.backward(batch, event, rank, number)
@@ -80,12 +96,17 @@ class SecondInterpreter:
                     self.weights[parameter] = [self.of(parameter, Fraction(0)) - p for p in self.weights[parameter]]
                 parameters[place] = self.by_name(self.weights)
             elif isinstance(event, ZeroGrad):
-                for mine in (*self.gradients, self.averages):
-                    for parameter, gradient in enumerate(mine):
-                        if gradient is not None:
-                            zeros = [self.of(parameter, Fraction(0))] * len(gradient)
-                            mine[parameter] = None if event.set_to_none else zeros
+                self.zero(event.set_to_none)
+            elif not isinstance(event, STILL):
+                raise NotImplementedError(f"{event!r}")
         return gradients, parameters
+
+    def zero(self, to_none: bool) -> None:
+        """Every gradient that is there is dropped, or zero."""
+        for mine in (*self.gradients, self.averages):
+            for parameter, gradient in enumerate(mine):
+                if gradient is not None:
+                    mine[parameter] = None if to_none else [self.of(parameter, Fraction(0))] * len(gradient)
 
     def by_name(self, values: list[Any]) -> list[Any]:
         """The values of each name, from those of each place."""
@@ -114,7 +135,7 @@ class SecondInterpreter:
                 )
                 used = [s for s in mine if brought and parameter in event.orders[s]]
                 total = sum((self.contribution(batch, s, parameter, element) for s in used), Fraction(0))
-                value = self.of(parameter, total / per_rank)
+                value = self.of(parameter, total / per_rank * 2**self.scenario.caller.doublings)
                 if self.scenario.probe == "quadratic":  # d/dp of c * p * p / 2
                     half = value / self.of(parameter, Fraction(2))
                     value = half * self.weights[place][element] + half * self.weights[place][element]

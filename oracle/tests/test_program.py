@@ -9,19 +9,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from lockstep.oracle.caller import Caller, Differing
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    DropLoss,
     EndJoin,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -35,6 +40,7 @@ FROZEN = Parameter((1,), trainable=False)
 BATCH = (Backward(((0,), (0,))), Finish())
 LOCAL = Backward(((0,), (0,)), False)
 GONE = Backward(((0,), ()), gone=(1,))
+JOINED = (Join(), GONE, Finish(), EndJoin(), *BATCH)
 
 # What is wrong, its construction, and words that the error must have: the value, or the rule.
 MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
@@ -93,6 +99,12 @@ MALFORMED: dict[str, tuple[Callable[[], object], str]] = {
     "a learning rate above 1": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=2.0), "2.0"),
     "a learning rate of 0": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=0.0), "0.0"),
     "a negative learning rate": (lambda: Scenario(2, (ONE,), BATCH, learning_rate=-0.5), "-0.5"),
+    "no whole number of doublings": (lambda: Caller(hooked=True), "hooked is how often a hook doubles.*not True"),
+    "another model nowhere": (lambda: Caller(beside="above"), "beside is one of before, after, or '', not 'above'"),
+    "two other models": (lambda: Caller(beside="after", joint="after"), "not both"),
+    "hooks before wrapping that there are not": (lambda: Caller(hooked_before=True), "and there are none"),
+    "a difference that there is not": (lambda: Differing(0, "colour"), "not 'colour'"),
+    "a difference in no parameter": (lambda: Differing(0, "order", 1), "and not in that of parameter 1"),
     "only a micro-batch that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(1, 0, 0, 0)), r"\(1, 0, 0, 0\)"),
     "only a sample that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(0, 2, 0, 0)), r"\(0, 2, 0, 0\)"),
     "only a parameter that is not there": (lambda: Scenario(2, (ONE,), BATCH, only=(0, 0, 1, 0)), r"\(0, 0, 1, 0\)"),
@@ -212,12 +224,44 @@ def test_a_program_without_backward_has_as_many_samples_as_ranks() -> None:
             "a group names parameter 1, which is no tensor of the model",
         ),
         ({"parameters": (ONE, Parameter((2,), tied=0))}, "is tied to one that differs"),
+        ({"roles": (0, 0)}, "roles names each of 0 .. 1 once, or none: (0, 0)"),
+        ({"roles": (0,)}, "roles names each of 0 .. 1 once, or none: (0,)"),
+        ({"registered": (1,)}, "registered names each of 0 .. 0 once, or none: (1,)"),
+        ({"caller": Caller(asks_the_wrapper=True), "masters": True}, "has one group of parameters, and no masters"),
+        ({"caller": Caller(asks_the_wrapper=True), "groups": (Group((0,)),)}, "has one group of parameters"),
+        ({"caller": Caller(makes_optimizer="after"), "masters": True}, "not right after wrapping"),
+        ({"caller": Caller(beside="after"), "signs": "mixed"}, "of signs that are mixed there is none"),
+        ({"differs": Differing(2, "number")}, "Differing(2, 'number') names a rank or parameter that there is not"),
+        ({"differs": Differing(0, "size", 1)}, "names a rank or parameter that there is not"),
+        ({"differs": Differing(0, "order")}, "takes several ranks and no units, and an order two parameters"),
+        (
+            {"caller": Caller(seeded=True), "program": JOINED},
+            "and roles () take ranks that all stay",
+        ),
+        ({"roles": (1, 0), "program": JOINED}, "roles (1, 0) take ranks that all stay"),
+        ({"caller": Caller(hooked=1), "program": (Replace((0,)), *BATCH)}, "Caller(hooked=1) has no hooks on what is"),
+        (
+            {
+                "caller": Caller(keeps_gradients=True),
+                "parameters": (ONE, replace(ONE, trainable=False)),
+                "program": (Freeze((1,), False), *BATCH),
+            },
+            "Caller(keeps_gradients=True) has no hooks on what is trained",
+        ),
         ({"program": (*BATCH, Freeze((0,)))}, "drop them first"),
         ({"program": (*BATCH, Freeze((0,)), ZeroGrad(False))}, "drop them first"),
         ({"program": (*BATCH, Freeze((0,)), Step(), ZeroGrad())}, "drop them first"),
         ({"program": (*BATCH, Replace((0,)))}, "drop them first"),
         ({"program": (Write((0,)), *BATCH), "masters": True}, "Write((0,)) comes where there are masters"),
         ({"program": (Write((1,)), *BATCH)}, "Write((1,)) names what is no tensor of the model"),
+        ({"program": (ActAlone(2), *BATCH)}, "ActAlone(2) takes one of the 2 ranks"),
+        ({"program": (LOCAL, Move(), *BATCH)}, "Move() follows a Backward that did not synchronize"),
+        ({"program": (LOCAL, SwapWeights(), *BATCH)}, "SwapWeights() follows a Backward that did not synchronize"),
+        ({"program": (*BATCH, ZeroGrad(), Freeze((0,)), DropLoss())}, "DropLoss() has no loss, as no parameter"),
+        *(
+            ({"program": (event, *BATCH), "buffers": (Buffer((1,)),), "broadcast_buffers": True}, f"{event!r} leaves")
+            for event in (DropLoss(), SwapWeights(), ActAlone(0))
+        ),
         ({"program": (LOCAL, Write((0,)), *BATCH)}, "Write((0,)) follows a Backward that did not synchronize"),
         (
             {
@@ -254,6 +298,10 @@ def test_options_that_come_together_in_the_course_of_a_program_are_taken() -> No
         {"program": (*BATCH, Clip(1.0, float("inf")))},
         {"parameters": (ONE, Parameter((0,))), "program": (*BATCH, Clip(1.0))},
         {"program": (Step(), *BATCH)},
+        {"caller": Caller(seeded=True), "roles": (1, 0), "differs": Differing(1, "number")},
+        {"caller": Caller(makes_optimizer="before"), "program": JOINED},
+        {"caller": Caller(hooked=1, hooked_before=True), "parameters": (ONE, ONE), "program": (Freeze((1,)), *BATCH)},
+        {"parameters": (ONE, ONE), "differs": Differing(0, "order"), "registered": (1, 0)},
     ],
 )
 def test_what_is_refused_with_something_else_alone_is_taken(changes: dict[str, Any]) -> None:

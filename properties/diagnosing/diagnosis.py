@@ -17,9 +17,6 @@ from lockstep.properties.trial import Trial, job, without
 from lockstep.properties.verdict import LawBroken
 from lockstep.worlds.contract import Outcome
 
-# Of what comes from these, chosen by a law, a share of the program's own data is none.
-ANOTHER = {"beside", "joint", "hooked", "module_hooked"}
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -65,7 +62,8 @@ def diagnose(trial: Trial, failure: Failure, to_the_core: bool = True) -> Diagno
     later = starts_later(trial, broken)
     recorded = broken.outcome if took_the_clock(broken) or not found.always else _recorded(trial, broken)
     # Where it came from is asked with other data, run by run; what another model contributes is no share of this one's.
-    traced = broken.difference is not None and found.always and not ANOTHER & broken.choices.keys()
+    another = scenario.caller.beside or scenario.caller.joint
+    traced = broken.difference is not None and found.always and not another
     shares, guessed = _origin(trial, broken) if traced else ((), None)
     return Diagnosis(failure, recorded, least, expected, shares, guessed, later)
 

@@ -126,7 +126,7 @@ def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) ->
     batches = {place: silenced(event) for place, event in scenario.events(Backward)}
     table = (batches.get(at, event.on_one_rank()) for at, event in enumerate(scenario.program))
     # All samples stay, so that each keeps its numbers; the silent ones add zero; the mean over all of them is undone.
-    alone = replace(scenario, world_size=1, replicas=1, program=tuple(table))
+    alone = scenario.on_ranks(1, program=tuple(table))
     values = interpret(alone).gradients[place][parameter]
     if values is None or isinstance(values, Inside):
         return None

@@ -7,18 +7,45 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward, Evaluate, Freeze, Raise, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate, Freeze, Raise
+from lockstep.oracle.events.backward import LOSSES
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.fingerprint import coefficients
 from lockstep.oracle.forwards import by_forward
 from lockstep.oracle.program import Scenario
-from lockstep.properties.claims import BACKWARDS, Claims
+from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, Claims
 from lockstep.properties.events.facet import Facet, Feature, Orders
-from lockstep.properties.events.loop import Kind, Loop, Phase
-from lockstep.properties.naming import MEASURES, names, parameter_name
+from lockstep.properties.events.loop import SELDOM, Kind, Loop, Phase
+from lockstep.properties.naming import names, parameter_name
 from lockstep.properties.script import between
 from lockstep.properties.script.seen import by_rank
 from lockstep.properties.script.writer import Writer
+
+# What is said of a micro-batch in lines of their own.
+DIRECT_WORDS = "of a forward of the model itself, around what wraps it"
+MEANWHILE_WORDS = {
+    "evaluates": "between its forward and its backward, a forward of all parameters without autograd, in the mode of "
+    "training",
+    "drops gradients": "between its forward and its backward, gradients become None",
+    "zeroes gradients": "between its forward and its backward, gradients become zero",
+}
+_OF_PARAMETERS = "half of the loss the caller makes of the parameters itself, {} the forward"
+_OF_GRADIENTS = "the caller takes gradients by the coefficients of what the forward gives, and makes {} of them"
+LOSS_WORDS = {
+    "outputs, then parameters": _OF_PARAMETERS.format("after"),
+    "parameters, then outputs": _OF_PARAMETERS.format("before"),
+    "gradients": _OF_GRADIENTS.format("the loss"),
+    "outputs and gradients": _OF_GRADIENTS.format("half of the loss"),
+}
+OVERFLOWS_WORDS = {
+    "nan": "what overflows is nan",
+    "-inf": "what overflows is -inf",
+    "last": "of what overflows one element alone is inf, of the last parameter that backward reaches",
+    "first": "of what overflows one element alone is inf, of the first parameter that backward reaches",
+}
+METRIC_WORDS = "and then the caller adds a number of its own up over the ranks"
+# The values of `loss` by what the caller reads or takes for them.
+READ, TAKEN = LOSSES[1:3], LOSSES[3:]
 
 
 def _accumulation(claims: Claims) -> bool:
@@ -35,6 +62,21 @@ def _together(loop: Loop, phase: Phase) -> None:
 def _overflow(loop: Loop, phase: Phase) -> None:
     if loop.caller.loss_scale is not None:
         loop.backward(phase, overflow=True)
+
+
+def _measure(loop: Loop, phase: Phase) -> None:
+    if not loop.broadcasts:
+        loop.backward(phase, meanwhile="evaluates")
+
+
+def _zero_late(loop: Loop, phase: Phase) -> None:
+    loop.averaged(phase)
+    loop.backward(phase, meanwhile="drops gradients" if phase.shift % 2 == 0 else "zeroes gradients")
+
+
+def _read(loop: Loop, phase: Phase) -> None:
+    forms = READ if loop.claims.equal_from == EQUAL_FROM[0] else READ[:1]
+    loop.backward(phase, loss=forms[phase.shift % len(forms)])
 
 
 SYNCHRONIZE = Kind("synchronize", lambda loop, phase: loop.backward(phase), often=2, forward=True, while_joined=True)
@@ -55,6 +97,35 @@ NESTED = Kind(
 )
 TOGETHER = Kind("together", _together, _accumulation, forward=True, while_joined=True)
 OVERFLOW = Kind("overflow", _overflow, forward=True, options=("loss scale",))
+DIRECT = Kind(
+    "direct",
+    lambda loop, phase: loop.backward(phase, direct=True),
+    lambda claims: claims.direct_forwards,
+    apart=SELDOM,
+)
+MEASURE = Kind(
+    "measure",
+    _measure,
+    lambda claims: claims.evaluates and claims.measures_late,
+    apart="it costs a whole forward more",
+    forward=True,
+)
+ZERO_LATE = Kind("zero late", _zero_late, lambda claims: claims.zeroes_late, apart=SELDOM, forward=True)
+READ_PARAMETERS = Kind("read parameters", _read, lambda claims: claims.losses_read, apart=SELDOM, forward=True)
+TAKE_GRADIENTS = Kind(
+    "take gradients",
+    lambda loop, phase: loop.backward(phase, loss=TAKEN[phase.shift % len(TAKEN)]),
+    lambda claims: claims.double_backward,
+    apart=SELDOM,
+    forward=True,
+)
+METRIC = Kind(
+    "metric",
+    lambda loop, phase: loop.backward(phase, metric=True),
+    lambda claims: claims.callers_collectives,
+    apart=SELDOM,
+    forward=True,
+)
 
 
 class BackwardFacet(Facet[Backward]):
@@ -63,7 +134,8 @@ class BackwardFacet(Facet[Backward]):
     shown_by = SYNCHRONIZE
 
     def kinds(self) -> tuple[Kind, ...]:
-        return SYNCHRONIZE, LOCAL, OVERFLOW, NESTED, TOGETHER
+        usual = (SYNCHRONIZE, LOCAL, OVERFLOW, NESTED, TOGETHER)
+        return (*usual, DIRECT, MEASURE, ZERO_LATE, READ_PARAMETERS, TAKE_GRADIENTS, METRIC)
 
     def features(self) -> dict[str, Feature]:
         return {
@@ -74,6 +146,16 @@ class BackwardFacet(Facet[Backward]):
             "overflow": Feature(
                 lambda s: any(batch.overflow for batch in s.microbatches), (OVERFLOW,), ("loss scale",)
             ),
+            "direct": Feature(lambda s: any(batch.direct for batch in s.microbatches), (DIRECT,)),
+            "measure": Feature(lambda s: any(batch.evaluates for batch in s.microbatches), (MEASURE,)),
+            "zero late": Feature(lambda s: any(batch.zeroes for batch in s.microbatches), (ZERO_LATE,)),
+            "read parameters": Feature(
+                lambda s: any(batch.loss in READ for batch in s.microbatches), (READ_PARAMETERS,)
+            ),
+            "take gradients": Feature(
+                lambda s: any(batch.loss in TAKEN for batch in s.microbatches), (TAKE_GRADIENTS,)
+            ),
+            "metric": Feature(lambda s: any(batch.metric for batch in s.microbatches), (METRIC,)),
         }
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
@@ -87,6 +169,10 @@ class BackwardFacet(Facet[Backward]):
             return "several backwards that synchronize"
         if not claims.hook_order and hook_orders_differ(scenario):
             return "different hook orders"
+        if any(batch.direct and not batch.synchronize for batch in scenario.microbatches):
+            return "a forward of the wrapped module itself inside no_sync"
+        if claims.equal_from != EQUAL_FROM[0] and _begins_without_the_wrapper(scenario):
+            return "something else than a forward of the wrapper right after construction"
         return ""
 
     def words(self, scenario: Scenario, place: int, event: Backward, expected: Expectation | None) -> list[str]:
@@ -103,30 +189,44 @@ class BackwardFacet(Facet[Backward]):
             where += "one for each of" if event.backwards > 1 else "after"
             where += f" {event.forwards} forwards, "
         over = [" and overflows" if rank in event.overflow else "" for rank in range(scenario.world_size)]
+        more = [
+            DIRECT_WORDS * event.direct,
+            LOSS_WORDS.get(event.loss, ""),
+            OVERFLOWS_WORDS.get(event.overflows, "") * bool(event.overflow),
+            MEANWHILE_WORDS.get(event.meanwhile, ""),
+            METRIC_WORDS * event.metric,
+        ]
+        told = [f"{'':10}{words}" for words in more if words]
         if len(set(zip(orders, over, strict=True))) == 1:
-            return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}"]
-        return [
+            return [f"backward: {where}every rank reaches {names(orders[0])}{over[0]}", *told]
+        each = [
             f"backward: rank {rank} has run out of micro-batches"
             if rank in event.gone
             else f"backward: {where}rank {rank} reaches {names(orders[rank])}{over[rank]}"
             for rank in range(len(orders))
         ]
+        return [*each, *told]
 
     def lines(self, writer: Writer, number: int, event: Backward) -> list[str]:
-        scenario, conditions, own = writer.scenario, writer.conditions, writer.role
+        writer.calls = "model" if event.direct else "wrapped"
+        lines = self._lines(writer, number, event)
+        writer.calls = "wrapped"
+        return [*lines, *(between.metric(writer.scenario) if event.metric else [])]
+
+    def _lines(self, writer: Writer, number: int, event: Backward) -> list[str]:
+        scenario, own = writer.scenario, writer.role
         batch, ranks = scenario.batch(number), range(scenario.world_size)
         orders = [[*map(parameter_name, scenario.order(batch, rank))] for rank in ranks]
         shares = [by_forward(coefficients(scenario, rank)[batch], event.forwards) for rank in ranks]
-        differentiated = number in conditions.differentiated
-        halved = number in conditions.halved or (differentiated and conditions.with_outputs)
+        differentiated, halved = event.loss in TAKEN, event.loss not in (LOSSES[0], "gradients")
         shares = [[*first, [values / (1 + halved) for values in last]] for *first, last in shares]
         *first, last = (by_rank([_named(share) for share in each]) for each in zip(*shares, strict=True))
         lines = [f"orders = {by_rank(orders)}", f"coefficients = {last}"]
-        if conditions.keeps_gradients and event.synchronize:
+        if scenario.caller.keeps_gradients and event.synchronize:
             once = event.forwards == event.backwards == event.passes == 1
             lines += [f"kept, used, once = {{}}, orders[{own}], {once}"]
         for rank in event.overflow:
-            lines += [f"if {own} == {rank}:", f"    {_overflows(writer, scenario.order(batch, rank))}"]
+            lines += [f"if {own} == {rank}:", f"    {_overflows(writer, event, scenario.order(batch, rank))}"]
         adds = {"increment": f"{batch * scenario.world_size} + rank + 1"} if scenario.mode == "train" else {}
         run: list[str] = []
         given = "inputs" if differentiated else f"coefficients[{own}]"
@@ -138,14 +238,14 @@ class BackwardFacet(Facet[Backward]):
             run = between.differentiated(writer, loss)
             loss = "(loss + taken)" if halved else "taken"
         elif halved:
-            run, loss = between.halved(writer, loss)
+            run, loss = between.halved(writer, loss, event.loss == "parameters, then outputs")
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{writer.call(f'each[{own}]', f'orders[{own}]')} for each in earlier]"]
-        late = scenario.program[number - 1] if number - 1 in conditions.zeroed_late else None
-        meanwhile = writer.zero_grad(late.set_to_none) if isinstance(late, ZeroGrad) else []
-        if number in conditions.measured:
-            meanwhile += [f"# {MEASURES}", *writer.evaluate(Evaluate(switch=False))]
+        meanwhile = writer.zero_grad(event.zeroes.set_to_none) if event.zeroes is not None else []
+        if event.evaluates:
+            writer.calls = "wrapped"
+            meanwhile += writer.evaluate(Evaluate(switch=False))
         meanwhile += writer.tell(writer.implementation.before) if event.synchronize else []
         run += _backwards(writer, event, loss, meanwhile)
         if event.synchronize:
@@ -160,6 +260,9 @@ class BackwardFacet(Facet[Backward]):
     def simpler(self, event: Backward) -> Iterator[Backward]:
         yield Backward(event.orders)
         yield Backward(event.orders, event.synchronize)
+        for name in ("direct", "meanwhile", "loss", "overflows", "metric"):
+            usual: dict[str, Any] = {name: getattr(Backward, name)}
+            yield replace(event, **usual)
 
     def reordered(self, event: Backward, change: Callable[[Orders], Iterable[Iterable[int]]]) -> Backward:
         return replace(event, orders=tuple(map(tuple, change(event.orders))))
@@ -185,9 +288,16 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
     return False
 
 
+def _begins_without_the_wrapper(scenario: Scenario) -> bool:
+    """Whether the first thing after some construction is a forward of the model itself, or reads its parameters."""
+    first = (scenario.program[place] for place in scenario.places(Backward) if scenario.standings[place].built)
+    return any(isinstance(event, Backward) and (event.direct or event.loss == READ[1]) for event in first)
+
+
 def on_averages(scenario: Scenario) -> list[int]:
     """The places of the micro-batches whose gradients add to averages that nobody has dropped or zeroed."""
-    return [place for place in scenario.places(Backward) if scenario.standings[place].averages]
+    batches = zip(scenario.places(Backward), scenario.microbatches, strict=True)
+    return [place for place, batch in batches if scenario.standings[place].averages and batch.zeroes is None]
 
 
 def several_at_once(scenario: Scenario) -> list[int]:
@@ -231,9 +341,9 @@ def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str])
     return [f"yield {loss}" if writer.shares_losses else f"{loss}.backward()"]
 
 
-def _overflows(writer: Writer, used: Sequence[int]) -> str:
+def _overflows(writer: Writer, event: Backward, used: Sequence[int]) -> str:
     """What a rank's coefficients become that overflow: all of them, or one."""
-    which = writer.conditions.overflows
+    which = event.overflows
     if which not in ("first", "last"):
         mine = f"coefficients[{writer.role}]"
         return f"{mine} = dict.fromkeys({mine}, {which})"

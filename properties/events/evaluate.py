@@ -30,6 +30,7 @@ class EvaluateFacet(Facet[Evaluate]):
     """What the properties know of an evaluation."""
 
     shown_by = SYNCHRONIZE
+    reads = True
 
     def kinds(self) -> tuple[Kind, ...]:
         return EVALUATE, INFER

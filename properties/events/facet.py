@@ -50,6 +50,8 @@ class Facet(ABC, Generic[E]):
     shown_by: ClassVar[Kind | None] = None  # the kind of phase that follows it at the latest, so that it is seen
     optimizes: ClassVar[bool] = False  # whether the caller has an optimizer wherever there is one of these
 
+    reads: ClassVar[bool] = False  # whether it shows the parameters as an evaluation has read them
+
     @abstractmethod
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of phases by which a training loop has it."""

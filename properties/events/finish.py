@@ -5,7 +5,7 @@ from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
-from lockstep.properties.script import between
+from lockstep.properties.script import throughout
 from lockstep.properties.script.writer import Writer
 
 
@@ -24,7 +24,7 @@ class FinishFacet(Facet[Finish]):
         if writer.implementation.plain:
             return [] if writer.implementation.claims.averages_in_step else ["average()"]
         done = ["finish()"] if writer.implementation.made else writer.tell(writer.implementation.finish)
-        return done + (between.kept(writer, number) if writer.conditions.keeps_gradients else [])
+        return done + (throughout.kept(writer, number) if writer.scenario.caller.keeps_gradients else [])
 
 
 FACET = FinishFacet()

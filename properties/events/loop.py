@@ -6,12 +6,16 @@ Every micro-batch ends up synchronized. Each phase writes its events, and before
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import factorial
+from typing import Any
 
 from lockstep.oracle.events import Backward, Event, Finish, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.caller import TrainingOptions
 from lockstep.properties.events.claimed import Claimed, always
+
+# Why a kind is apart that laws with any features of a program draw often enough (`properties.strategies.combined`).
+SELDOM = "a program has few phases, and each kind more leaves less room for those that every law is about"
 
 
 def _nothing(claims: Claims) -> tuple[str, ...]:
@@ -90,10 +94,13 @@ class Loop:
         """The tensor that an event is about: the last, unless a number is drawn."""
         return self.tensors[-1 - phase.shift % len(self.tensors)]
 
-    def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **inside: bool) -> None:
-        """One micro-batch. ``inside``: how it is inside `no_sync`."""
+    def backward(self, phase: Phase, synchronize: bool = True, overflow: bool = False, **more: Any) -> None:
+        """One micro-batch. ``more``: what else is unusual about it."""
         # Ranks that are gone have no average any more: who adds the mean of what is new to it has another than who adds
         # it first.
+        late = str(more.get("meanwhile", "")).endswith(" gradients")  # it zeroes them itself
+        if late:
+            self.averages = self.infinite = False
         if self.averages and (self.gone is not None or not self.claims.adds_to_averages):
             self.zero()
         gone = self.gone or ()
@@ -102,7 +109,7 @@ class Loop:
             for number, rank in enumerate(self.ranks)
         )
         over = (phase.shift % len(self.ranks),) if overflow else ()
-        self.events.append(Backward(orders, synchronize, overflow=over, gone=gone, **inside))
+        self.events.append(Backward(orders, synchronize, overflow=over, gone=gone, **more))
         self.events += [Finish()] if synchronize else []
         self.local, self.gradients, self.infinite = not synchronize, True, self.infinite or overflow
         self.averages = self.averages or synchronize

@@ -18,6 +18,22 @@ OPTIONS: dict[str, Claimed] = {
     "replicas": lambda claims: claims.replicas,
     "outsiders": lambda claims: claims.subgroups and claims.most_ranks > 1,
     "cap": lambda claims: claims.bucket_cap,
+    # What the caller does throughout, see `oracle.caller`, and the order in which its model registers parameters.
+    "early optimizer": lambda claims: claims.stage is None or claims.optimizer_before,
+    "asked wrapper": lambda claims: claims.stands_for_model,
+    "seeded": lambda claims: claims.leaves_random_numbers,
+    "hooks": lambda claims: claims.callers_hooks,
+    "hooks on modules": lambda claims: claims.module_hooks,
+    "kept gradients": lambda claims: claims.final_in_hooks,
+    "registered": always,
 }
+_HOOKS = "laws go on with programs in which parameters come later, and weigh memory, of which hooks take some"
 # Those that the general draw leaves out, and why.
-APART = {"cap": "a cap is drawn for the sizes of the model's parameters"}
+APART = {
+    "cap": "a cap is drawn for the sizes of the model's parameters",
+    "seeded": "to look at what comes next takes time after each event",
+    "hooks": _HOOKS,
+    "hooks on modules": _HOOKS,
+    "kept gradients": _HOOKS,
+    "registered": "laws on buckets and slices count parameters in the order in which they are given",
+}

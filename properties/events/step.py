@@ -138,10 +138,10 @@ def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
                 if stepped & of:
                     return True
                 stepped |= of if scenario.standings[place].gradients and which(place) else set()
-            case _ if stepped and event.reads_gradients:
-                return True
             case _ if event.ends_gradients:
                 stepped = set()
+            case _ if stepped and event.reads_gradients:
+                return True
     return False
 
 

@@ -47,7 +47,7 @@ class ZeroGradFacet(Facet[ZeroGrad]):
         return ["zero_grad: gradients become " + ("None" if event.set_to_none else "zero")]
 
     def lines(self, writer: Writer, number: int, event: ZeroGrad) -> list[str]:
-        return [] if number in writer.conditions.zeroed_late else writer.zero_grad(event.set_to_none)
+        return writer.zero_grad(event.set_to_none)
 
 
 FACET = ZeroGradFacet()
@@ -55,10 +55,11 @@ FACET = ZeroGradFacet()
 
 def _zeroed_in_between(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed between two micro-batches."""
-    return any(scenario.standings[place].window for place in scenario.places(Backward))
+    return any(scenario.standings[place + 1].window for place in scenario.places(Backward))
 
 
 def _drops_a_window(scenario: Scenario) -> bool:
     """Whether gradients are dropped or zeroed that have accumulated inside `no_sync`."""
-    before = (scenario.standings[place] for place in scenario.places(ZeroGrad))
+    zeroing = (place for place, batch in scenario.events(Backward) if batch.zeroes is not None)
+    before = (scenario.standings[place] for place in (*scenario.places(ZeroGrad), *zeroing))
     return any(standing.local and standing.gradients for standing in before)

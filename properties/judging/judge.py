@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.oracle.events import Backward
+from lockstep.oracle.events import Backward, Duplicate
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.state import Inside
@@ -19,14 +19,17 @@ from lockstep.properties.trial import Run
 from lockstep.properties.verdict import SilentlyWrong
 
 # What `pairs` tells of; any other quantity is a piece of optimizer state, called as in torch.
-QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer")
+QUANTITIES = ("parameter", "gradient", "norm", "loss scale", "buffer", "metric")
 # What is said of a difference that the headline is not about.
 OTHERS = {
     "parameter": "Parameters are not what they must be.",
     "norm": "The norm of gradients is not what it must be.",
     "loss scale": "The loss scale is not what it must be.",
     "buffer": "Buffers are not what they must be.",
+    "metric": "What the caller adds up over the ranks is not what it must be.",
     "state": "Optimizer state is not what it must be.",
+    "random number": "Random numbers do not go on where the caller left them.",
+    "kept": "A hook of the caller's finds a gradient that is not final.",
 }
 
 
@@ -34,7 +37,8 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
     """Every rank holds, at the start and after each event, whatever the expectation says of that moment.
 
     ``of``: of these alone, each one of ``QUANTITIES`` or "state"; empty: of all, but for norms that are not told, which
-    are for the law on norms. ``about``: which one the headline is about; empty: all of them.
+    are for the law on norms, and of what the caller's own hooks and random numbers tell. ``about``: which one the
+    headline is about; empty: all of them.
     """
     for place in (-1, *range(len(run.scenario.program))):
         for rank, seen in enumerate(run.observations):
@@ -45,6 +49,10 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
                 if kind in of or not (of or untold):
                     said = headline if about in ("", kind) else OTHERS[kind]
                     compare(run, said, quantity, place, rank, actual, wanted)
+    if run.scenario.caller.seeded and not of:
+        random_numbers_go_on(run, OTHERS["random number"] if about else headline)
+    if run.scenario.caller.keeps_gradients and not of:
+        kept_equal(run, OTHERS["kept"] if about else headline)
 
 
 def pairs(
@@ -73,6 +81,8 @@ def pairs(
         yield "loss scale", [np.asarray(seen["loss_scales"][place])], [np.asarray(expected.loss_scales[place])]
     if place in expected.buffers:
         yield "buffer", seen["buffers"][place], expected.buffers[place][rank]
+    if place in expected.metrics:
+        yield "metric", [seen["metrics"][place]], [expected.metrics[place]]
 
 
 def _as_wide(seen: Any, wanted: Any) -> Any:
@@ -85,20 +95,10 @@ def _as_wide(seen: Any, wanted: Any) -> Any:
     return Inside(wanted.low, wanted.high, told) if isinstance(wanted, Inside) else wanted.astype(seen.dtype)
 
 
-def metrics_equal(run: Run, headline: str) -> None:
-    """Every rank has the sum, over the ranks, of what they gave the caller's own collectives: 1 on rank 0, 2 on rank 1,
-    and so on.
-    """
-    total = np.float32(sum(range(1, run.scenario.world_size + 1)))
-    for rank, seen in enumerate(run.observations):
-        for place in run.choices["metrics"]:
-            compare(run, headline, "metric", place, rank, [seen["metrics"][place]], [np.asarray(total)])
-
-
 def random_numbers_go_on(run: Run, headline: str) -> None:
-    """On every rank the next random number is, after construction and after each event, what it was before."""
+    """On every rank the next random number is, after construction and after each event, what it was before that."""
     for rank, seen in enumerate(run.observations):
-        for place in range(-1, len(run.scenario.program)):
+        for place in (place for place in seen["upcoming"] if place > -2):
             compare(run, headline, "random number", place, rank, seen["upcoming"][place], seen["upcoming"][-2])
 
 
@@ -154,10 +154,9 @@ def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
 def swapped_are_read(run: Run, headline: str) -> None:
     """Every rank's evaluations with other weights, as far as they were seen to read any, read these."""
     for rank, seen in enumerate(run.observations):
-        for place in run.choices["swapped"]:
-            values = seen["swapped"][place]
+        for place, values in seen["swapped"].items():
             wanted = [None if read is None else np.full_like(read, OTHER_WEIGHTS) for read in values]
-            compare(run, headline, "read", place - 1, rank, values, wanted)
+            compare(run, headline, "read", place, rank, values, wanted)
 
 
 def kept_equal(run: Run, headline: str) -> None:
@@ -166,9 +165,9 @@ def kept_equal(run: Run, headline: str) -> None:
     """
     scenario = run.scenario
     for rank, seen in enumerate(run.observations):
-        for place, values in seen["kept"].items():
+        for place, values in ((at, values) for at, values in seen["kept"].items() if at in seen["gradients"]):
             last = max(at for at, batch in scenario.events(Backward) if batch.synchronize and at < place)
-            used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), rank)}
+            used = {scenario.tensor(index) for index in scenario.order(scenario.batch(last), scenario.role(rank))}
             wanted = [
                 final if kept is not None or scenario.tensor(index) in used else None
                 for index, (kept, final) in enumerate(zip(values, seen["gradients"][place], strict=True))
@@ -183,9 +182,9 @@ def duplicates_equal(run: Run, headline: str) -> None:
     for rank, seen in enumerate(run.observations):
         held = {-1: seen["initial"], **seen["parameters"]}
         for place, copies in seen["duplicates"].items():
-            for made, values in zip(run.choices["duplicated"], copies, strict=False):
+            for made, values in zip(run.scenario.places(Duplicate), copies, strict=False):
                 last = held[max(each for each in held if each < made)]
-                compare(run, headline, "read", place - 1, rank, values, as_read(values, last))
+                compare(run, headline, "read", place, rank, values, as_read(values, last))
 
 
 def starts_equal(run: Run, initial: Sequence[Any], headline: str) -> None:

@@ -23,8 +23,8 @@ BYTES_OF_A_COUNT = 4  # of steps: a float32 for each parameter, on every rank
 
 def registered(scenario: Scenario) -> list[int]:
     """The tensors as the module registers them: the root's own first, then those of each unit; each once."""
-    units = [scenario.unit(index) for index in range(len(scenario.parameters))]
-    order = sorted(range(len(units)), key=lambda index: -1 if (unit := units[index]) is None else unit)
+    told = scenario.registered or range(len(scenario.parameters))
+    order = sorted(told, key=lambda index: -1 if (unit := scenario.unit(index)) is None else unit)
     return list(dict.fromkeys(map(scenario.tensor, order)))
 
 
@@ -99,6 +99,8 @@ class Ledger:
         match event:
             case Backward():
                 self.averaged = False
+                if event.zeroes is not None and event.zeroes.set_to_none:
+                    self.whole, self.own = set(), set()
                 used = self.scenario.order(self.scenario.batch(place), self.rank)
                 self.whole |= {self.scenario.tensor(index) for index in used}
                 return not event.synchronize

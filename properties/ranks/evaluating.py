@@ -1,6 +1,5 @@
-"""One rank's evaluations: forwards without autograd, and what the caller does to have them of other weights."""
+"""One rank's evaluations: forwards without autograd."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +8,7 @@ from lockstep.oracle.events import Evaluate
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.probes import Home
 from lockstep.properties.ranks.wrapped import Wrapped
-from lockstep.properties.seen import OTHER_WEIGHTS, Values
+from lockstep.properties.seen import Values
 
 
 class Evaluating(Wrapped):
@@ -33,38 +32,6 @@ class Evaluating(Wrapped):
         if getattr(outputs, "requires_grad", False):
             self.seen["complaints"].append("what an evaluation gives, without autograd, has a graph behind it")
         return what_was_read(self.probe.homes)
-
-    def evaluate_duplicates(self) -> list[Values]:
-        """A deep copy of the model, as for an average of its weights, and an evaluation of each that there is."""
-        self.duplicates.append(copy.deepcopy(self.probe))
-        found = []
-        for duplicate in self.duplicates:
-            forget_what_was_read(duplicate.homes)
-            with torch.no_grad():
-                duplicate.eval()(self.filled_with(0.0), tuple(range(len(duplicate.homes))))
-            found.append(what_was_read(duplicate.homes))
-        return found
-
-    def act_alone(self) -> Values:
-        """An evaluation that the other ranks do not have, and a state dict, with which nothing is done."""
-        read = self.evaluate(Evaluate())
-        asked = self.wrapped if hasattr(self.wrapped, "state_dict") else self.probe
-        asked.state_dict()
-        return read
-
-    def evaluate_swapped(self) -> Values:
-        """An evaluation with other weights, such as an average of them, in the place of the model's.
-
-        They are written as most do it, past autograd and its version counter.
-        """
-        weights = self.probe.tensors()
-        kept = [tensor.detach().clone() for tensor in weights]
-        for tensor in weights:
-            tensor.data.fill_(OTHER_WEIGHTS)
-        read = self.evaluate(Evaluate())
-        for tensor, values in zip(weights, kept, strict=True):
-            tensor.data.copy_(values)
-        return read
 
     def filled_with(self, number: float) -> list[torch.Tensor]:
         """Coefficients that are all alike."""

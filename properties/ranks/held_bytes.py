@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lockstep import properties, worlds
-from lockstep.oracle.events import Event
+from lockstep.oracle.events import CopyGradients, Event
 from lockstep.properties.ranks.program import read, run_program
 from lockstep.properties.ranks.rank import Rank
 from lockstep.properties.seen import Seen
@@ -114,10 +114,10 @@ class Weighed(Rank):
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
-        """What takes place in a micro-batch is weighed."""
+        """What takes place in a micro-batch is weighed; gradients that the caller copies are still gradients."""
         if event.makes_gradients:
             self.seen["moments"][self.place] = self.moments = []
-            self.scales.in_a_micro_batch = True
+        self.scales.in_a_micro_batch = event.makes_gradients or isinstance(event, CopyGradients)
         yield
         self.scales.in_a_micro_batch = False
 

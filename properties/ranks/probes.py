@@ -141,8 +141,8 @@ class Probe(Home):
             self.homes[index].register_parameter(parameter_name(index), made[index])
 
     def differ(self, way: str, index: int) -> None:
-        """Becomes another model than the scenario's, in one of `properties.naming.DIFFERENCES`, where it is one of a
-        parameter in that.
+        """Becomes another model than the scenario's, in one of `oracle.caller.WAYS`, where it is one of a parameter
+        in that.
         """
         parameter = self.in_order()[index]
         match way:

@@ -41,11 +41,10 @@ def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Ra
     if rank < 0:
         return {}
     ranks_program = kind(name, scenario, rank, group, conditions)
-    if where := conditions.beside or conditions.joint:
-        its = companion(scenario) if conditions.beside else partner(scenario)
-        usual = {each: getattr(conditions, each) for each in ("roles", *OF_CLAIMS)}
-        other = Rank(name, its, rank, group, Conditions(**usual))
-        (run_in_turn if conditions.beside else run_jointly)(ranks_program, other, where)
+    if where := scenario.caller.beside or scenario.caller.joint:
+        its = companion(scenario) if scenario.caller.beside else partner(scenario)
+        other = Rank(name, its, rank, group, Conditions(**{each: getattr(conditions, each) for each in OF_CLAIMS}))
+        (run_in_turn if scenario.caller.beside else run_jointly)(ranks_program, other, where)
         return ranks_program.seen
     part, place = conditions.part, -1
     try:
@@ -54,8 +53,6 @@ def run_program(payload: str, rank: int, world_size: int, kind: Callable[..., Ra
         for place in range(part.begin, part.stop(scenario) + 1):
             if place in part.saves:
                 ranks_program.seen["saved"] = checkpoint.write(ranks_program.save())
-            if place in conditions.moved:
-                ranks_program.move()
             if place < part.stop(scenario):
                 run_event(ranks_program, place)
     except Exception as error:
@@ -80,7 +77,6 @@ def run_event(rank: Rank, place: int) -> None:
     if rank.role in rank.scenario.gone(place):
         on_ranks.skip(rank, event)
     else:
-        rank.before(event)
         with rank.during(event):
             on_ranks.run(rank, event, place)
         rank.after(event)
@@ -131,7 +127,7 @@ def run_jointly(this: Rank, other: Rank, where: str) -> None:
 
 def _both(this: Rank, other: Rank, where: str) -> tuple[Rank, Rank]:
     """In the order of their turns; the collectives of the other count as this one's."""
-    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"]}
+    other.seen |= {"built": this.seen["built"], "looks": this.seen["looks"], "callers": this.seen["callers"]}
     return (this, other) if where == "after" else (other, this)
 
 

@@ -5,7 +5,6 @@ import contextlib
 import torch
 
 from lockstep.oracle.events import Event
-from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.evaluating import Evaluating
 
 
@@ -26,25 +25,9 @@ class Rank(Evaluating):
         """Whether parameters, gradients and the optimizer's state are looked at after the event of that place."""
         return place >= self.conditions.part.looks
 
-    def before(self, event: Event) -> None:
-        """What conditions say that the caller does right before the event that runs now."""
-        place = self.place
-        if place in self.conditions.alone and self.role == self.conditions.loner:
-            self.seen["evaluated"][place] = self.act_alone()
-        if place in self.conditions.duplicated:
-            self.seen["duplicates"][place] = self.evaluate_duplicates()
-        if place in self.conditions.swapped:
-            self.seen["swapped"][place] = self.evaluate_swapped()
-        if place in self.conditions.dropped:
-            self.drop(local=event.makes_gradients and event.holds_no_sync)
-
     def after(self, event: Event) -> None:
-        """What they say that it does right after it."""
-        if self.place in self.conditions.metrics:
-            self.add_up_a_metric()
+        """Note what is to be seen right after the event that runs now."""
         self.note_random_numbers(self.place)
-        if self.place in self.conditions.copied:
-            self.copy_gradients()
 
     def show(self, event: Event) -> None:
         """Look at what the event shows."""
@@ -55,13 +38,6 @@ class Rank(Evaluating):
                 self.seen["gradients"][self.place] = self.gradients()
             case "parameters":
                 self.seen["parameters"][self.place] = self.parameters()
-
-    def drop(self, local: bool) -> None:
-        """A forward whose loss is NaN, and whose backward the caller leaves out. ``local``: inside ``no_sync``."""
-        used = [index for index, parameter in enumerate(self.probe.in_order()) if parameter.requires_grad][::-1]
-        inside = contextlib.nullcontext() if self.no_sync else adapter.synchronizing(self.wrapped, not local)
-        with inside:
-            self.call(self.filled_with(torch.nan), used)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss, times the loss scale if there is one."""

@@ -36,8 +36,9 @@ class Wrapped:
         self, name: str, scenario: Scenario, rank: int, group: Any = None, conditions: Conditions = AS_USUAL
     ) -> None:
         self.name, self.scenario, self.rank, self.group, self.conditions = name, scenario, rank, group, conditions
+        self.caller = scenario.caller
         self.constructed_as = ""  # in words, see `adapter.constructed_as`
-        self.role = role = conditions.roles[rank] if conditions.roles else rank
+        self.role = role = scenario.role(rank)
         self.seen = Seen(gradients={}, parameters={}, evaluated={}, norms={}, states={}, loss_scales={}, buffers={})
         self.seen |= Seen(swapped={}, duplicates={}, kept={}, copied=0, metrics={}, upcoming={}, hooks=[])
         self.seen |= Seen(built=[], looks=[], callers=[], local=[], stood=False, complaints=[])
@@ -52,21 +53,21 @@ class Wrapped:
     def construct(self) -> None:
         """Makes a model and wraps it in the implementation."""
         self.probe = Probe(self.scenario, initial_parameters(self.scenario, self.rank), self.rank)
-        if self.conditions.registered:
-            self.probe.register_in(self.conditions.registered)
+        if self.scenario.registered:
+            self.probe.register_in(self.scenario.registered)
         self.watched: set[int] = set()
         self.freeze()
-        if self.conditions.differs and self.rank == self.conditions.loner:
-            self.probe.differ(self.conditions.differs, self.conditions.differs_in)
+        if (differs := self.scenario.differs) is not None and self.rank == differs.rank:
+            self.probe.differ(differs.way, differs.parameter)
         dotted = {parameter: name for name, parameter in self.probe.named_parameters()}
         ordered = [dotted[parameter] for parameter in self.probe.in_order()]
         self.device = next((parameter.device for parameter in self.probe.in_order()), torch.device("cpu"))
         self.called = False
-        if self.conditions.seeded and -2 not in self.seen["upcoming"]:
+        if self.caller.seeded and -2 not in self.seen["upcoming"]:
             randomness.begin(self.rank)
             self.note_random_numbers(-2)
-        early = self.training_before(ordered) if self.conditions.optimizer_before else None
-        if self.conditions.hooked_before:
+        early = self.training_before(ordered) if self.caller.makes_optimizer == "before" else None
+        if self.caller.hooked_before:
             self.set_hooks()
         begin = _recorded()
         self.constructed_as = adapter.constructed_as(self.name, self.scenario)
@@ -76,14 +77,14 @@ class Wrapped:
             self.wrapped.heed(self.conditions.averages_in_step, self.conditions.zeros)
         self.offers = adapter.offers(self.wrapped)
         self.takes_one = adapter.takes_one(self.wrapped)
-        self.stands = self.conditions.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
+        self.stands = self.caller.asks_the_wrapper and next(self.wrapped.parameters(), None) is not None
         self.seen["stood"] = self.stands
         self.asked = self.wrapped if self.stands else self.probe
-        if not self.conditions.hooked_before:
+        if not self.caller.hooked_before:
             self.set_hooks()
         self.kept: dict[torch.Tensor, torch.Tensor | None] = {}
         self.kept_once = False  # by the micro-batch that runs, as backward reaches each parameter once
-        for parameter in self.probe.tensors() if self.conditions.keeps_gradients else ():
+        for parameter in self.probe.tensors() if self.caller.keeps_gradients else ():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.keep)
         if self.scenario.mode == "eval":
@@ -94,7 +95,7 @@ class Wrapped:
         if early is not None:
             self.training.optimizers, self.training.held = early.optimizers, early.held
         self.seen["built"].append((begin, _recorded()))
-        if self.conditions.optimizer_first and not self.training.optimizers:
+        if self.caller.makes_optimizer == "after" and not self.training.optimizers:
             self.training.make_optimizers()
         if self.conditions.equal_from == EQUAL_FROM[0]:
             self.begin()
@@ -107,16 +108,16 @@ class Wrapped:
 
     def note_random_numbers(self, place: int) -> None:
         """After the event of that place, where they are seeded."""
-        if self.conditions.seeded:
+        if self.caller.seeded:
             self.seen["upcoming"][place] = randomness.upcoming(self.device)
 
     def set_hooks(self) -> None:
         """The caller's own: on what is trained, on the model, and on each module that has parameters."""
-        for parameter in self.probe.tensors() if self.conditions.hooked else ():
+        for parameter in self.probe.tensors() if self.caller.hooked else ():
             if parameter.requires_grad:
-                parameter.register_hook(lambda gradient: gradient * 2.0**self.conditions.hooked)
-        if self.conditions.module_hooked:
-            self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.conditions.module_hooked)
+                parameter.register_hook(lambda gradient: gradient * 2.0**self.caller.hooked)
+        if self.caller.module_hooked:
+            self.probe.register_forward_hook(lambda _, inputs, loss: loss * 2.0**self.caller.module_hooked)
             homes = list(dict.fromkeys(self.probe.homes))
             for home in homes:
                 home.register_forward_pre_hook(lambda *_, home=home: self.find_parameters(home))
@@ -167,13 +168,20 @@ class Wrapped:
                 module.train(mode == "train")
 
     def call(
-        self, inputs: Sequence[torch.Tensor], order: Sequence[int], increment: int = 0, fails: str = ""
+        self,
+        inputs: Sequence[torch.Tensor],
+        order: Sequence[int],
+        increment: int = 0,
+        fails: str = "",
+        direct: bool = False,
     ) -> torch.Tensor:
-        """A forward. The first after construction may have to do what other constructors do."""
+        """A forward; ``direct``: of the model itself, and not of what wraps it. The first after construction may have
+        to do what other constructors do.
+        """
         first, self.called = not self.called, True
         begin = _recorded()
         frozen = tuple(self.scenario.names(*self.frozen))
-        called = self.probe if self.place in self.conditions.around else self.wrapped
+        called = self.probe if direct else self.wrapped
         given = Inputs(inputs, order, frozen, increment, fails)
         packed = self.takes_one and called is self.wrapped
         loss: torch.Tensor = called(given) if packed else called(*given)
@@ -251,17 +259,6 @@ class Wrapped:
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
-
-    def copy_gradients(self) -> None:
-        """Other tensors, of the same values, are the gradients from now on."""
-        for parameter in self.probe.tensors():
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.clone()
-                self.seen["copied"] += 1
-
-    def move(self) -> None:
-        """The model's parameters, their gradients and its buffers go to new memory, as ``.to(device)`` moves them."""
-        self.probe._apply(torch.clone)
 
     def save(self) -> tuple[Any, Any]:
         """The weights, and the rest."""

@@ -91,7 +91,7 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
 
 def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     """What happened, line by line."""
-    failure, broken, scenario = diagnosis.failure, diagnosis.broken, diagnosis.broken.scenario
+    failure, scenario = diagnosis.failure, diagnosis.broken.scenario
     if not isinstance(scenario, (Scenario, Call)):
         return real_models.story(law, trial, failure)
     words = opening(law, trial, failure)
@@ -99,12 +99,12 @@ def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
         words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
-    how = otherwise.in_words(broken.choices, bool(scenario.units))
+    how = otherwise.in_words(diagnosis.broken.choices)
     words += ["", *wrapped(f"The smallest program that shows it: {model_words(scenario)}{how}.", "    ")]
     words += _events(diagnosis, scenario)
     words += notes.on_the_program(trial, diagnosis)
     words += ["", "What went over the wire:"]
-    shown = picture(scenario, diagnosis.recorded, broken.choices.get("roles", ()))
+    shown = picture(scenario, diagnosis.recorded, scenario.roles)
     words += [f"    {line}" for line in shown or ["nothing that could be recorded"]]
     origin = _origin(diagnosis)
     words += ["", *origin] if origin else []
@@ -119,14 +119,13 @@ def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
     """The events by their places, each in one line or more; what comes over and over, once."""
     told = []
     for place in range(len(scenario.program)):
-        before, after = otherwise.around(diagnosis.broken.choices, place, scenario.program[place])
-        told.append((before, event_words(scenario, place, diagnosis.expected), after))
+        before = otherwise.right_before(diagnosis.broken.choices, place)
+        told.append((before, event_words(scenario, place, diagnosis.expected)))
     for begin, length, times in repeats(told):
-        for place, (before, (first, *rest), after) in enumerate(told[begin : begin + length], begin):
+        for place, (before, (first, *rest)) in enumerate(told[begin : begin + length], begin):
             yield from before
             yield f"{place:4}  {first}"
             yield from (" " * 6 + line.replace("backward:", " " * 9) for line in rest)
-            yield from after
         if times > 1:
             those = f"events {begin} to {begin + length - 1}" if length > 1 else f"event {begin}"
             yield f"{begin + length * times - 1:4}  up to here {those} come {times - 1} times more"

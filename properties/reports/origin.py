@@ -14,7 +14,7 @@ MOST_TERMS = 3  # contributions that are told as a sum; of more only those that 
 
 def explain(broken: LawBroken, difference: Difference, shares: Sequence[Share]) -> str:
     """The shares in a sentence."""
-    scenario, roles = broken.scenario, broken.choices.get("roles", ())
+    scenario, roles = broken.scenario, broken.scenario.roles
     gradient = f"{parameter_name(difference.parameter)}.grad{difference.at} on rank {difference.rank}"
     if all(share.actual == share.expected for share in shares):
         return f"every contribution to {gradient} arrives as it must alone, and not together."

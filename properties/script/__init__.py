@@ -8,6 +8,7 @@ offered       and where a function makes the wrapper, whose methods are known on
 writer        what several events need to say
 construction  the model and what wraps it, made at first and anew
 between       what the caller does between the events
+throughout    what it does throughout
 optimizers    the caller's optimizer, or optimizers
 stepped       the same, where it is a sharded optimizer
 checkpoints   what is saved and loaded

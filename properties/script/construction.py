@@ -1,7 +1,7 @@
 """The construction of the model and of what wraps it, in a script."""
 
 from lockstep.properties.ranks import adapter
-from lockstep.properties.script import between, optimizers
+from lockstep.properties.script import optimizers, throughout
 from lockstep.properties.script.head import place
 from lockstep.properties.script.seen import by_name, compare
 from lockstep.properties.script.writer import SWITCH, Writer
@@ -16,21 +16,22 @@ def construct(writer: Writer) -> list[str]:
     for index in writer.scenario.tensors:
         if (index in writer.frozen) == writer.scenario.parameters[index].trainable:
             lines += [f"{place(writer.scenario, index)}.requires_grad_({index not in writer.frozen})"]
-    lines += between.differing(writer.conditions, writer.scenario)
+    lines += throughout.differing(writer.scenario)
     writer.watched.clear()
     lines += writer.watch(writer.scenario.tensors) if writer.raises else []
     if writer.in_pieces:
         lines += ["dotted = {p: name for name, p in model.named_parameters()}"]
         lines += ["names = {name: dotted[p] for name, p in tensors().items()}"]
     lines += optimizer_of_the_caller(writer) if writer.made_before else []
-    hooks, before = between.hooked(writer.conditions, writer.scenario), writer.conditions.hooked_before
+    hooks, before = throughout.hooked(writer.scenario), writer.scenario.caller.hooked_before
     wrap = [f"wrapped = {writer.implementation.short}(model{given})"]
     if writer.implementation.plain:
         wrap = ["wrapped = model", "begin_alike()"]
     if writer.implementation.after:
         wrap = ["for tensor in model.state_dict().values():", "    dist.broadcast(tensor, 0)", "wrapped = model"]
-    wrap += [between.WRAPPED] * bool(writer.conditions.differs)
+    wrap += [throughout.WRAPPED] * (writer.scenario.differs is not None)
     lines += [*hooks, *wrap] if before else [*wrap, *hooks]
+    lines += throughout.KEEPS if writer.scenario.caller.keeps_gradients else []
     lines += [*SWITCH, "        module.eval()"] if writer.scenario.mode == "eval" else []
     return [*lines, *(optimizers.make(writer) if writer.in_pieces else [])]
 

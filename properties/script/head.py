@@ -116,22 +116,18 @@ def head(
     headline: str,
     file: str,
     evaluates: bool,
-    registered: tuple[int, ...] = (),
-    needs: str = "torch",
 ) -> str:
-    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at.
-    ``registered``: the order in which the model registers its parameters; empty: the scenario's. ``needs``: packages.
-    """
+    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
         file=file,
-        needs=needs,
+        needs="torch, NumPy" if scenario.caller.seeded else "torch",
         path=_path(implementation.name),
         imports="\n".join(_imports(*implementation.name.rsplit(":", 1))),
     )
     raises = scenario.has(Raise)
-    model = "\n".join(_model(scenario, raises, evaluates, registered, implementation.takes_one))
+    model = "\n".join(_model(scenario, raises, evaluates, implementation.takes_one))
     return "\n".join([begin.rstrip(), *([_FAILS.rstrip()] if raises else []), model, _COMPARE.rstrip()])
 
 
@@ -171,7 +167,7 @@ def place(scenario: Scenario, parameter: int, of: str = "model") -> str:
     return ".".join([of, *([] if unit is None else [f"units[{unit}]"]), parameter_name(parameter)])
 
 
-def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[int, ...], packed: bool) -> list[str]:
+def _model(scenario: Scenario, raises: bool, evaluates: bool, packed: bool) -> list[str]:
     """The model: loss = the sum of products of its parameters with coefficients."""
     linear = scenario.probe == "linear"
     formula, gradient = ("<c, p>", "c") if linear else ("<c, p * p> / 2", "c * p")
@@ -198,8 +194,8 @@ def _model(scenario: Scenario, raises: bool, evaluates: bool, registered: tuple[
     lines += [f"        {unit} = Unit()" for unit in units]
     lines += [f"        self.units = ({', '.join(units)},)"] * bool(units)
     lines += [f"        {line}" for index in range(len(scenario.parameters)) for line in _parameter(scenario, index)]
-    if registered:
-        homes = [place(scenario, index, "self").rpartition(".") for index in registered]
+    if scenario.registered:
+        homes = [place(scenario, index, "self").rpartition(".") for index in scenario.registered]
         told = ", ".join(f'({home}, "{name}")' for home, _, name in homes)
         lines += [f"        for home, name in ({told},):  # registers them in this order"]
         lines += ["            p = getattr(home, name)", "            delattr(home, name)"]

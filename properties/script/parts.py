@@ -9,7 +9,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.events import event_words, facet_of
 from lockstep.properties.implementations import Implementation
-from lockstep.properties.script import between, optimizers
+from lockstep.properties.script import between, optimizers, throughout
 from lockstep.properties.script.construction import construct, equal, optimizer_of_the_caller
 from lockstep.properties.script.head import initial_values
 from lockstep.properties.script.seen import by_rank, seen
@@ -31,29 +31,21 @@ def parts(writer: Writer) -> list[list[str]]:
     makes = "wrapping makes" if at_once else "the first forward makes"
     lines = ["", f"# Every rank begins with values of its own; {makes} them rank 0's."]
     lines += [f"initial = {by_rank([initial_values(writer.scenario, rank) for rank in ranks])}"]
-    if writer.conditions.roles:
-        lines += [f"role = {list(writer.conditions.roles)}[rank]  # the rank whose samples this one has"]
-    lines += between.SEEDED if writer.conditions.seeded else []
+    if writer.scenario.roles:
+        lines += [f"role = {list(writer.scenario.roles)}[rank]  # the rank whose samples this one has"]
+    lines += throughout.SEEDED if writer.scenario.caller.seeded else []
     lines += construct(writer)
-    go_on = [between.GO_ON] * writer.conditions.seeded
+    go_on = [throughout.GO_ON] * writer.scenario.caller.seeded
     lines += go_on
     lines += optimizer_of_the_caller(writer) if writer.made_first else []
     lines += equal(writer) if at_once else []
     parts = [lines + (optimizers.loss_scale(writer) if writer.scaled else [])]
     for number, event in enumerate(writer.scenario.program):
         lines = between.saved(writer) if number in writer.conditions.part.saves else []
-        lines += between.MOVED if number in writer.conditions.moved else []
-        lines += between.alone(writer, number) if number in writer.conditions.alone else []
-        lines += between.duplicated(writer, number) if number in writer.conditions.duplicated else []
-        lines += between.swapped(writer) if number in writer.conditions.swapped else []
-        lines += between.dropped(writer, number, event) if number in writer.conditions.dropped else []
         lines += ["", *(f"# {words}" for words in event_words(writer.scenario, number, writer.expected))]
-        writer.calls = "model" if number in writer.conditions.around else "wrapped"
         state, looks = partial(optimizers.state, writer), number >= writer.looks
         after = seen(writer.scenario, writer.expected, number, state, writer.values, looks)
         done = facet_of(event).lines(writer, number, event)
-        done += between.metric(writer.scenario) if number in writer.conditions.metrics else []
-        done += between.COPIED if number in writer.conditions.copied else []
         lines += _unless_gone(writer, number, event, done + after) + go_on
         parts.append(lines + (equal(writer) if number == 0 and not at_once else []))
     return parts

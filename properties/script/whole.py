@@ -5,11 +5,10 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.oracle.events import Evaluate
-from lockstep.oracle.model import LossScale
 from lockstep.oracle.program import Scenario
 from lockstep.properties.companion import companion, partner, turns
 from lockstep.properties.conditions import AS_USUAL, Conditions
+from lockstep.properties.events import facet_of
 from lockstep.properties.expected import known
 from lockstep.properties.implementations import Implementation
 from lockstep.properties.part import Part
@@ -55,13 +54,7 @@ def script(
 
     It begins with the first event and ends after the last, whatever part of the program the conditions name.
     """
-    # What hooks of the caller's make of gradients, a loss of that size would.
-    doublings = conditions.hooked or conditions.module_hooked
-    hooked = replace(scenario, loss_scale=LossScale(2.0**doublings)) if doublings else scenario
-    expected = known(hooked, implementation.claims)
-    if expected is not None and conditions.overflows != AS_USUAL.overflows:  # not told what such gradients become
-        told = {at: each for at, each in expected.gradients.items() if not scenario.overflowed(at)}
-        expected = replace(expected, gradients=told)
+    expected, caller = known(scenario, implementation.claims), scenario.caller
     if conditions.optimizer:
         expected = None  # it knows torch's three alone
     elif expected is not None and implementation.plain:
@@ -69,18 +62,15 @@ def script(
     writer = writer_of(implementation, scenario, expected, conditions)
     own, connect = definitions(implementation, scenario), connection(scenario)
     own += stepped.definitions(writer) if implementation.plain else ""
-    evaluates = scenario.has(Evaluate) or any(
-        (conditions.swapped, conditions.measured, conditions.alone, conditions.duplicated)
-    )
-    needs = "torch, NumPy" if conditions.seeded else "torch"
-    lines = [head(implementation, scenario, headline, file, evaluates, conditions.registered, needs)]
-    if where := conditions.beside or conditions.joint:
-        its = companion(scenario) if conditions.beside else partner(scenario)
+    evaluates = any(event.evaluates or facet_of(event).reads for event in scenario.program)
+    lines = [head(implementation, scenario, headline, file, evaluates)]
+    if where := caller.beside or caller.joint:
+        its = companion(scenario) if caller.beside else partner(scenario)
         other = writer_of(implementation, its, None, Conditions(Part(looks=len(its.program) + 1)))
-        writer.shares_losses = other.shares_losses = bool(conditions.joint)
+        writer.shares_losses = other.shares_losses = bool(caller.joint)
         lines += [connect, *_generator("this", own, writer), *_generator("other", own, other), "", ""]
         pair = "this(), other()" if where == "after" else "other(), this()"
-        lines += [line.format(pair) for line in (TAKE_TURNS if conditions.beside else SHARE_LOSSES)]
+        lines += [line.format(pair) for line in (TAKE_TURNS if caller.beside else SHARE_LOSSES)]
     else:
         lines += [own.rstrip(), connect, *(line for part in parts(writer) for line in part)]
     return "\n".join([*lines, "", "dist.destroy_process_group()", ""])

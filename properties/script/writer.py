@@ -36,12 +36,12 @@ class Writer:
     ) -> None:
         self.implementation, self.scenario, self.expected = implementation, scenario, expected
         self.conditions, self.looks = conditions, conditions.part.looks
-        # Whether the caller's optimizer is made before ranks are equal.
-        self.made_first = conditions.optimizer_first and implementation.claims.equal_from != EQUAL_FROM[0]
-        self.made_before = conditions.optimizer_before  # it is wrapped
-        self.asked = "wrapped" if conditions.asks_the_wrapper else "model"  # for parameters and state
+        # Whether the caller's optimizer is made before ranks are equal, or before the model is wrapped.
+        made, later = scenario.caller.makes_optimizer, implementation.claims.equal_from != EQUAL_FROM[0]
+        self.made_first, self.made_before = made == "after" and later, made == "before"
+        self.asked = "wrapped" if scenario.caller.asks_the_wrapper else "model"  # for parameters and state
         self.calls = "wrapped"  # by what name a forward is called
-        self.role = "role" if conditions.roles else "rank"  # whose samples a rank has
+        self.role = "role" if scenario.roles else "rank"  # whose samples a rank has
         self.frozen = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
         self.watched = set[int]()  # the tensors with a hook in which the caller may raise
         self.optimizes = optimizes

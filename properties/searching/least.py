@@ -1,9 +1,11 @@
 """The least of a program that still does something: one thing less or simpler at a time."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Event
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -57,11 +59,13 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
     for item in fields(Scenario):
         if item.default is not MISSING:
             yield {item.name: item.default}
+    for caller in _less_unusual(scenario.caller):
+        yield {"caller": caller}
     each = scenario.samples // scenario.world_size
     yield {"program": _with_orders(program, lambda orders: orders[::each])}
     for rank in range(scenario.world_size):
         fewer = _with_orders(program, lambda orders: orders[: rank * each] + orders[(rank + 1) * each :])  # noqa: B023
-        yield {"world_size": scenario.world_size - 1, "replicas": 1, "program": fewer}
+        yield {"world_size": scenario.world_size - 1, "replicas": 1, "program": fewer, **_without_rank(scenario, rank)}
     for index, parameter in enumerate(parameters):
         yield _without(scenario, index)
         for plain in (Parameter(parameter.shape), Parameter((1,), parameter.dtype), Parameter((1,))):
@@ -73,17 +77,37 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
         yield {"program": plainer}
 
 
+def _less_unusual(caller: Caller) -> Iterator[Caller]:
+    """What the caller does, with one thing as usual, where the rest goes without it."""
+    for item in fields(Caller):
+        usual: dict[str, Any] = {item.name: item.default}
+        with contextlib.suppress(ValueError):
+            yield replace(caller, **usual)
+
+
 def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable[Iterable[int]]]) -> tuple[Event, ...]:
     """The program with other orders in each micro-batch."""
     return tuple(events.facet_of(event).reordered(event, change) for event in program)
 
 
+def _without_rank(scenario: Scenario, gone: int) -> dict[str, Any]:
+    """What else changes where a rank is left out, and with it its samples."""
+    roles, differs = _left_out(gone)(scenario.roles), scenario.differs
+    if differs is not None:
+        differs = replace(differs, rank=max(differs.rank - (differs.rank >= gone), 0))
+    return {"roles": () if roles == tuple(range(len(roles))) else roles, "differs": differs}
+
+
+def _left_out(gone: int) -> Callable[[Iterable[int]], tuple[int, ...]]:
+    """Tells the numbers of the others of those given, where one is left out."""
+    return lambda indices: tuple(index - (index > gone) for index in indices if index != gone)
+
+
 def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
     """What changes where a parameter is left out, which the others are counted without."""
-
-    def left(indices: Iterable[int]) -> tuple[int, ...]:
-        return tuple(index - (index > gone) for index in indices if index != gone)
-
+    left, differs = _left_out(gone), scenario.differs
+    if differs is not None:
+        differs = None if differs.parameter == gone else replace(differs, parameter=left([differs.parameter])[0])
     parameters = (
         parameter if parameter.tied is None else replace(parameter, tied=parameter.tied - (parameter.tied > gone))
         for index, parameter in enumerate(scenario.parameters)
@@ -95,4 +119,6 @@ def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
         "groups": tuple(replace(group, parameters=left(group.parameters)) for group in scenario.groups),
         "units": tuple(map(left, scenario.units)),
         "outside": left(scenario.outside),
+        "registered": left(scenario.registered),
+        "differs": differs,
     }

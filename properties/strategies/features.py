@@ -37,6 +37,13 @@ _SET_UP: dict[str, Feature] = {
     "replicas": Feature(lambda s: s.replicas > 1, options=("replicas",)),
     "outsiders": Feature(lambda s: s.outsiders > 0, options=("outsiders",)),
     "cap": Feature(lambda s: s.bucket_cap is not None, options=("cap",)),
+    "early optimizer": Feature(lambda s: bool(s.caller.makes_optimizer), (STEP,), options=("early optimizer",)),
+    "asked wrapper": Feature(lambda s: s.caller.asks_the_wrapper, options=("asked wrapper",)),
+    "seeded": Feature(lambda s: s.caller.seeded, options=("seeded",)),
+    "hooks": Feature(lambda s: s.caller.hooked > 0, options=("hooks",)),
+    "hooks on modules": Feature(lambda s: s.caller.module_hooked > 0, options=("hooks on modules",)),
+    "kept gradients": Feature(lambda s: s.caller.keeps_gradients, options=("kept gradients",)),
+    "registered": Feature(lambda s: bool(s.registered), options=("registered",), parameters=2),
 }
 # In which order seeds find them. One that is not named here comes last.
 _FIRST = (

@@ -26,6 +26,7 @@ from lockstep.properties.strategies import models
 from lockstep.properties.strategies.features import FEATURES, wanted
 from lockstep.properties.strategies.models import MOST_PARAMETERS, Options
 from lockstep.properties.strategies.programs import written
+from lockstep.properties.strategies.throughout import throughout
 from lockstep.properties.strategies.training import training
 
 MOST_RANKS = 8
@@ -167,7 +168,7 @@ def scenarios(
     )
     if claims.stage == 3 and scenario.units and not models.called_alike(scenario):
         scenario = replace(scenario, units=(), outside=())
-    scenario = _thinned_out(scenario, options)
+    scenario = throughout(_thinned_out(scenario, options), options, claims)
     return clipping_at_the_norm(scenario, loop.clips_at, claims) if loop.clips_at else scenario
 
 

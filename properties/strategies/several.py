@@ -1,5 +1,6 @@
-"""Scenarios in which a micro-batch has several forwards, or several backwards."""
+"""Scenarios in which a micro-batch has several forwards, several backwards, or a loss that the caller makes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from lockstep.oracle.events import Backward
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, Claims
 from lockstep.properties.strategies.combined import with_any
+from lockstep.properties.strategies.moments import altered, one_or_all, places_of
 from lockstep.properties.strategies.scenarios import comparable
 
 
@@ -27,6 +29,15 @@ def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: b
     }
     program = tuple(several.get(place, event) for place, event in enumerate(scenario.program))
     return replace(scenario, program=program)
+
+
+def with_losses(claims: Claims, losses: Sequence[str]) -> st.SearchStrategy[Scenario]:
+    """Scenarios with any two features, or with accumulation, in which one micro-batch or all have such a loss."""
+    local = [("accumulation",)] * claims.accumulation
+    drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
+    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
+    chosen = places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1])))
+    return st.builds(lambda pair, loss: altered(*pair, loss=loss), chosen, st.sampled_from(losses))
 
 
 def after_two_forwards(claims: Claims) -> st.SearchStrategy[Scenario]:

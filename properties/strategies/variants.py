@@ -1,6 +1,7 @@
 """Scenarios that several laws make of others: what they compare a run with, or give a module of its own."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -8,7 +9,8 @@ from lockstep.oracle.events import Backward, Evaluate, Event, Finish, Freeze, Ra
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.expected import is_exact
-from lockstep.properties.strategies.scenarios import exact_scenarios
+from lockstep.properties.strategies.scenarios import exact_scenarios, those_there_are
+from lockstep.properties.strategies.throughout import with_caller
 
 
 def without_local(scenario: Scenario) -> Scenario:
@@ -22,6 +24,9 @@ def without_local(scenario: Scenario) -> Scenario:
     for event in scenario.program:
         match event:
             case Backward():
+                if event.zeroes is not None and not event.synchronize:
+                    kept.append(event.zeroes)
+                used = nothing if event.meanwhile == "drops gradients" else used
                 both = zip(event.orders, used, strict=True)
                 used = tuple(tuple(dict.fromkeys((*order, *before))) for order, before in both)
                 if not event.synchronize:
@@ -31,6 +36,11 @@ def without_local(scenario: Scenario) -> Scenario:
                 used = nothing
         kept.append(event)
     return replace(scenario, program=tuple(kept))
+
+
+def asking(drawn: st.SearchStrategy[Scenario], **changes: Any) -> st.SearchStrategy[Scenario]:
+    """Those of these scenarios in which the caller can do these things throughout, where it does."""
+    return those_there_are(drawn.map(lambda scenario: with_caller(scenario, **changes)))
 
 
 def one_by_one(scenario: Scenario) -> list[int]:
@@ -61,7 +71,7 @@ def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
 def on_one_rank(scenario: Scenario) -> Scenario:
     """The same scenario with all samples on one rank, whose every error is everybody's."""
     program = tuple(event.on_one_rank() for event in scenario.program)
-    return replace(scenario, world_size=1, replicas=1, program=program)
+    return scenario.on_ranks(1, program=program)
 
 
 def trained_again(

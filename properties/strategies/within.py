@@ -45,6 +45,14 @@ def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
         return "16 bits without masters"
     if few_parameters(claims, scenario):
         return f"fewer than {claims.parameters_per_rank} parameters for each rank"
+    if scenario.caller.makes_optimizer == "before" and not claims.optimizer_before:
+        return "an optimizer that is made before wrapping"
+    if scenario.caller.makes_optimizer == "after" and claims.stage is not None:
+        return "an optimizer of the caller's own"
+    if (scenario.caller.beside or scenario.caller.joint) and not claims.other_models:
+        return "another model"
+    if scenario.differs is not None and not claims.compares_models:
+        return "models that differ"
     if claims.stage == 3 and scenario.units and not called_alike(scenario):
         return "units that not all ranks call in one order"
     return ""

@@ -4,28 +4,36 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     Event,
     Finish,
     Freeze,
     Load,
+    Move,
     Raise,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
 )
+from lockstep.oracle.events.backward import MEANWHILE
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, PROBES, SIGNS
 
 INF = float("inf")
-PHASES = (*("window",) * 3, "set", "freeze", "save and load", "save", "load", "raise", "zero", "drop", "write")
+PHASES = (*("window",) * 3, "set", "freeze", "save and load", "save", "load", "raise", "zero", "drop", "write", "still")
 
 
 @st.composite
@@ -77,10 +85,12 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
                 draw(st.just(Backward(orders(), False, draw(st.booleans()))) | st.just(Raise("forward", 0)))
                 for _ in range(draw(st.integers(0, 2)))
             ]
+            events += draw(st.sampled_from(([], [], [], [CopyGradients()], [DropLoss(False)], [Duplicate()])))
             events += draw(st.sampled_from(([], [], [ZeroGrad()], [ZeroGrad(False)])))  # halfway, and after all
             overflows = scale is not None and probe == "linear" and draw(st.sampled_from((False, False, True)))
             overflow = (draw(st.integers(0, ranks - 1)),) if overflows else ()
-            events += [Backward(orders(), overflow=overflow), Finish()]
+            late = draw(st.sampled_from((MEANWHILE[0], MEANWHILE[0], *MEANWHILE[2:])))
+            events += [Backward(orders(), overflow=overflow, meanwhile=late), Finish()]
             if scale is not None and draw(st.booleans()):
                 last = (each for each in events[::-1] if isinstance(each, (Unscale, Step, SaveAndLoad, Load)))
                 unscaled = isinstance(next(last, None), Unscale)
@@ -108,6 +118,10 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             freeze, dropped = Freeze((chosen,), frozen), [ZeroGrad()] if gradients else []
             events += draw(st.sampled_from(([*dropped, freeze], [freeze, *dropped])))
             gradients = False
+        elif phase == "still":
+            still = (Move(), CopyGradients(), SwapWeights(), Duplicate(), ActAlone(draw(st.integers(0, ranks - 1))))
+            drops = [DropLoss(draw(st.booleans()))] if trained else []
+            events += draw(st.lists(st.sampled_from((*still, *drops)), min_size=1))
         elif phase == "write":
             events.append(Write(tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, unique=True)))))
         elif phase == "save and load":
@@ -123,6 +137,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
             rank = draw(st.sampled_from((None, *range(ranks))))
             events.append(Raise(where, rank, nested=draw(st.booleans())))
             gradients = gradients and where in ("no_sync", "forward", "module")
+    hooked = 0 if any(isinstance(event, Freeze) for event in events) else draw(st.sampled_from((0, 0, 0, 1, 3)))
     return Scenario(
         ranks,
         model,
@@ -136,6 +151,7 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
         buffers=draw(st.sampled_from(((), (Buffer((2,)), Buffer(()))))),
         signs=draw(st.sampled_from(SIGNS)),
         mode=draw(st.sampled_from(MODES)),
+        caller=Caller(hooked=hooked),
     )
 
 

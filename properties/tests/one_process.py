@@ -7,17 +7,25 @@ from typing import Any
 import torch
 
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     EndJoin,
+    Evaluate,
     Finish,
+    Freeze,
     Join,
     Load,
+    Move,
     Raise,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -81,6 +89,8 @@ class OneProcess:
         for place, event in enumerate(self.scenario.program):
             match event:
                 case Backward():
+                    if event.zeroes is not None:
+                        self.zero(event.zeroes.set_to_none)
                     remaining = [rank for rank in range(self.scenario.world_size) if rank not in event.gone]
                     self.divisor = len(remaining) if self.by_those_that_remain else None
                     for rank in event.gone:
@@ -125,8 +135,23 @@ class OneProcess:
                 case EndJoin():
                     self.zero(True)
                     self.divisor, self.by_those_that_remain = None, False
-                case Raise() if event.where in ("backward", "hook"):
-                    self.zero(True)
+                case Raise():
+                    if event.drops_gradients:
+                        self.zero(True)
+                case Move():
+                    for tensor in self.unique():
+                        tensor.data = tensor.data.clone()
+                case CopyGradients():
+                    self.local = [{index: each.clone() for index, each in mine.items()} for mine in self.local]
+                case SwapWeights():
+                    kept = [tensor.detach().clone() for tensor in self.unique()]
+                    for tensor, values in zip(self.unique(), kept, strict=True):
+                        tensor.data.fill_(-1)
+                        tensor.data.copy_(values)
+                case ActAlone() | DropLoss() | Duplicate() | Evaluate() | Freeze():
+                    pass  # of which nothing is to be seen
+                case _:
+                    raise NotImplementedError(f"{event!r}")
             if isinstance(event, (Finish, Unscale, Clip)):
                 self.seen["gradients"][place] = [to_numpy(tensor.grad) for tensor in self.tensors]
                 for mine in self.local:
@@ -157,6 +182,7 @@ class OneProcess:
         mine = self.local[rank]
         if self.scenario.loss_scale:
             loss = loss * self.scaler.get_scale()
+        loss = loss * 2.0**self.scenario.caller.doublings
         for tensor, gradient in zip(
             dict.fromkeys(tensors), torch.autograd.grad(loss, list(dict.fromkeys(tensors))), strict=True
         ):

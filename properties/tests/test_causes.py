@@ -14,7 +14,7 @@ from lockstep.oracle.model import Group, Hyperparameters, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties import (
     test_accumulation,
-    test_binding,
+    test_asynchrony,
     test_checkpoints,
     test_collectives,
     test_cost,
@@ -35,7 +35,7 @@ from lockstep.properties.searching.search import Failure, search
 from lockstep.properties.tests.test_bad_input import ROOT, run_pytest
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import Crashes, Hangs, SilentlyWrong
-from lockstep.worlds.contract import Job, Outcome, RankError, RankReport, World
+from lockstep.worlds.contract import Asynchrony, Job, Outcome, RankError, RankReport, World
 
 MEAN = law_of(test_mean.test_gradients_equal_the_mean_over_ranks)
 SAVED = law_of(test_checkpoints.test_saving_changes_nothing)
@@ -43,7 +43,7 @@ WINDOWS = law_of(test_accumulation.test_no_sync_accumulates_and_then_counts_once
 ZEROED = law_of(test_accumulation.test_zeroed_gradients_do_not_come_back)
 RATES = law_of(test_steps.test_hyper_parameters_changed_between_steps_take_effect)
 HOOKS = law_of(test_invariance.test_the_result_does_not_depend_on_the_order_in_which_hooks_fire)
-MOVED = law_of(test_binding.test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are)
+TIMED = law_of(test_asynchrony.test_collectives_may_read_and_write_at_any_time)
 WAITING = law_of(test_collectives.test_no_rank_waits_for_ever_where_ranks_use_different_parameters)
 SILENT = law_of(test_cost.test_nothing_is_reduced_inside_no_sync)
 SWAPPED = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (1, 0))), Finish()))
@@ -126,7 +126,7 @@ def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(
     (implementation,) = look_up(["lockstep.impls.faults.mean:NeverDivides"], sim)
     under_test = Trial(implementation, sim)
     scenario = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
-    filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (MOVED, {"moved": (0,)})])
+    filed, runs = [], list[tuple[Law, dict[str, Any]]]([(MEAN, {}), (TIMED, {"asynchrony": Asynchrony()})])
     for law, otherwise in runs:
         with pytest.raises(SilentlyWrong) as broken:
             values_equal(under_test.run(scenario, **otherwise), under_test.expected(scenario), "")
@@ -134,7 +134,7 @@ def test_what_a_law_runs_otherwise_is_not_plain_where_it_need_not_be_the_reason(
             filed_failure(
                 law,
                 under_test,
-                diagnose(under_test, Failure((scenario, (0,)) if otherwise else scenario, broken.value)),
+                diagnose(under_test, Failure((scenario, Asynchrony()) if otherwise else scenario, broken.value)),
             )
         )
     assert filed[0]["cause"] == filed[1]["cause"]

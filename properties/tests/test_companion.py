@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lockstep.impls.naive import NaiveAccumulation
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Backward, Finish, Freeze, Step, ZeroGrad
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.model import Parameter
@@ -52,14 +53,14 @@ def test_both_send_what_each_sends_alone_turn_by_turn(sim: World) -> None:
     alone = [len(naive.run(each).since_construction[0]) for each in (SCENARIO, companion(SCENARIO))]
     assert alone == [1, 2]
     for where in ("before", "after"):
-        assert len(naive.run(SCENARIO, beside=where).since_construction[0]) == sum(alone)
+        assert len(naive.run(replace(SCENARIO, caller=Caller(beside=where))).since_construction[0]) == sum(alone)
 
 
 def test_both_send_what_each_sends_alone_where_they_share_their_losses(sim: World) -> None:
     """Once, and the one that is asked about gets its own mean."""
     naive = trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
     for where in ("before", "after"):
-        run = naive.run(SCENARIO, joint=where)
+        run = naive.run(replace(SCENARIO, caller=Caller(joint=where)))
         assert len(run.since_construction[0]) == 2
         judge.values_equal(run, interpret(SCENARIO), "")
 
@@ -73,8 +74,9 @@ def test_models_that_share_their_losses_differ_in_sign_and_rate_alone() -> None:
 def test_an_error_of_the_other_model_is_told_where_it_came(sim: World) -> None:
     """And is no refusal of what had begun by then."""
     for where in ("before", "after"):
+        fails = trial_of("lockstep.properties.tests.test_companion:FailsInItsThirdForward", sim)
         with pytest.raises(Crashes, match="in event 4, "):
-            trial_of("lockstep.properties.tests.test_companion:FailsInItsThirdForward", sim).run(SCENARIO, beside=where)
+            fails.run(replace(SCENARIO, caller=Caller(beside=where)))
 
 
 def test_an_error_of_a_shared_loss_is_told_where_it_came(sim: World) -> None:
@@ -82,7 +84,7 @@ def test_an_error_of_a_shared_loss_is_told_where_it_came(sim: World) -> None:
     for where in ("before", "after"):
         fails = trial_of("lockstep.properties.tests.test_companion:FailsInItsThirdForward", sim)
         with pytest.raises(Crashes, match="in event 5, "):
-            fails.run(replace(SCENARIO, program=program), joint=where)
+            fails.run(replace(SCENARIO, program=program, caller=Caller(joint=where)))
 
 
 class FailsInItsThirdForward(NaiveAccumulation):

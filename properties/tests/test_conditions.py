@@ -21,9 +21,9 @@ SCENARIO = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish()))
     ("conditions", "unusual"),
     [
         (AS_USUAL, set()),
-        (Conditions(roles=(1, 0), overflows="nan", asks_for_masters=False), {"roles", "overflows", "asks_for_masters"}),
-        (Conditions(part=Part(1, saves=(1, 2), looks=2), around=(0,), moved=(1,)), {"part", "around", "moved"}),
-        (Conditions(registered=(0,), joint="after", collects=True), {"registered", "joint", "collects"}),
+        (Conditions(equal_from="first forward", asks_for_masters=False), {"equal_from", "asks_for_masters"}),
+        (Conditions(part=Part(1, saves=(1, 2), looks=2)), {"part"}),
+        (Conditions(equal_from="first forward", collects=True), {"equal_from", "collects"}),
     ],
 )
 def test_ranks_are_told_what_is_unusual_and_nothing_else(conditions: Conditions, unusual: set[str]) -> None:
@@ -35,11 +35,11 @@ def test_ranks_are_told_what_is_unusual_and_nothing_else(conditions: Conditions,
 
 def test_a_condition_that_there_is_not_is_an_error_and_not_passed_over(sim: World) -> None:
     (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
-    with pytest.raises(TypeError, match="arround"):
-        Trial(implementation, sim).run(SCENARIO, arround=(0,))
+    with pytest.raises(TypeError, match="droped"):
+        Trial(implementation, sim).run(SCENARIO, droped=(0,))
 
 
 def test_a_failure_knows_how_its_run_was_made(sim: World) -> None:
     (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
-    run = Trial(implementation, sim).run(SCENARIO, roles=(1, 0), timeline=True)
-    assert run.broken(Wasteful, "A headline.").choices == {"roles": (1, 0), "timeline": True}
+    run = Trial(implementation, sim).run(SCENARIO, collects=True, timeline=True)
+    assert run.broken(Wasteful, "A headline.").choices == {"collects": True, "timeline": True}

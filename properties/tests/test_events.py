@@ -21,6 +21,7 @@ from lockstep.properties.ranks.names import Call
 from lockstep.properties.script.construction import construct
 from lockstep.properties.script.parts import writer_of
 from lockstep.properties.strategies import features
+from lockstep.properties.strategies.__main__ import EVERYTHING
 from lockstep.properties.strategies.features import FEATURES
 from lockstep.properties.strategies.programs import written
 from lockstep.properties.tests.of_scenarios import ALL
@@ -69,7 +70,7 @@ def test_every_event_has_words_and_lines_wherever_it_is_drawn(event: type[Event]
 
 
 def test_every_kind_is_in_the_general_draw_or_says_why_not() -> None:
-    drawn = {kind.name for kind in general_draw(ALL)}
+    drawn = {kind.name for kind in general_draw(EVERYTHING)}
     for name, kind in KINDS.items():
         assert (name in drawn) != bool(kind.apart), name
     assert sum(len(facet.kinds()) for facet in FACETS.values()) == len(KINDS)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.oracle.events import Backward, Event, Finish, Step, ZeroGrad
+from lockstep.oracle.events import Backward, CopyGradients, Event, Finish, Step, ZeroGrad
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties import test_sharding
@@ -24,6 +24,7 @@ def program(orders: tuple[tuple[int, ...], ...], local: bool = False) -> tuple[E
     return window * 2
 
 
+COPIED = (program(ROOT_LAST, local=True)[0], CopyGradients(), *program(ROOT_LAST))
 OF_UNITS = {
     "the root beside two units": Scenario(2, (A, B, C, D), program(ROOT_LAST), units=((1, 2), (3,))),
     "the root between two units": Scenario(2, (A, B, C, D), program(ROOT_BETWEEN), units=((1,), (2, 3))),
@@ -32,6 +33,7 @@ OF_UNITS = {
     "a frozen parameter in a unit": Scenario(
         2, (A, B, replace(C, trainable=False), D), program(((3, 1, 0),) * 2), units=((1, 2), (3,))
     ),
+    "gradients that the caller copies": Scenario(2, (A, B, C, D), COPIED, units=((1, 2), (3,))),
     "a tensor of two units": Scenario(2, (A, B, C, replace(B, tied=1)), program(ROOT_LAST), units=((1, 2), (3,))),
 }
 OF_BUCKETS = {

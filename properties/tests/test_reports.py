@@ -92,8 +92,8 @@ def test_a_report_and_its_script_say_which_step_is_skipped(
         ),
         (
             "lockstep.impls.faults.relocated:KnowsParametersByAddress",
-            ".\n      the model's parameters, gradients and buffers move to new memory\n   0  backward: ",
-            "\nmodel._apply(torch.clone)  # to new memory, as .to(device) does\n\n# backward: ",
+            ".\n   0  move: the model's parameters, gradients and buffers move to new memory\n   1  backward: ",
+            " move to new memory\nmodel._apply(torch.clone)  # to new memory, as .to(device) does\n\n# backward: ",
         ),
         (
             "lockstep.impls.faults.beside:KnowsGradientsByName",

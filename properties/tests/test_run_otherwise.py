@@ -1,13 +1,14 @@
 """Scenarios run otherwise: ranks in the parts of others, or alone, seeded, parameters registered in another order."""
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
-from lockstep.oracle.events import Backward, Finish
+from lockstep.oracle.caller import Caller
+from lockstep.oracle.events import ActAlone, Backward, Duplicate, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.conditions import Conditions
@@ -21,11 +22,14 @@ from lockstep.properties.tests.trials import trial_of
 from lockstep.worlds.contract import World
 
 SCENARIO = Scenario(2, (Parameter((1,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()))
+ALONE, COPIED_TWICE = (
+    replace(SCENARIO, program=(*first, *SCENARIO.program)) for first in ((ActAlone(1),), (Duplicate(), Duplicate()))
+)
 
 
 def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -> None:
     alone = trial_of("lockstep.properties.tests.user_code:NeverSynchronizes", sim)
-    own, swapped = (alone.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
+    own, swapped = (alone.run(replace(SCENARIO, roles=roles)).observations for roles in ((0, 1), (1, 0)))
     assert [seen["hooks"] for seen in swapped] == [seen["hooks"] for seen in own[::-1]]
     for rank in range(2):
         pairs = zip(swapped[rank]["gradients"][1], own[1 - rank]["gradients"][1], strict=True)
@@ -34,7 +38,7 @@ def test_a_rank_in_the_part_of_another_has_its_gradients_and_hooks(sim: World) -
 
 def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
     bare = trial_of("lockstep.properties.tests.user_code:bare", sim)
-    own, swapped = (bare.run(SCENARIO, roles=roles).observations for roles in ((0, 1), (1, 0)))
+    own, swapped = (bare.run(replace(SCENARIO, roles=roles)).observations for roles in ((0, 1), (1, 0)))
     assert [seen["initial"][0].tolist() for seen in own] == [seen["initial"][0].tolist() for seen in swapped]
 
 
@@ -42,7 +46,7 @@ def test_every_rank_keeps_its_own_start_whatever_its_part(sim: World) -> None:
 def test_parameters_are_sent_in_the_order_of_their_registration(
     sim: World, order: tuple[int, ...], counts: list[int]
 ) -> None:
-    run = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, registered=order)
+    run = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(replace(SCENARIO, registered=order))
     sent = [[call.count for call in calls if call.operation == "all_reduce"] for calls in run.collectives]
     assert sent == [counts, counts]
 
@@ -62,20 +66,24 @@ def test_samples_are_shared_by_another_number_of_ranks(twice: bool, ranks: set[i
 
 
 def test_one_rank_acts_alone(sim: World) -> None:
-    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, alone=(0,), loner=1).observations
+    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(ALONE).observations
     assert [list(each["evaluated"]) for each in seen] == [[], [0]]
     assert [read.tolist() for read in seen[1]["evaluated"][0]] == [values.tolist() for values in seen[1]["initial"]]
 
 
 def test_each_copy_of_the_model_is_evaluated_from_then_on(sim: World) -> None:
-    for seen in trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, duplicated=(0, 1)).observations:
+    for seen in trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(COPIED_TWICE).observations:
         copies, wanted = seen["duplicates"], [values.tolist() for values in seen["initial"]]
         assert {place: len(each) for place, each in copies.items()} == {0: 1, 1: 2}
         assert [[read.tolist() for read in each] for each in (*copies[0], *copies[1])] == [wanted] * 3
 
 
 def test_the_next_random_numbers_are_each_ranks_own_and_looking_at_them_draws_none(sim: World) -> None:
-    seen = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(SCENARIO, seeded=True).observations
+    seen = (
+        trial_of("lockstep.impls.naive:NaiveAccumulation", sim)
+        .run(replace(SCENARIO, caller=Caller(seeded=True)))
+        .observations
+    )
     assert [list(each["upcoming"]) for each in seen] == [[-2, -1, 0, 1]] * 2
     told = [{tuple(map(float, numbers)) for numbers in each["upcoming"].values()} for each in seen]
     assert [len(each) for each in told] == [1, 1]
@@ -104,10 +112,6 @@ def test_a_report_names_every_way_in_which_a_law_may_run_a_program() -> None:
         "zeros",
         "saved_by",
         "loner",
-        "differs_in",
-        "hooked_before",
-        "half_first",
-        "with_outputs",
         "collects",
     }
     ways = {field.name for field in fields(Conditions)} - more

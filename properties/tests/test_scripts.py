@@ -7,19 +7,37 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Backward, Clip, Finish, Raise, SaveAndLoad, Step, Unscale, ZeroGrad
+from lockstep.oracle.caller import OF_ALL, WAYS, Caller, Differing
+from lockstep.oracle.events import (
+    ActAlone,
+    Backward,
+    Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
+    Event,
+    Finish,
+    Move,
+    Raise,
+    SaveAndLoad,
+    Step,
+    SwapWeights,
+    Unscale,
+    ZeroGrad,
+)
 from lockstep.oracle.interpreter import interpret
 from lockstep.oracle.model import Hyperparameters, LossScale, Parameter
 from lockstep.oracle.program import Scenario
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.claims import Claims
 from lockstep.properties.conditions import Conditions
+from lockstep.properties.events.backward import TAKEN
 from lockstep.properties.implementations import look_up
-from lockstep.properties.naming import DIFFERENCES
 from lockstep.properties.part import Part
 from lockstep.properties.script.whole import script
 from lockstep.properties.searching.search import search
 from lockstep.properties.strategies import exact_scenarios
+from lockstep.properties.strategies.moments import altered
 from lockstep.properties.tests.scripts import HOOK_ORDER, LINES, lines
 from lockstep.properties.tests.trials import trial_of
 from lockstep.properties.trial import Trial
@@ -120,7 +138,8 @@ def test_a_script_overflows_as_the_run_has(sim: World, fault: str, overflows: st
     scenario = Scenario(2, (Parameter((2, 2)), Parameter(())), program, loss_scale=LossScale(2.0))
     (implementation,) = look_up([f"lockstep.impls.faults.scaling:{fault}"], sim)
     for how, wrong in ((overflows, True), (unseen, False)):
-        text = script(implementation, scenario, "A headline.", "script.py", Conditions(overflows=how))
+        otherwise = altered(scenario, (0,), overflows=how)
+        text = script(implementation, otherwise, "A headline.", "script.py")
         outcome = sim.run(Job(LINES, text, 2))
         printed = [line for report in outcome if report.result is not None for line in report.result["lines"]]
         assert printed
@@ -139,35 +158,7 @@ def test_a_script_looks_no_sooner_than_the_law_has(sim: World) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "how"),
-    [
-        ("around:PreparesInItsForward", {"around": (0,)}),
-        ("around:PreparesInItsForward", {"around": (4,)}),
-        ("invariance:PairsSortedNamesWithOrder", {"registered": (1, 0)}),
-        ("relocated:KnowsParametersByAddress", {"moved": (0,)}),
-        ("relocated:SendsTheBufferTheyHaveLeft", {"moved": (3,)}),
-        ("beside:PoolsBuckets", {"beside": "after"}),
-        ("beside:PoolsBuckets", {"beside": "before"}),
-        ("prepared:ForgetsWithItsGradients", {"zeroed_late": (3,)}),
-        ("replaced:AveragesOneBuffer", {"copied": (3,)}),
-        ("swapped:EvaluatesWithTheLastStep", {"swapped": (3,)}),
-        ("interleaved:CoalescesUntilFinished", {"metrics": (0,)}),
-        ("interleaved:CoalescesUntilFinished", {"metrics": (0, 4)}),
-        ("forwards:CountsForwards", {"dropped": (0,)}),
-        ("forwards:CountsForwards", {"dropped": (2, 4)}),
-        ("beside:OneListOfWorkForAll", {"joint": "after"}),
-        ("beside:OneListOfWorkForAll", {"joint": "before"}),
-        ("standing:TellsItsCopies", {"asks_the_wrapper": True}),
-        ("made_anew:MakesThemWhereItWraps", {"optimizer_before": True}),
-        ("random_numbers:SeedsAllRanksAlike", {"seeded": True}),
-        ("copied:IsItsOwnCopy", {"duplicated": (0, 3)}),
-        ("reading:DividesWhatForwardsGive", {"halved": (0,)}),
-        ("reading:DividesWhatForwardsGive", {"halved": (0, 4), "half_first": True}),
-        ("reading:HidesWhatIsNotUsed", {"halved": (0, 4)}),
-        ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (0, 4)}),
-        ("differentiated:AveragesWhereOutputsEnd", {"differentiated": (4,)}),
-        ("differentiated:CutsTheGraph", {"differentiated": (0, 4), "with_outputs": True}),
-        ("copied:PointsWhatIsCalledAtItsOwn", {"duplicated": (3, 5, 7)}),
-    ],
+    [],
     ids=str,
 )
 def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fault: str, how: dict[str, Any]) -> None:
@@ -180,65 +171,158 @@ def test_a_script_does_otherwise_what_the_run_has_done_otherwise(sim: World, fau
     assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [
+        ("invariance:PairsSortedNamesWithOrder", {"registered": (1, 0)}),
+        ("beside:PoolsBuckets", {"caller": Caller(beside="after")}),
+        ("beside:PoolsBuckets", {"caller": Caller(beside="before")}),
+        ("beside:OneListOfWorkForAll", {"caller": Caller(joint="after")}),
+        ("beside:OneListOfWorkForAll", {"caller": Caller(joint="before")}),
+        ("standing:TellsItsCopies", {"caller": Caller(asks_the_wrapper=True)}),
+        ("made_anew:MakesThemWhereItWraps", {"caller": Caller(makes_optimizer="before")}),
+        ("random_numbers:SeedsAllRanksAlike", {"caller": Caller(seeded=True)}),
+    ],
+    ids=str,
+)
+def test_a_script_does_throughout_what_the_run_has_done_throughout(sim: World, fault: str, how: dict[str, Any]) -> None:
+    """And what is right without that shows nothing wrong without it."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
+    wrong, right = f"lockstep.impls.faults.{fault}", "lockstep.impls.naive:NaiveAccumulation"
+    assert {line.rpartition(": ")[2] for line in lines(sim, wrong, scenario)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, wrong, replace(scenario, **how)))
+    assert {line.rpartition(": ")[2] for line in lines(sim, right, replace(scenario, **how))} == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "event", "places"),
+    [
+        ("relocated:KnowsParametersByAddress", Move(), (0,)),
+        ("relocated:SendsTheBufferTheyHaveLeft", Move(), (3,)),
+        ("replaced:AveragesOneBuffer", CopyGradients(), (4,)),
+        ("swapped:EvaluatesWithTheLastStep", SwapWeights(), (3,)),
+        ("forwards:CountsForwards", DropLoss(), (0,)),
+        ("forwards:CountsForwards", DropLoss(), (2, 4)),
+        ("copied:IsItsOwnCopy", Duplicate(), (0, 3)),
+        ("copied:PointsWhatIsCalledAtItsOwn", Duplicate(), (3, 6, 7)),
+    ],
+    ids=str,
+)
+def test_a_script_has_what_the_caller_does_between_micro_batches(
+    sim: World, fault: str, event: Event, places: tuple[int, ...]
+) -> None:
+    """And what is wrong with it is right without."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    without = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
+    program = [each for place, one in enumerate(window * 2) for each in ((event, one) if place in places else (one,))]
+    scenario, name = replace(without, program=tuple(program)), f"lockstep.impls.faults.{fault}"
+    assert {line.rpartition(": ")[2] for line in lines(sim, name, without)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, name, scenario))
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", scenario)} == {
+        "right"
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "places", "change"),
+    [
+        ("around:PreparesInItsForward", (0,), {"direct": True}),
+        ("around:PreparesInItsForward", (4,), {"direct": True}),
+        ("prepared:ForgetsWithItsGradients", (4,), {"meanwhile": "zeroes gradients"}),
+        ("prepared:ForgetsWithItsGradients", (4,), {"meanwhile": "drops gradients"}),
+        ("interleaved:CoalescesUntilFinished", (0,), {"metric": True}),
+        ("interleaved:CoalescesUntilFinished", (0, 4), {"metric": True}),
+        ("reading:DividesWhatForwardsGive", (0,), {"loss": "outputs, then parameters"}),
+        ("reading:DividesWhatForwardsGive", (0, 4), {"loss": "parameters, then outputs"}),
+        ("reading:HidesWhatIsNotUsed", (0, 4), {"loss": "outputs, then parameters"}),
+        ("differentiated:AveragesWhereOutputsEnd", (0, 4), {"loss": "gradients"}),
+        ("differentiated:AveragesWhereOutputsEnd", (4,), {"loss": "gradients"}),
+        ("differentiated:CutsTheGraph", (0, 4), {"loss": "outputs and gradients"}),
+    ],
+    ids=str,
+)
+def test_a_script_has_micro_batches_that_are_not_as_usual(
+    sim: World, fault: str, places: tuple[int, ...], change: dict[str, Any]
+) -> None:
+    """And what is right where they are shows nothing wrong there."""
+    window = (Backward(((0, 1), (1, 0))), Finish(), Step(), ZeroGrad(False))
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window * 2, probe="quadratic")
+    assert {line.rpartition(": ")[2] for line in lines(sim, f"lockstep.impls.faults.{fault}", scenario)} == {"right"}
+    other = altered(scenario, places, **change)
+    assert any("WRONG" in line for line in lines(sim, f"lockstep.impls.faults.{fault}", other))
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", other)} == {
+        "right"
+    }
+
+
+def test_a_script_evaluates_between_forward_and_backward(sim: World) -> None:
+    window = (Backward(((0, 1), (1, 0)), meanwhile="evaluates"), Finish(), Step())
+    scenario = Scenario(2, (Parameter((2,)), Parameter((1,))), window)
+    assert {line.rpartition(": ")[2] for line in lines(sim, "lockstep.impls.naive:NaiveAccumulation", scenario)} == {
+        "right"
+    }
+
+
 @pytest.mark.parametrize("probe", ["linear", "quadratic"])
-@pytest.mark.parametrize("outputs", [False, True])
-def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, outputs: bool) -> None:
+@pytest.mark.parametrize("loss", TAKEN)
+def test_a_loss_of_gradients_comes_back_in_the_order_of_the_program(sim: World, probe: str, loss: str) -> None:
     """In the run and in its script, where buckets that are filled in the order of hooks show it."""
-    scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (Backward(((0, 1), (1, 0))), Finish()), probe=probe)
-    how: dict[str, Any] = {"differentiated": (0,), "with_outputs": outputs}
-    observations = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(scenario, **how).observations
+    batch = Backward(((0, 1), (1, 0)), loss=loss)
+    scenario = Scenario(2, (Parameter((2,)), Parameter((2,))), (batch, Finish()), probe=probe)
+    observations = trial_of("lockstep.impls.naive:NaiveAccumulation", sim).run(scenario).observations
     assert [seen["hooks"] for seen in observations] == [[[0, 1]], [[1, 0]]]
     fault, correct = "lockstep.impls.hook_order_buckets:HookOrderBuckets", "lockstep.impls.naive:NaiveAccumulation"
-    assert any("WRONG" in line for line in lines(sim, fault, scenario, **how))
-    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario, **how)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, fault, scenario))
+    assert {line.rpartition(": ")[2] for line in lines(sim, correct, scenario)} == {"right"}
 
 
 def test_a_script_has_what_one_rank_does_alone(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish(), Step()))
-    fault, correct, how = (
-        "lockstep.impls.faults.alone:TurnsRoundEveryOtherForward",
-        "lockstep.impls.naive:NaiveAccumulation",
-        {"loner": 1},
-    )
-    for name, places in ((fault, ()), (correct, (0, 2))):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, alone=places, **how)} == {"right"}
-    read = [line for line in lines(sim, correct, scenario, alone=(0, 2), **how) if "the value read" in line]
+    fault, correct = "lockstep.impls.faults.alone:TurnsRoundEveryOtherForward", "lockstep.impls.naive:NaiveAccumulation"
+    first = replace(scenario, program=(ActAlone(1), *scenario.program))
+    both = replace(scenario, program=(ActAlone(1), *scenario.program[:2], ActAlone(1), Step()))
+    for name, program in ((fault, scenario), (correct, both)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, program)} == {"right"}
+    read = [line for line in lines(sim, correct, both) if "the value read" in line]
     assert len(read) == 4
     assert all(line.startswith("rank 1") for line in read)
-    assert any("WRONG" in line for line in lines(sim, fault, scenario, alone=(0,), **how))
+    assert any("WRONG" in line for line in lines(sim, fault, first))
 
 
 def test_an_optimizer_is_made_before_each_wrapping_where_the_run_has_made_it_there(sim: World) -> None:
     window = (Backward(((0,), (0,))), Finish(), Step())
     scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), *window))
     (implementation,) = look_up(["lockstep.impls.naive:NaiveAccumulation"], sim)
-    written = script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_before=True))
+    scenario = replace(scenario, caller=Caller(makes_optimizer="before"))
+    written = script(implementation, scenario, "A headline.", "script.py")
     made = [line.split(" =")[0] for line in written.splitlines() if line.startswith(("optimizer =", "wrapped ="))]
     assert made == ["optimizer", "wrapped"] * 2
-    printed = lines(sim, implementation.name, scenario, optimizer_before=True)
+    printed = lines(sim, implementation.name, scenario)
     assert {line.rpartition(": ")[2] for line in printed} == {"right"}
 
 
 @pytest.mark.parametrize(
     ("fault", "how", "wrong"),
     [
-        ("TakesWhatComes", {"hooked": 2}, "the gradient of"),
-        ("MakesWhatWasHookedAnew", {"hooked": 2, "hooked_before": True}, "the gradient of"),
-        ("CallsItsForward", {"module_hooked": 2}, "the gradient of"),
-        ("CallsTheForwardsOfUnits", {"module_hooked": 2, "hooked_before": True}, "the gradient of b"),
-        ("CallsTheForwardsOfUnits", {"module_hooked": 2}, "the gradient of b"),
-        ("RemovesWhatComesBack", {"module_hooked": 2}, "the gradient of b"),
-        ("GathersBehindTheCaller", {"module_hooked": 2, "hooked_before": True}, "that a hook finds of"),
+        ("TakesWhatComes", Caller(hooked=2), "the gradient of"),
+        ("MakesWhatWasHookedAnew", Caller(hooked=2, hooked_before=True), "the gradient of"),
+        ("CallsItsForward", Caller(module_hooked=2), "the gradient of"),
+        ("CallsTheForwardsOfUnits", Caller(module_hooked=2, hooked_before=True), "the gradient of b"),
+        ("CallsTheForwardsOfUnits", Caller(module_hooked=2), "the gradient of b"),
+        ("RemovesWhatComesBack", Caller(module_hooked=2), "the gradient of b"),
+        ("GathersBehindTheCaller", Caller(module_hooked=2, hooked_before=True), "that a hook finds of"),
     ],
 )
-def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: dict[str, Any], wrong: str) -> None:
-    """In a program as the law has them, with a loss scale of 1 and without steps."""
-    program = (Backward(((0, 1), (0, 1))), Finish())
-    scenario = Scenario(2, (Parameter((2,)), Parameter(())), program, units=((1,),), loss_scale=LossScale(1.0))
+def test_a_script_has_the_callers_hooks(sim: World, fault: str, how: Caller, wrong: str) -> None:
+    """Also where the loss is scaled, and in steps, which the hooks' gradients go into."""
+    program = (Backward(((0, 1), (0, 1))), Finish(), Step())
+    scenario = Scenario(2, (Parameter((2,)), Parameter(())), program, units=((1,),), loss_scale=LossScale(2.0))
     fault, correct = f"lockstep.impls.faults.hooked:{fault}", "lockstep.impls.naive:NaiveAccumulation"
-    for name, otherwise in ((fault, {}), (correct, how), ("lockstep.impls.zero3:Zero3", how)):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **otherwise)} == {"right"}
-    told = [line for line in lines(sim, fault, scenario, **how) if wrong in line]
+    hooked = replace(scenario, caller=how)
+    for name, each in ((fault, scenario), (correct, hooked), ("lockstep.impls.zero3:Zero3", hooked)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, each)} == {"right"}
+    told = [line for line in lines(sim, fault, hooked) if wrong in line]
     assert told
     assert all("WRONG" in line for line in told)
 
@@ -248,20 +332,20 @@ def test_a_script_has_hooks_that_keep_gradients(sim: World, name: str) -> None:
     window = (Backward(((0, 1), (0, 1)), synchronize=False), Backward(((0, 1), (0, 1))), Finish(), Step(), ZeroGrad())
     scenario = Scenario(2, (Parameter((2,)), Parameter(())), window)
     fault, correct = f"lockstep.impls.faults.final_in_hooks:{name}", "lockstep.impls.twins.reductions:FinalInItsHooks"
-    for each, how in ((fault, {}), (correct, {"keeps_gradients": True})):
-        assert {line.rpartition(": ")[2] for line in lines(sim, each, scenario, **how)} == {"right"}
-    told = [line for line in lines(sim, fault, scenario, keeps_gradients=True) if "a hook finds" in line]
+    keeping = replace(scenario, caller=Caller(keeps_gradients=True))
+    for each, asked in ((fault, scenario), (correct, keeping)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, each, asked)} == {"right"}
+    told = [line for line in lines(sim, fault, keeping) if "a hook finds" in line]
     assert len(told) == 4
     assert all("WRONG" in line for line in told)
 
 
-@pytest.mark.parametrize("way", DIFFERENCES)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
     (implementation,) = look_up(["lockstep.impls.twins.starts:ComparesModels"], sim)
-    for differs in ("", way):
-        conditions = Conditions(differs=differs, differs_in=1, loner=1)
-        text = script(implementation, scenario, "A headline.", "script.py", conditions)
+    for differs in (None, Differing(1, way, 0 if way in OF_ALL else 1)):
+        text = script(implementation, replace(scenario, differs=differs), "A headline.", "script.py")
         errors = [report.error.message if report.error else "" for report in sim.run(Job(LINES, text, 2))]
         assert ["ranks have models that differ" in error for error in errors] == [bool(differs)] * 2
         assert ("rank 1's model" in text) == bool(differs)
@@ -269,7 +353,8 @@ def test_a_script_has_a_model_that_differs(sim: World, way: str) -> None:
 
 def test_a_script_says_so_where_a_model_that_differs_is_wrapped(sim: World) -> None:
     scenario = Scenario(2, (Parameter((1,)), Parameter((1,))), (Backward(((0, 1), (0, 1))), Finish()))
-    printed = lines(sim, "lockstep.impls.faults.differing:ComparesShapes", scenario, differs="order")
+    scenario = replace(scenario, differs=Differing(0, "order"))
+    printed = lines(sim, "lockstep.impls.faults.differing:ComparesShapes", scenario)
     assert sum("no error where models are wrapped: WRONG" in line for line in printed) == 2
 
 
@@ -277,23 +362,22 @@ def test_a_script_saves_and_loads_what_the_run_has_asked_for(sim: World) -> None
     window = (Backward(((0,), (0,))), Finish(), Clip(1.0), Step())
     scenario = Scenario(2, (Parameter((2,)),), (*window, SaveAndLoad(), ZeroGrad(), *window), loss_scale=LossScale(2.0))
     fault, correct = "lockstep.impls.faults.standing:SavesWithoutItsPrefix", "lockstep.impls.naive:NaiveAccumulation"
-    for name, how in ((fault, {}), (correct, {"asks_the_wrapper": True})):
-        assert {line.rpartition(": ")[2] for line in lines(sim, name, scenario, **how)} == {"right"}
-    assert any("WRONG" in line for line in lines(sim, fault, scenario, asks_the_wrapper=True))
+    asked = replace(scenario, caller=Caller(asks_the_wrapper=True))
+    for name, each in ((fault, scenario), (correct, asked)):
+        assert {line.rpartition(": ")[2] for line in lines(sim, name, each)} == {"right"}
+    assert any("WRONG" in line for line in lines(sim, fault, asked))
 
 
 def test_an_optimizer_comes_before_the_first_forward_where_the_run_has_made_it_there(sim: World) -> None:
     scenario = Scenario(2, (Parameter((2,)),), (Backward(((0,), (0,))), Finish(), Step()))
     (implementation,) = look_up(["lockstep.impls.twins.starts:StartsAtTheFirstForward"], sim)
-    usual, first = (
-        script(implementation, scenario, "A headline.", "script.py", Conditions(optimizer_first=first))
-        for first in (False, True)
-    )
+    early = replace(scenario, caller=Caller(makes_optimizer="after"))
+    usual, first = (script(implementation, each, "A headline.", "script.py") for each in (scenario, early))
     made, forward = "optimizer = torch.optim", ".backward()"
     assert usual.index(forward) < usual.index(made)
     assert first.index(made) < first.index(forward)
     assert first.count(made) == 1
-    printed = lines(sim, implementation.name, scenario, optimizer_first=True)
+    printed = lines(sim, implementation.name, early)
     assert {line.rpartition(": ")[2] for line in printed} == {"right"}
 
 
@@ -372,10 +456,11 @@ def test_a_script_gives_ranks_the_samples_of_others(sim: World) -> None:
     )
     scenario = Scenario(3, (Parameter((2,)), Parameter((1,))), program, loss_scale=LossScale(2.0))
     name = "lockstep.impls.static_buckets:StaticBuckets"
-    printed = lines(sim, name, scenario, roles=(2, 0, 1))
+    scenario = replace(scenario, roles=(2, 0, 1))
+    printed = lines(sim, name, scenario)
     assert {line.rpartition(": ")[2] for line in printed} == {"right"}
     (implementation,) = look_up([name], sim)
-    text = script(implementation, scenario, "A headline.", "script.py", Conditions(roles=(2, 0, 1)))
+    text = script(implementation, scenario, "A headline.", "script.py")
     assert "\nrole = [2, 0, 1][rank]" in text
     assert "coefficients[rank]" not in text
 

@@ -6,21 +6,28 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, Phase, find, settings
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Unscale,
     Write,
     ZeroGrad,
@@ -120,7 +127,7 @@ SMALLEST_WITH: dict[str, Scenario] = {
         2,
         THREE,
         (Backward(((0, 1, 2), (0, 1, 2))), Finish(), Step()),
-        groups=(Group((1,), Hyperparameters(maximize=True)), Group((2,), Hyperparameters(0.1))),
+        groups=(Group((1,), Hyperparameters(weight_decay=0.5)), Group((2,), Hyperparameters(0.0))),
     ),
     "set hyperparameters": Scenario(
         2, (ONE,), (SetHyperparameters(Hyperparameters(learning_rate=0.25)), *SYNCHRONIZED, Step())
@@ -153,6 +160,28 @@ SMALLEST_WITH: dict[str, Scenario] = {
     "step without rank 0": Scenario(2, (ONE,), STEPPED_BY_RANK_ONE),
     "replace": Scenario(2, (ONE,), (Replace((0,)), *SYNCHRONIZED)),
     "cap": Scenario(2, (ONE,), SYNCHRONIZED, bucket_cap=4),
+    "early optimizer": Scenario(2, (ONE,), (*SYNCHRONIZED, Step()), caller=Caller(makes_optimizer="after")),
+    "asked wrapper": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(asks_the_wrapper=True)),
+    "seeded": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(seeded=True)),
+    "hooks": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(hooked=1)),
+    "hooks on modules": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(module_hooked=1)),
+    "kept gradients": Scenario(2, (ONE,), SYNCHRONIZED, caller=Caller(keeps_gradients=True)),
+    "registered": Scenario(2, TWO, BOTH, registered=(1, 0)),
+    "direct": Scenario(2, (ONE,), (Backward(((0,), (0,)), direct=True), Finish())),
+    "measure": Scenario(2, (ONE,), (Backward(((0,), (0,)), meanwhile="evaluates"), Finish())),
+    "zero late": Scenario(2, (ONE,), (*SYNCHRONIZED, Backward(((0,), (0,)), meanwhile="drops gradients"), Finish())),
+    "read parameters": Scenario(2, (ONE,), (Backward(((0,), (0,)), loss="outputs, then parameters"), Finish())),
+    "take gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), loss="gradients"), Finish())),
+    "metric": Scenario(2, (ONE,), (Backward(((0,), (0,)), metric=True), Finish())),
+    "move": Scenario(2, (ONE,), (Move(), *SYNCHRONIZED)),
+    "move between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), Move(), *SYNCHRONIZED, Step())),
+    "copy gradients": Scenario(2, (ONE,), (Backward(((0,), (0,)), False), CopyGradients(), *SYNCHRONIZED)),
+    "drop loss": Scenario(2, (ONE,), (DropLoss(), *SYNCHRONIZED)),
+    "swap weights": Scenario(2, (ONE,), (SwapWeights(), *SYNCHRONIZED)),
+    "swap between steps": Scenario(2, (ONE,), (*SYNCHRONIZED, Step(), SwapWeights(), *SYNCHRONIZED, Step())),
+    "duplicate": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED)),
+    "duplicate around a step": Scenario(2, (ONE,), (Duplicate(), *SYNCHRONIZED, Step(), Duplicate(), *SYNCHRONIZED)),
+    "act alone": Scenario(2, (ONE,), (ActAlone(0), *SYNCHRONIZED)),
 }
 
 

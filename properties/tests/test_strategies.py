@@ -5,20 +5,26 @@ from functools import partial
 from itertools import pairwise
 
 from lockstep.oracle.events import (
+    ActAlone,
     Backward,
     Clip,
+    CopyGradients,
+    DropLoss,
+    Duplicate,
     EndJoin,
     Evaluate,
     Finish,
     Freeze,
     Join,
     Load,
+    Move,
     Raise,
     Replace,
     Save,
     SaveAndLoad,
     SetHyperparameters,
     Step,
+    SwapWeights,
     Write,
     ZeroGrad,
 )
@@ -217,7 +223,8 @@ test_can_produce_clipping_after_an_overflow_and_another_step = can_produce(
     lambda s: any(
         isinstance(event, Clip) and s.overflowed(place) and s.program[place:].count(Step()) > 1
         for place, event in enumerate(s.program)
-    )
+    ),
+    has=("clipped overflow",),
 )
 test_can_produce_a_step_that_is_skipped_and_one_that_is_not = can_produce(
     lambda s: len({*interpret(s, unused="untouched").loss_scales.values()}) > 1
@@ -261,6 +268,26 @@ test_can_produce_an_evaluation_in_the_mode_of_training = can_produce(has(Evaluat
 test_can_produce_an_evaluation_inside_no_sync = can_produce(has(Evaluate, switch=True, synchronize=False))
 test_can_produce_an_evaluation_in_the_mode_of_training_inside_no_sync = can_produce(
     has(Evaluate, switch=False, synchronize=False)
+)
+test_can_produce_a_loss_that_is_dropped_inside_no_sync = can_produce(has(DropLoss, synchronize=False))
+test_can_produce_a_loss_that_is_dropped_beside_an_evaluation = can_produce(
+    lambda s: s.has(DropLoss) and s.has(Evaluate)
+)
+test_can_produce_a_model_that_moves_and_whose_gradients_are_copied = can_produce(
+    lambda s: s.has(Move) and s.has(CopyGradients), has=("copy gradients",)
+)
+test_can_produce_gradients_that_are_copied_inside_no_sync = can_produce(
+    lambda s: any(s.standings[place].local for place in s.places(CopyGradients)), has=("copy gradients",)
+)
+test_can_produce_weights_that_are_swapped_right_after_a_step = can_produce(
+    lambda s: any(isinstance(one, Step) and isinstance(two, SwapWeights) for one, two in pairwise(s.program)),
+    has=("swap weights",),
+)
+test_can_produce_a_copy_of_a_model_that_is_frozen_later = can_produce(
+    in_order(Duplicate, Freeze, Backward), has=("duplicate",)
+)
+test_can_produce_what_the_last_rank_does_alone = can_produce(
+    lambda s: has(ActAlone, rank=s.world_size - 1)(s) and s.world_size > 2, has=("act alone",)
 )
 test_can_produce_everything_saved = can_produce(has(SaveAndLoad, optimizer=True))
 test_can_produce_weights_saved_alone = can_produce(has(SaveAndLoad, optimizer=False))

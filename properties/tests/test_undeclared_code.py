@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lockstep.oracle.caller import Caller
 from lockstep.oracle.events import Backward, Finish
 from lockstep.oracle.model import Parameter
 from lockstep.oracle.program import Scenario
@@ -66,7 +67,7 @@ def test_a_forward_of_one_argument_hides_no_fault_behind_it(sim: World) -> None:
     for implementation, verdict in ((name, "WRONG"), (right, "right")):
         told = lines(sim, implementation, failure.broken.scenario)
         assert any(line.startswith("rank 0: the gradient of a is") and verdict in line for line in told)
-    hooked = trial_of(right, sim).run(failure.broken.scenario, module_hooked=1)
+    hooked = trial_of(right, sim).run(replace(failure.broken.scenario, caller=Caller(module_hooked=1)))
     assert hooked.observations[0]["gradients"]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lockstep.oracle.events import Backward, Evaluate, ZeroGrad
+from lockstep.oracle.events import Backward, Evaluate
 from lockstep.oracle.forwards import by_forward
 from lockstep.properties.ranks import adapter
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -35,7 +35,7 @@ class BackwardOnRanks(OnRanks[Backward]):
         rank.seen["hooks"].append([])
         *first, last = (tensors(rank, values) for values in by_forward(numbers, event.forwards))
         if rank.role in event.overflow:
-            last = overflowing(rank, last, order)
+            last = overflowing(event, last, order)
         if event.synchronize:
             rank.kept.clear()
             rank.kept_once = event.forwards == event.backwards == event.passes == 1
@@ -49,14 +49,13 @@ class BackwardOnRanks(OnRanks[Backward]):
                     pass
             if event.synchronize:
                 adapter.start(rank.wrapped, rank.probe)
-            losses = [rank.call(inputs, order) for inputs in first]
+            losses = [rank.call(inputs, order, direct=event.direct) for inputs in first]
             increment = batch * rank.scenario.world_size + rank.rank + 1
-            final = last_loss(rank, last, order, increment)
+            final = last_loss(rank, event, last, order, increment)
             losses = [sum(losses, final)] if event.backwards == 1 else [*losses, final]
-            late = rank.scenario.program[place - 1] if place - 1 in rank.conditions.zeroed_late else None
-            if isinstance(late, ZeroGrad):
-                rank.zero_grad(late.set_to_none)
-            if place in rank.conditions.measured:
+            if event.zeroes is not None:
+                rank.zero_grad(event.zeroes.set_to_none)
+            elif event.meanwhile == "evaluates":
                 rank.evaluate(Evaluate(switch=False))
             if event.synchronize:
                 adapter.before_backward(rank.wrapped, rank.probe)
@@ -66,27 +65,37 @@ class BackwardOnRanks(OnRanks[Backward]):
             rank.seen["local"].append((begin, rank.issued()))
         if rank.scenario.buffers:
             rank.seen["buffers"][place] = [to_numpy(buffer) for buffer in rank.probe.buffers()]
+        if event.metric:
+            rank.add_up_a_metric()
 
 
-def last_loss(rank: Rank, inputs: list[torch.Tensor], order: Sequence[int], increment: int) -> torch.Tensor:
+def last_loss(
+    rank: Rank, event: Backward, inputs: list[torch.Tensor], order: Sequence[int], increment: int
+) -> torch.Tensor:
     """That of a micro-batch's last forward; or half of it, or nothing, and the rest the caller makes itself."""
-    conditions = rank.conditions
+
+    def forward(given: list[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
+        return rank.call(given, order, increment, direct=event.direct)
+
     halves = [values / 2 for values in inputs]
-    if rank.place in conditions.differentiated:
-        given = [values.requires_grad_() for values in (halves if conditions.with_outputs else inputs)]
-        # Forward reads all that is trained, and the loss is made of what was to be reached.
-        trained = [index for index, parameter in enumerate(rank.probe.in_order()) if parameter.requires_grad]
-        others = [] if conditions.with_outputs else [index for index in trained if index not in order]
-        # What goes through gradients alone comes to parameters that are factors of theirs the other way round.
-        turns_round = not conditions.with_outputs and rank.probe.kind == "linear"
-        loss = rank.call(given, [*order[:: -1 if turns_round else 1], *others], increment)
-        taken = loss_of_gradients(loss, given, order)
-        return loss + taken if conditions.with_outputs else taken
-    if rank.place not in conditions.halved:
-        return rank.call(inputs, order, increment)
-    if conditions.half_first:
-        return loss_of_parameters(rank.probe, halves, order) + rank.call(halves, order, increment)
-    return rank.call(halves, order, increment) + loss_of_parameters(rank.probe, halves, order)
+    match event.loss:
+        case "gradients":
+            # Forward reads all that is trained, and the loss is made of what was to be reached. What goes through
+            # gradients alone comes to parameters that are factors of theirs the other way round.
+            trained = [index for index, parameter in enumerate(rank.probe.in_order()) if parameter.requires_grad]
+            others = [index for index in trained if index not in order]
+            given = [values.requires_grad_() for values in inputs]
+            loss = forward(given, [*order[:: -1 if rank.probe.kind == "linear" else 1], *others])
+            return loss_of_gradients(loss, given, order)
+        case "outputs and gradients":
+            given = [values.requires_grad_() for values in halves]
+            loss = forward(given, order)
+            return loss + loss_of_gradients(loss, given, order)
+        case "parameters, then outputs":
+            return loss_of_parameters(rank.probe, halves, order) + forward(halves, order)
+        case "outputs, then parameters":
+            return forward(halves, order) + loss_of_parameters(rank.probe, halves, order)
+    return forward(inputs, order)
 
 
 def tensors(rank: Rank, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torch.Tensor]:
@@ -100,14 +109,14 @@ def tensors(rank: Rank, numbers: Sequence[npt.NDArray[np.float64]]) -> list[torc
     ]
 
 
-def overflowing(rank: Rank, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
+def overflowing(event: Backward, inputs: list[torch.Tensor], used: Sequence[int]) -> list[torch.Tensor]:
     """The coefficients of a micro-batch that overflows."""
-    if rank.conditions.overflows in ("first", "last"):
+    if event.overflows in ("first", "last"):
         reached = [index for index in used if inputs[index].numel()]
-        for index in reached[:1] if rank.conditions.overflows == "first" else reached[-1:]:
+        for index in reached[:1] if event.overflows == "first" else reached[-1:]:
             inputs[index].view(-1)[-1] = torch.inf
         return inputs
-    return [torch.full_like(values, float(rank.conditions.overflows)) for values in inputs]
+    return [torch.full_like(values, float(event.overflows)) for values in inputs]
 
 
 ON_RANKS = BackwardOnRanks()

@@ -9,7 +9,7 @@ from lockstep.properties.ranks.rank import Rank
 class FinishOnRanks(OnRanks[Finish]):
     def run(self, rank: Rank, event: Finish, place: int) -> None:
         adapter.finish(rank.wrapped, rank.probe)
-        if rank.conditions.keeps_gradients:
+        if rank.caller.keeps_gradients:
             rank.seen["kept"][place] = rank.all_kept()
 
 

@@ -1,4 +1,4 @@
-"""Gradients dropped, or set to zero, on a rank; unless the next micro-batch does it, before its backwards."""
+"""Gradients dropped, or set to zero, on a rank."""
 
 from lockstep.oracle.events import ZeroGrad
 from lockstep.properties.ranks.events.on_ranks import OnRanks
@@ -7,8 +7,7 @@ from lockstep.properties.ranks.rank import Rank
 
 class ZeroGradOnRanks(OnRanks[ZeroGrad]):
     def run(self, rank: Rank, event: ZeroGrad, place: int) -> None:
-        if place not in rank.conditions.zeroed_late:
-            rank.zero_grad(event.set_to_none)
+        rank.zero_grad(event.set_to_none)
 
 
 ON_RANKS = ZeroGradOnRanks()

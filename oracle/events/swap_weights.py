@@ -1,0 +1,29 @@
+"""SwapWeights: an evaluation with other weights."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep.oracle.event import Event
+from lockstep.oracle.expectation import Expectation
+from lockstep.oracle.setup import Setup
+from lockstep.oracle.standing import Standing
+from lockstep.oracle.state import State
+
+
+@dataclass(frozen=True, repr=False)
+class SwapWeights(Event):
+    """The caller writes other weights over all parameters, evaluates the model, and writes the old ones back.
+
+    So are averages of the weights evaluated. It writes past autograd, on every rank. Nothing changes, and buffers are
+    left alone.
+    """
+
+    forward: ClassVar[bool] = True
+
+    def check(self, setup: Setup, before: Standing) -> None:
+        """It is clear when buffers are broadcast next."""
+        if setup.buffers and setup.broadcast_buffers:
+            raise ValueError(f"{self!r} leaves open when buffers that are broadcast are broadcast next: have none")
+
+    def apply(self, state: State, place: int, told: Expectation) -> None:
+        """Changes nothing in the end."""

@@ -1,0 +1,17 @@
+"""What one rank does alone: an evaluation that the others do not have, and a state dict, with which nothing is done."""
+
+from lockstep.oracle.events import ActAlone, Evaluate
+from lockstep.properties.ranks.events.on_ranks import OnRanks
+from lockstep.properties.ranks.rank import Rank
+
+
+class ActAloneOnRanks(OnRanks[ActAlone]):
+    def run(self, rank: Rank, event: ActAlone, place: int) -> None:
+        if rank.role != event.rank:
+            return
+        rank.seen["evaluated"][place] = rank.evaluate(Evaluate())
+        asked = rank.wrapped if hasattr(rank.wrapped, "state_dict") else rank.probe
+        asked.state_dict()
+
+
+ON_RANKS = ActAloneOnRanks()
