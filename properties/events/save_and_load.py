@@ -14,8 +14,16 @@ from lockstep.properties.script.writer import Writer
 
 
 def _save_and_load(loop: Loop, phase: Phase) -> None:
+    _loaded(loop, phase, everything=loop.claims.saves_state and phase.shift % 3 != 2)
+
+
+def _go_on(loop: Loop, phase: Phase) -> None:
+    _loaded(loop, phase, everything=True)
+
+
+def _loaded(loop: Loop, phase: Phase, everything: bool) -> None:
     loop.settled(phase)
-    loop.events.append(SaveAndLoad(loop.claims.saves_state and phase.shift % 3 != 2))
+    loop.events.append(SaveAndLoad(everything))
     loop.built_at = len(loop.events)
     loop.dropped()
     loop.unscaled = loop.kept = False
@@ -28,6 +36,13 @@ def _buffers_of_its_own(claims: Claims) -> tuple[str, ...]:
 
 
 SAVE_AND_LOAD = Kind("save and load", _save_and_load, rules_out=_buffers_of_its_own)
+GO_ON = Kind(
+    "go on",
+    _go_on,
+    lambda claims: claims.saves_state,
+    apart="what is saved and loaded is mostly everything anyway",
+    rules_out=_buffers_of_its_own,
+)
 
 UNSAVED = "the state of an optimizer that cannot be saved"
 
@@ -39,13 +54,13 @@ class SaveAndLoadFacet(Facet[SaveAndLoad]):
     optimizes = True
 
     def kinds(self) -> tuple[Kind, ...]:
-        return (SAVE_AND_LOAD,)
+        return SAVE_AND_LOAD, GO_ON
 
     def features(self) -> dict[str, Feature]:
         again = (SYNCHRONIZE, STEP)
         return {
             "save and load": Feature(has(SaveAndLoad), (SAVE_AND_LOAD,)),
-            "go on": Feature(_goes_on, (*again, SAVE_AND_LOAD, *again), claim=lambda claims: claims.saves_state),
+            "go on": Feature(_goes_on, (*again, GO_ON, *again)),
         }
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
