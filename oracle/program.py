@@ -25,6 +25,7 @@ from lockstep.oracle import well_formed
 from lockstep.oracle.caller import Caller, Differing
 from lockstep.oracle.event import Event
 from lockstep.oracle.events import EVENTS, Backward, Join, Replace, Step
+from lockstep.oracle.events.backward import LOSSES
 from lockstep.oracle.model import Buffer, Group, Hyperparameters, LossScale, Parameter
 from lockstep.oracle.setup import Setup
 from lockstep.oracle.standing import Standing
@@ -128,6 +129,8 @@ class Scenario(Setup):
         if self.has(Join) and (self.roles or replace(self.caller, makes_optimizer="") != Caller()):
             raise ValueError(f"{self.caller!r} and roles {self.roles} take ranks that all stay: there is a Join")
         trained_later = any(not now.trained <= now.when_wrapped for now in self.standings)
+        if self.caller.module_hooked and any(batch.loss != LOSSES[0] for batch in self.microbatches):
+            raise ValueError(f"{self.caller!r} has a hook on what the model gives, which is not all of the loss")
         if self.caller.hooks and (trained_later or self.has(Replace)):
             raise ValueError(f"{self.caller!r} has no hooks on what is trained, or comes, after wrapping")
 

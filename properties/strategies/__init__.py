@@ -7,6 +7,7 @@ one micro-batch, the identity order, no options. Only what an implementation cla
     within       whether a scenario keeps to what is claimed
     models       parameters, buffers, bucket caps
     training     the caller's side: optimizer, hyper-parameters, groups, loss scale
+    throughout   what the caller does throughout, and the order of registration
     programs     events in any order that a training loop could have; each writes its own in `properties.events`
     timing       when collectives read and write, on sim
     variants     scenarios that several laws make of others

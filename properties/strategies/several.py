@@ -32,7 +32,11 @@ def with_several(scenario: Scenario, which: int, form: tuple[int, int], local: b
 
 
 def with_losses(claims: Claims, losses: Sequence[str]) -> st.SearchStrategy[Scenario]:
-    """Scenarios with any two features, or with accumulation, in which one micro-batch or all have such a loss."""
+    """Scenarios with any two features, or with accumulation, in which one micro-batch or all have such a loss.
+
+    No hook on the model sees what the caller makes of it.
+    """
+    claims = replace(claims, module_hooks=False)
     local = [("accumulation",)] * claims.accumulation
     drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
     places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
