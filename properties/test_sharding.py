@@ -153,10 +153,8 @@ def plainly_counted(claims: Claims) -> Claims:
     """Without what a micro-batch holds for a caller who makes its loss, or zeroes gradients in the midst of it; and
     without moves, after which what was there before may be held by who still refers to it.
     """
-    callers = dict.fromkeys(
-        ("zeroes_late", "measures_late", "losses_read", "double_backward", "moved_parameters"), False
-    )
-    return replace(claims, **callers)
+    plain = replace(claims, zeroes_late=False, measures_late=False, losses_read=False, double_backward=False)
+    return replace(plain, moved_parameters=False)
 
 
 def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[int, T]:
