@@ -88,13 +88,11 @@ def test_every_kind_that_is_drawn_apart_is_brought_about_by_a_feature() -> None:
 
 def test_an_event_without_a_module_is_named() -> None:
     @dataclass(frozen=True)
-    class SchedulerStep(Event):
+    class Imagined(Event):
         def apply(self, *_: object) -> None: ...
 
-    with pytest.raises(
-        ImportError, match=r"^SchedulerStep has no module lockstep\.properties\.events\.scheduler_step$"
-    ):
-        facet_in(events.__name__, SchedulerStep)
+    with pytest.raises(ImportError, match=r"^Imagined has no module lockstep\.properties\.events\.imagined$"):
+        facet_in(events.__name__, Imagined)
 
 
 def test_a_module_without_a_facet_is_named() -> None:
