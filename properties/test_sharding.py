@@ -151,10 +151,10 @@ def between_constructions(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def plainly_counted(claims: Claims) -> Claims:
     """Without what a micro-batch holds for a caller who makes its loss, or zeroes gradients in the midst of it; and
-    without moves, after which what was there before may be held by who still refers to it.
+    without moves and losses that are dropped, after which what was there before may be held for some time.
     """
     plain = replace(claims, zeroes_late=False, measures_late=False, losses_read=False, double_backward=False)
-    return replace(plain, moved_parameters=False)
+    return replace(plain, moved_parameters=False, drops_losses=False)
 
 
 def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[int, T]:

@@ -21,8 +21,8 @@ from lockstep.properties.events.loop import Kind
 
 # In which order seeds find the kinds that are drawn seldom. One that is not named here comes last.
 _FIRST = (
-    *("clip", "set hyperparameters", "unscale", "overflow", "save and load", "save", "load", "evaluate", "infer"),
-    *("nested", "together", "drop window", "freeze", "raise", "replace", "join", "end join"),
+    *("clip", "set hyperparameters", "move", "drop loss", "unscale", "overflow", "save and load", "save", "load"),
+    *("evaluate", "infer", "nested", "together", "drop window", "freeze", "raise", "replace", "join", "end join"),
 )
 
 

@@ -18,8 +18,6 @@ from lockstep.oracle.program import Scenario
 from lockstep.properties.claim import on_one_line
 from lockstep.properties.ranks import names
 from lockstep.properties.ranks.lookup import find, takes
-from lockstep.properties.ranks.optimizers import is_optimizer
-from lockstep.properties.ranks.optimizers import wrong_call as wrong_optimizer
 from lockstep.properties.sharded import Sharded
 
 # Constructor argument -> what one byte is in its unit.
@@ -103,6 +101,10 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
 
     Only what no use of it could change. Whatever else construction may raise is judged by the laws.
     """
+    # With torch, for which what draws and writes scripts does not wait.
+    from lockstep.properties.ranks.optimizers import is_optimizer
+    from lockstep.properties.ranks.optimizers import wrong_call as wrong_optimizer
+
     if is_optimizer(implementation := find(name)):
         return wrong_optimizer(implementation, module)  # type: ignore[arg-type]  # it is a class of these
     given = options(cap_argument(name), optional_arguments(name), scenario)

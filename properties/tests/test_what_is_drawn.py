@@ -105,6 +105,7 @@ NEVER_MEET = {
     *(frozenset(("quadratic", kind)) for kind in ("overflow", "clipped overflow")),
     *(frozenset((kept, join)) for kept in (*GONE_IN_A_JOIN, *HOOKS, "seeded", "asked wrapper") for join in JOINS),
     *(frozenset((kind, "replace")) for kind in HOOKS),
+    *(frozenset(("hooks on modules", loss)) for loss in ("read parameters", "take gradients")),
     *(frozenset(("asked wrapper", kind)) for kind in ("groups", "three groups", "several optimizers", "masters")),
     frozenset(("early optimizer", "masters")),
 }

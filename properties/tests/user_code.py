@@ -282,7 +282,7 @@ class SumsTheShards(Zero2):
 class LentParameters(Zero2):
     """The module has its parameters while it runs, as where they are views of what is gathered for it."""
 
-    claims = {**Zero2.claims, "freezing": False, "survives_errors": False}
+    claims = {**Zero2.claims, "freezing": False, "survives_errors": False, "drops_losses": False}
 
     def __init__(self, module: nn.Module, bucket_cap_mb: float = 25.0, kernels: bool | None = None) -> None:
         super().__init__(module, bucket_cap_mb, kernels)
