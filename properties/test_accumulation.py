@@ -229,6 +229,7 @@ def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial,
 def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any features, often of accumulation, in which gradients are copied."""
     accumulated = ("accumulation",) if claims.accumulation else ()
+    claims = replace(claims, joins=())
     return with_any(claims, 2, has=("copy gradients",)) | with_any(claims, 1, has=("copy gradients", *accumulated))
 
 
@@ -251,7 +252,7 @@ def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Tria
 
 def dropping(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any features, in which a loss is dropped."""
-    steady = claims.without_broadcasts()
+    steady = replace(claims.without_broadcasts(), joins=())
     return with_any(steady, 2, has=("drop loss",)) | with_any(steady, 1, has=("drop loss", "several steps"))
 
 

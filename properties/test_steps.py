@@ -251,7 +251,7 @@ def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario:
 
 def with_swaps(claims: Claims) -> st.SearchStrategy[Scenario]:
     """Scenarios with any features, in which weights are swapped for an evaluation, often between steps."""
-    steady = claims.without_broadcasts()
+    steady = replace(claims.without_broadcasts(), joins=())
     return with_any(steady, 2, has=("swap weights",)) | with_any(steady, 1, has=("swap between steps",))
 
 
