@@ -22,15 +22,14 @@ class Event(Short, ABC):
 
     ``shows``: what ranks are looked at for right after it, "gradients" or "parameters", or "": nothing.
     ``reads_gradients``: whether it takes up gradients that are there. ``makes_gradients``: whether it is a micro-batch.
-    ``forward``: whether ranks run the model forward in it. ``builds``: whether all is built anew. ``while_local``:
-    whether it may come while something has accumulated that is not synchronized; ``while_joined``: while ranks run out
-    of micro-batches. ``finishes``: whether it ends a synchronization.
+    ``builds``: whether all is built anew. ``while_local``: whether it may come while something has accumulated that is
+    not synchronized; ``while_joined``: while ranks run out of micro-batches. ``finishes``: whether it ends a
+    synchronization.
     """
 
     shows: ClassVar[str] = ""
     reads_gradients: ClassVar[bool] = False
     makes_gradients: ClassVar[bool] = False
-    forward: ClassVar[bool] = False
     builds: ClassVar[bool] = False
     while_local: ClassVar[bool] = False
     while_joined: ClassVar[bool] = False

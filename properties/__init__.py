@@ -23,6 +23,7 @@ What is known on both sides, by pytest and by the ranks:
     failure_place     where on a rank an error came, as the judge reads it
     seen              what a rank sees of a program, and sends back
     naming            how parameters, elements and events are called
+    event_modules     finds what a package says of each event
 
 The way of an example, package by package. None imports one that comes later, but programs of their own do:
 

@@ -16,7 +16,7 @@ from lockstep.properties.judging import judge, launches
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import altered, places_of
+from lockstep.properties.strategies.moments import altered
 from lockstep.properties.strategies.several import after_two_forwards, with_several_backwards
 from lockstep.properties.strategies.variants import one_by_one, with_one_unit, without_local
 from lockstep.properties.strategies.within import beyond
@@ -211,8 +211,7 @@ def measuring(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def measured(scenario: Scenario) -> list[Scenario]:
     """The same with an evaluation during one micro-batch that has nothing meanwhile, and during all of them."""
-    batches = zip(places_of(scenario, Backward), scenario.microbatches, strict=True)
-    places = [place for place, batch in batches if not batch.meanwhile]
+    places = [place for place, batch in scenario.events(Backward) if not batch.meanwhile]
     return [altered(scenario, each, meanwhile="evaluates") for each in (*((one,) for one in places), places)]
 
 

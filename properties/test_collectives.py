@@ -16,7 +16,7 @@ from lockstep.properties.law import law
 from lockstep.properties.naming import difference
 from lockstep.properties.strategies import evaluations, exact_scenarios
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import altered, places_of
+from lockstep.properties.strategies.moments import altered
 from lockstep.properties.trial import SENT, Trial
 from lockstep.properties.verdict import Crashes, LawBroken, NotRunnableHere, Refused, SilentlyWrong
 from lockstep.worlds.contract import RankError
@@ -86,7 +86,7 @@ def with_metrics(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def adding_up(scenario: Scenario) -> list[Scenario]:
     """The same with a metric after one micro-batch, and after all of them."""
-    places = places_of(scenario, Backward)
+    places = scenario.places(Backward)
     return [altered(scenario, each, metric=True) for each in (*((place,) for place in places), places)]
 
 

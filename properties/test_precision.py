@@ -26,7 +26,7 @@ from lockstep.properties.judging import judge
 from lockstep.properties.judging.wire import as_claimed, due, in_training, on_the_wire, wide_enough
 from lockstep.properties.law import law
 from lockstep.properties.strategies import exact_scenarios, those_there_are
-from lockstep.properties.strategies.moments import altered, places_of
+from lockstep.properties.strategies.moments import altered
 from lockstep.properties.trial import Trial
 
 _WINDOW = (Backward(((0,), (0,))), Finish())
@@ -115,8 +115,7 @@ def stepped_after_an_overflow(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 def overflowing(scenario: Scenario, how: str) -> Scenario:
     """The same, where what overflows does it in this way."""
-    batches = zip(places_of(scenario, Backward), scenario.microbatches, strict=True)
-    return altered(scenario, [place for place, batch in batches if batch.overflow], overflows=how)
+    return altered(scenario, [place for place, batch in scenario.events(Backward) if batch.overflow], overflows=how)
 
 
 def at_the_largest_scale(claims: Claims) -> st.SearchStrategy[Scenario]:

@@ -62,7 +62,6 @@ class Backward(Event):
 
     makes_gradients: ClassVar[bool] = True
     reads_gradients: ClassVar[bool] = True
-    forward: ClassVar[bool] = True
     while_local: ClassVar[bool] = True
     while_joined: ClassVar[bool] = True
 

@@ -18,7 +18,6 @@ class DropLoss(Event):
     ``no_sync``. Nothing changes, and buffers are left alone.
     """
 
-    forward: ClassVar[bool] = True
     while_local: ClassVar[bool] = True
 
     synchronize: bool = True

@@ -19,7 +19,6 @@ class Evaluate(Event):
     losses only measured. Nothing changes, and buffers are left alone.
     """
 
-    forward: ClassVar[bool] = True
     while_local: ClassVar[bool] = True
 
     inference: bool = False

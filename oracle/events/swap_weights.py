@@ -1,7 +1,6 @@
 """SwapWeights: an evaluation with other weights."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lockstep.oracle.event import Event
 from lockstep.oracle.expectation import Expectation
@@ -17,8 +16,6 @@ class SwapWeights(Event):
     So are averages of the weights evaluated. It writes past autograd, on every rank. Nothing changes, and buffers are
     left alone.
     """
-
-    forward: ClassVar[bool] = True
 
     def check(self, setup: Setup, before: Standing) -> None:
         """It is clear when buffers are broadcast next."""

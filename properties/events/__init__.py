@@ -9,13 +9,13 @@ must be claimed for it, its words, its lines in a script, and what is simpler.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from lockstep.oracle.events import EVENTS, Event
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
+from lockstep.properties.event_modules import of_event
 from lockstep.properties.events.facet import Facet
 from lockstep.properties.events.loop import Kind
 
@@ -27,18 +27,13 @@ _FIRST = (
 
 
 def facet_in(package: str, event: type[Event]) -> Facet[Any]:
-    """What a package's module of the event's name has as its FACET. ImportError, in one line, where there is none."""
-    name = f"{package}.{event.module()}"
-    try:
-        facet = getattr(import_module(name), "FACET", None)
-    except ModuleNotFoundError as missing:
-        if missing.name != name:
-            raise
-        raise ImportError(f"{event.__name__} has no module {name}") from None
-    if not isinstance(facet, Facet):
-        raise ImportError(f"{name} has no FACET that says how {event.__name__} is drawn, told and written")
+    """The FACET of a package's module of the event's name. ImportError, in one line, where there is none, or where
+    nothing draws the event and no reason is given.
+    """
+    facet: Facet[Any] = of_event(package, event, "FACET", Facet)
     if not (facet.kinds() or facet.undrawn):
-        raise ImportError(f"{name} names no kind of phase that draws {event.__name__}, and no reason why none does")
+        module = f"{package}.{event.module()}"
+        raise ImportError(f"{module} names no kind of phase that draws {event.__name__}, and no reason why none does")
     return facet
 
 

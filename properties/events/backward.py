@@ -17,8 +17,8 @@ from lockstep.properties.claims import BACKWARDS, EQUAL_FROM, Claims
 from lockstep.properties.events.facet import Facet, Feature, Orders
 from lockstep.properties.events.loop import SELDOM, Kind, Loop, Phase
 from lockstep.properties.naming import names, parameter_name
-from lockstep.properties.script import between
-from lockstep.properties.script.seen import by_rank
+from lockstep.properties.script import losses
+from lockstep.properties.script.seen import by_rank, compare
 from lockstep.properties.script.writer import Writer
 
 # What is said of a micro-batch in lines of their own.
@@ -211,7 +211,7 @@ class BackwardFacet(Facet[Backward]):
         writer.calls = "model" if event.direct else "wrapped"
         lines = self._lines(writer, number, event)
         writer.calls = "wrapped"
-        return [*lines, *(between.metric(writer.scenario) if event.metric else [])]
+        return [*lines, *(_metric(writer.scenario) if event.metric else [])]
 
     def _lines(self, writer: Writer, number: int, event: Backward) -> list[str]:
         scenario, own = writer.scenario, writer.role
@@ -232,13 +232,13 @@ class BackwardFacet(Facet[Backward]):
         given = "inputs" if differentiated else f"coefficients[{own}]"
         order = f"orders[{own}]"
         if differentiated and not halved:
-            order = between.READ_TOO.format(order, "[::-1]" * (scenario.probe == "linear"))
+            order = losses.READ_TOO.format(order, "[::-1]" * (scenario.probe == "linear"))
         loss = writer.call(given, order, **adds)
         if differentiated:
-            run = between.differentiated(writer, loss)
+            run = losses.differentiated(writer, loss)
             loss = "(loss + taken)" if halved else "taken"
         elif halved:
-            run, loss = between.halved(writer, loss, event.loss == "parameters, then outputs")
+            run, loss = losses.halved(writer, loss, event.loss == "parameters, then outputs")
         if first:
             lines += [f"earlier = [{', '.join(first)}]"]
             run += [f"losses = [{writer.call(f'each[{own}]', f'orders[{own}]')} for each in earlier]"]
@@ -339,6 +339,14 @@ def _backwards(writer: Writer, event: Backward, loss: str, meanwhile: list[str])
     if meanwhile:
         return [f"loss = {loss}", *meanwhile, "loss.backward()"]
     return [f"yield {loss}" if writer.shares_losses else f"{loss}.backward()"]
+
+
+def _metric(scenario: Scenario) -> list[str]:
+    """A collective of the caller's own."""
+    group = ", group=process_group" * bool(scenario.outsiders)
+    lines = ["metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
+    total = np.asarray(sum(range(1, scenario.world_size + 1)), dtype=np.float32)
+    return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
 
 
 def _overflows(writer: Writer, event: Backward, used: Sequence[int]) -> str:

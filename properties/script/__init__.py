@@ -7,7 +7,7 @@ sharded       what it defines beside for an implementation that may hold things 
 offered       and where a function makes the wrapper, whose methods are known only then
 writer        what several events need to say
 construction  the model and what wraps it, made at first and anew
-between       what the caller does between the events
+losses        what the caller makes losses of itself
 throughout    what it does throughout
 optimizers    the caller's optimizer, or optimizers
 stepped       the same, where it is a sharded optimizer

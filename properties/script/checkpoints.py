@@ -1,6 +1,7 @@
 """What is saved and loaded in a script: whole tensors under the words of `Sharded`, else torch's own state dicts."""
 
 from lockstep.oracle import hyperparameters
+from lockstep.properties.naming import SAVES
 from lockstep.properties.script import optimizers, stepped
 from lockstep.properties.script.writer import Writer
 
@@ -54,3 +55,8 @@ def at_the_start(writer: Writer) -> list[str]:
     if writer.several:
         settings = [settings[number] for (number,) in writer.scenario.optimizers]
     return _options(writer, repr([hyperparameters.options(each) for each in settings]))
+
+
+def for_nothing(writer: Writer) -> list[str]:
+    """The state of everything saved, and nothing done with it."""
+    return ["", f"# {SAVES}", *save(writer)]

@@ -9,7 +9,7 @@ from lockstep.properties.claims import EQUAL_FROM
 from lockstep.properties.conditions import Conditions
 from lockstep.properties.events import event_words, facet_of
 from lockstep.properties.implementations import Implementation
-from lockstep.properties.script import between, optimizers, throughout
+from lockstep.properties.script import checkpoints, optimizers, throughout
 from lockstep.properties.script.construction import construct, equal, optimizer_of_the_caller
 from lockstep.properties.script.head import initial_values
 from lockstep.properties.script.seen import by_rank, seen
@@ -41,7 +41,7 @@ def parts(writer: Writer) -> list[list[str]]:
     lines += equal(writer) if at_once else []
     parts = [lines + (optimizers.loss_scale(writer) if writer.scaled else [])]
     for number, event in enumerate(writer.scenario.program):
-        lines = between.saved(writer) if number in writer.conditions.part.saves else []
+        lines = checkpoints.for_nothing(writer) if number in writer.conditions.part.saves else []
         lines += ["", *(f"# {words}" for words in event_words(writer.scenario, number, writer.expected))]
         state, looks = partial(optimizers.state, writer), number >= writer.looks
         after = seen(writer.scenario, writer.expected, number, state, writer.values, looks)

@@ -7,15 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.oracle.events import Evaluate, Event
+from lockstep.oracle.events import Evaluate
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import Claims
 from lockstep.properties.events.evaluate import evaluation
-
-
-def places_of(scenario: Scenario, kind: type[Event]) -> list[int]:
-    """The places of all events of a kind."""
-    return [place for place, event in enumerate(scenario.program) if isinstance(event, kind)]
 
 
 def altered(scenario: Scenario, places: Sequence[int], **changes: Any) -> Scenario:

@@ -9,7 +9,7 @@ from lockstep.oracle.events import Backward
 from lockstep.oracle.program import Scenario
 from lockstep.properties.claims import BACKWARDS, Claims
 from lockstep.properties.strategies.combined import with_any
-from lockstep.properties.strategies.moments import altered, one_or_all, places_of
+from lockstep.properties.strategies.moments import altered, one_or_all
 from lockstep.properties.strategies.scenarios import comparable
 
 
@@ -39,7 +39,7 @@ def with_losses(claims: Claims, losses: Sequence[str]) -> st.SearchStrategy[Scen
     claims = replace(claims, module_hooks=False)
     local = [("accumulation",)] * claims.accumulation
     drawn = st.one_of(*(with_any(claims, 2, has=has) for has in ((), *local)))  # alike, to shrink to the first
-    places = drawn.map(lambda scenario: (scenario, one_or_all(places_of(scenario, Backward))))
+    places = drawn.map(lambda scenario: (scenario, one_or_all(scenario.places(Backward))))
     chosen = places.flatmap(lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1])))
     return st.builds(lambda pair, loss: altered(*pair, loss=loss), chosen, st.sampled_from(losses))
 

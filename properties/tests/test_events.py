@@ -99,7 +99,7 @@ def test_a_module_without_a_facet_is_named() -> None:
     class Model(Event):
         def apply(self, *_: object) -> None: ...
 
-    with pytest.raises(ImportError, match=r"^lockstep\.oracle\.model has no FACET that says how Model is drawn"):
+    with pytest.raises(ImportError, match=r"^lockstep\.oracle\.model has no FACET of class Facet for Model$"):
         facet_in("lockstep.oracle", Model)
 
 

@@ -1,13 +1,5 @@
-"""What the caller does between the events, where a law has asked for it (`properties.conditions.Conditions`)."""
+"""The losses of a micro-batch that the caller makes itself, in a script."""
 
-import numpy as np
-
-from lockstep.oracle.program import Scenario
-from lockstep.properties.naming import (
-    SAVES,
-)
-from lockstep.properties.script import checkpoints
-from lockstep.properties.script.seen import compare
 from lockstep.properties.script.writer import Writer
 
 
@@ -34,16 +26,3 @@ def differentiated(writer: Writer, forward: str) -> list[str]:
     products = f"zip([*orders[{own}]][::-1], taken[::-1])"
     lines += [f"taken = sum((inputs[name].detach() * gradient).sum() for name, gradient in {products})"]
     return lines
-
-
-def saved(writer: Writer) -> list[str]:
-    """The state of everything, for nothing."""
-    return ["", f"# {SAVES}", *checkpoints.save(writer)]
-
-
-def metric(scenario: Scenario) -> list[str]:
-    """A collective of the caller's own."""
-    group = ", group=process_group" * bool(scenario.outsiders)
-    lines = ["metric = torch.tensor(rank + 1.0)", f"dist.all_reduce(metric{group})"]
-    total = np.asarray(sum(range(1, scenario.world_size + 1)), dtype=np.float32)
-    return [*lines, *compare("the sum", '{"the caller": metric}', {"the caller": total})]
