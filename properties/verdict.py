@@ -4,6 +4,44 @@
     of kernels wrong; where a world cannot have the law, cannot be told; where it or Lockstep is at fault, not judged
 
 A failure is an exception, so that Hypothesis shrinks each kind to a smallest example of its own.
+
+In a run against a user's code what is wrong is told as *defects*, D1, D2, ... in the order in which they are found. The
+programs that contain a defect's cause are set aside from then on, and a law ends in these terms:
+
+    holds apart from D1              programs that contain it were left out; no other breaks the law
+    breaks by D2                     found under this law, or known, and met under it once more
+    cannot be told: D1 breaks everything it needs
+
+What a law's test files with pytest (`record(PROPERTY, filed)`, `properties.reports.matrix.PROPERTY`) is a dict:
+
+    number, law, implementation, world      such as "P1", "gradients equal the mean over ranks", "my_ddp:MyDDP", "sim"
+    verdict                                 in words, as above
+    examples                                how many programs were run; not there where nothing was
+    refused, refusals                       how many of them, and {words: how often}; only if there are some
+    failures                                of a law that is broken, a list of the dicts below
+    broken_by                               ["D2"]: the defects that break it; not there where none does
+    left_out                                {"D1": 12}: programs left out by defect; not there where none was
+    defects                                 a list of the defects first found under this law, as the dicts below
+
+A failure, as `properties.reports.failure.filed_failure` makes it: ``verdict`` ("silently wrong"), ``report`` (for
+people), ``scenario`` (its repr), ``script`` (a path, or ""), ``cause``, ``plain``, ``size``; under a defect it is one
+face of it, and has its ``defect`` ("D1") too.
+
+A defect, as `properties.defects.defect.Defect.filed` makes it:
+
+    id                  "D1"
+    implementation      "my_ddp:MyDDP"
+    number, law         the law that its smallest program breaks, such as "P1", "gradients equal the mean over ranks"
+    met_in              the law under which it was found, such as "P3 no sync accumulates and then counts once"
+    world               on which it was found
+    verdict             of all its faces, such as "silently wrong and crashes"
+    cause               in words, such as "different hook orders"
+    needs               the same as a sorted list of names, which are the same in every run
+    claim               the claim that says just that, such as "hook_order"; "" where there is none
+    stops               whether the plainest program shows it, so that nothing else can be told
+    scenario, script    of the first face: the smallest program, and the file that shows it ("" where there is none)
+    told                the file with its report; "" where none could be written
+    faces               a list of failures, as above
 """
 
 from collections.abc import Mapping
