@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from lockstep.properties.law import Law
+from lockstep.properties.law import Law, plainness
 
 
 def _modules(package: str, prefix: str = "") -> Iterator[ModuleType]:
@@ -25,6 +25,12 @@ def every_law() -> dict[str, Law]:
     tests = [test for module in _modules("lockstep.properties", "test_") for test in vars(module).values()]
     laws = {test.law.name: test.law for test in tests if isinstance(getattr(test, "law", None), Law)}
     return dict(sorted(laws.items(), key=lambda pair: int(pair[1].number[1:])))
+
+
+@cache
+def plainest_first() -> tuple[Law, ...]:
+    """The laws of data parallelism in the order in which a failure belongs to one of those that it breaks."""
+    return tuple(sorted(every_law().values(), key=plainness))
 
 
 @cache
