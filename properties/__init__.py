@@ -44,8 +44,9 @@ More:
     soundness         whether the world itself is right; ``lockstep world`` prints its order of addition
     catalogue         every law, fault and twin
     demo              ``lockstep demo`` finds a bug from scratch
-    gallery           ``python -m lockstep.properties.gallery`` writes GALLERY.md
-    reported          ``python -m lockstep.properties.reported`` writes REPORTED.md, of published defects that are found
+    pages             the documentation that is made from the code: ``python -m lockstep.properties.pages``
+    gallery           ``python -m lockstep.properties.gallery`` searches for a counterexample to each law, for its page
+    reported          ``python -m lockstep.properties.reported`` writes docs/published-defects.md
 """
 
 if __name__ != "lockstep.properties":

@@ -1,22 +1,19 @@
 """The gallery: for every law the smallest program on which a known fault breaks it, in the words of the reports.
 
-How it is written:
-
-    python -m lockstep.properties.gallery              all of properties/GALLERY.md anew
-    python -m lockstep.properties.gallery P3 test_...  only the parts of these laws
+python -m lockstep.properties.gallery              searches for all counterexamples anew, for the pages docs/laws/
+python -m lockstep.properties.gallery P3 test_...  searches for those of these laws
 """
 
 import argparse
-import inspect
 import re
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.diagnosing.diagnosis import diagnose
 from lockstep.properties.implementations import described
 from lockstep.properties.law import Law, sentence
+from lockstep.properties.pages import laws
 from lockstep.properties.ranks import description
 from lockstep.properties.reports.failure import story
 from lockstep.properties.searching.search import search
@@ -25,26 +22,12 @@ from lockstep.properties.verdict import LawBroken, SilentlyWrong
 from lockstep.worlds.contract import World
 from lockstep.worlds.sim.world import SimWorld
 
-PAGE = Path(__file__).with_name("GALLERY.md")
 EXAMPLES = {SilentlyWrong: 100, LawBroken: 300}  # silent corruption is looked for first
 SEEDS = range(3)  # where making a program smaller ends depends on where it began: the shortest report is shown
-HEAD = """# Gallery
-
-What Lockstep shows when a law is broken: for every law one known fault of published code, a few lines over an
-implementation that ships (`impls/faults/`), and the smallest program on which the fault shows. Nobody wrote these
-programs: they were drawn at random and made smaller for as long as they still failed, three times, of which the
-shortest report is shown. `python -m lockstep.properties.gallery` writes this page anew.
-
-How to read a report. Ranks hold parameters a, b, c, ... of a model whose loss is built so that each gradient is a
-number of its own for every rank, micro-batch, parameter and element. So a value in the wrong place, or one missing,
-doubled or scaled, can be told from the number alone. "Finish" is where the implementation has to have its gradients
-final. The report of a run goes on with a script for `torchrun` that shows the same; for a real model with a command,
-for a wrapper of a collective with the call.
-"""
 
 
 def main() -> None:
-    """Writes properties/GALLERY.md anew, or only the parts of the laws that are named."""
+    """Search for counterexamples, of all laws or of those that are named, and write them into the laws' pages."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.properties.gallery", description=main.__doc__)
     parser.add_argument("laws", nargs="*", metavar="LAW", help="a number such as P3, or the name of a law's test")
     asked = parser.parse_args().laws
@@ -56,16 +39,14 @@ def main() -> None:
 
 
 def write(asked: list[str]) -> None:
-    """Writes the page, law by law; keeps what it has of the laws that are not asked for, if any are."""
-    old = PAGE.read_text() if PAGE.is_file() and asked else ""
-    kept = {part.partition("\n")[0]: part for part in re.split(r"^(?=## )", old, flags=re.MULTILINE)[1:]}
-    parts, world = {heading(law): kept.get(heading(law), "") for law in every_law().values()}, SimWorld()
+    """Write the counterexamples law by law, and keep those of laws that are not asked for, if any are."""
+    found, world = laws.counterexamples(), SimWorld()
     try:
         for law in every_law().values():
             if not asked or law.number in asked or law.name in asked:
                 print(f"{law.number} {sentence(law)}", flush=True)
-                parts[heading(law)] = entry(law, world)
-                PAGE.write_text(HEAD + "".join(f"\n{part.strip()}\n" for part in parts.values() if part))
+                found[laws.heading(law.name)] = entry(law, world)
+                laws.path_of(law.number).write_text(laws.page(law.number, found))
     finally:
         world.close()
 
@@ -79,7 +60,7 @@ def fault_for(law: Law) -> str:
 
 
 def entry(law: Law, world: World) -> str:
-    """One law's part of the page. LookupError where its fault is not found."""
+    """The counterexample of a law, as its page shows it. LookupError if its fault is not found."""
     name = fault_for(law)
     trial = Trial(described(name, description.describe(name)), world)
     told: list[list[str]] = []
@@ -94,10 +75,6 @@ def entry(law: Law, world: World) -> str:
     fault: Any = every_fault()[name]
     module, _, attribute = name.removeprefix("lockstep.").rpartition(":")
     lines = [
-        heading(law),
-        "",
-        inspect.cleandoc(law.says),
-        "",
         *textwrap.wrap(
             f"**{attribute}** in `{module.replace('.', '/')}.py`: {fault.known_fault} ({_source(fault.source)}).",
             119,
@@ -108,14 +85,8 @@ def entry(law: Law, world: World) -> str:
         "```text",
         *min(told, key=lambda lines: len(" ".join(lines))),
         "```",
-        "",
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def heading(law: Law) -> str:
-    """The title of a law's part."""
-    return f"## {law.number}: {sentence(law)}"
 
 
 def _source(source: str) -> str:

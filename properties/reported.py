@@ -1,6 +1,6 @@
 """Which published defects the laws find: those that a fault that ships was made after, and who finds it.
 
-`python -m lockstep.properties.reported` writes properties/REPORTED.md anew.
+`python -m lockstep.properties.reported` writes docs/published-defects.md anew.
 """
 
 import argparse
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lockstep.home import HOME
 from lockstep.impls.faults import TOPICS
 from lockstep.properties.catalogue import every_fault, every_law
 from lockstep.properties.law import sentence
 
-PAGE = Path(__file__).with_name("REPORTED.md")
+PAGE = Path(HOME) / "docs" / "published-defects.md"
 HEAD = """# Published defects that the laws find
 
 Each line is a defect that somebody reported of code in use, the class that has it, a few lines over an implementation
-that ships, and the laws that find it within 300 drawn programs, by their numbers in the README, the first in words.
+that ships, and the laws that find it within 300 drawn programs, by their numbers, the first in words.
 `--impl` takes the class's name, as in `--impl lockstep.impls.faults.mean:DividesTwice`. {count} reports; of those
 marked with a `d` the cause is partly inferred, and `s` was read in the published source.
 `python -m lockstep.properties.reported` writes this page anew; a test tries every class and law.
@@ -27,7 +28,7 @@ Those of kernels stand with the classes themselves, in `impls/faults/kernels_*.p
 
 
 def main() -> None:
-    """Writes properties/REPORTED.md anew."""
+    """Writes docs/published-defects.md anew."""
     argparse.ArgumentParser(prog="python -m lockstep.properties.reported", description=main.__doc__).parse_args()
     PAGE.write_text(page())
 

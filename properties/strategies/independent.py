@@ -3,7 +3,7 @@
 By itself Hypothesis makes five of six examples from the one before, by putting a part of it in the place of another. It
 is a way to equal parts, which are rare by chance; but our strategies draw these on purpose, and a program and what is
 made from it are much alike: of 100 examples some 65 differed, and what the first did not show the others did not. How
-much more surely faults are found stands in `CAMPAIGNS.md`.
+much more surely faults are found stands in `docs/campaigns.md`.
 """
 
 from typing import Any, TypeVar

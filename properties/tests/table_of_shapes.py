@@ -1,4 +1,4 @@
-"""Writes docs/SHAPES.md: of each shape of published code, what is found of a right class and of two wrong ones.
+"""Writes docs/shapes.md: of each shape of published code, what is found of a right class and of two wrong ones.
 
 `python -m lockstep.properties.tests.table_of_shapes`, from the clone.
 """
@@ -15,7 +15,7 @@ from lockstep.properties.searching.search import search
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.worlds.contract import World
 
-PAGE = Path(HOME) / "docs" / "SHAPES.md"
+PAGE = Path(HOME) / "docs" / "shapes.md"
 EXAMPLES = 10
 PROBES = "test_gradients_equal_the_mean_over_ranks"
 MODELS = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.properties import reported
-from lockstep.properties.catalogue import every_law
+from lockstep.properties.catalogue import every_text
+from lockstep.properties.pages import claims, laws
 
 ROOT = Path(__file__).parents[3]
 # Those whose docstring lists their modules, each at the beginning of a line, alone or with others. In the packages of
@@ -21,6 +22,7 @@ MAPPED = (
     "properties/judging",
     "properties/kernels",
     "properties/models",
+    "properties/pages",
     "properties/ranks",
     "properties/diagnosing",
     "properties/reports",
@@ -43,13 +45,13 @@ def test_a_package_names_each_of_its_modules(package: str) -> None:
     assert sorted(named) == sorted(there)
 
 
-def test_the_readme_lists_every_law_with_the_file_that_it_is_in() -> None:
-    listed = dict(re.findall(r"(P\d+)  [a-z].*?  (test_\w+)\.py", (ROOT / "README.md").read_text()))
-    assert sorted(listed) == sorted({law.number for law in every_law().values()} | {"P17"})  # P17: laws of kernels
-    files = {path.stem: path.read_text() for path in (ROOT / "properties").glob("test_*.py")}
-    assert {*listed.values(), "test_combinations", "test_joins", "test_models", "test_optimizers"} == set(files)
-    for number, name in listed.items():
-        assert files[name].startswith(f'"""{number}: ')
+def test_every_law_is_on_the_page_of_its_family() -> None:
+    assert list(laws.FAMILIES) == list(dict.fromkeys(number for number, *_ in every_text()))
+
+
+def test_the_pages_made_from_the_code_are_as_they_would_be_written() -> None:
+    for path, text in {**laws.as_written(), **claims.as_written()}.items():
+        assert path.read_text() == text, "python -m lockstep.properties.pages"
 
 
 def test_the_page_of_published_defects_is_as_it_would_be_written() -> None:

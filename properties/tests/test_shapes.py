@@ -1,4 +1,4 @@
-"""docs/SHAPES.md says what is found of each shape of published code."""
+"""docs/shapes.md says what is found of each shape of published code."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def _cut(flat: Flat, sizes: Sequence[int]) -> tuple[Flat, ...]:
     return flat.split_with_sizes(list(sizes))
 
 
-# min and max lose a NaN, as NCCL's do (fminf and fmaxf in its reduce_kernel.h) and gloo's may: see worlds/RUNS.md.
+# min and max lose a NaN, as NCCL's do (fminf and fmaxf in its reduce_kernel.h) and gloo's may: see docs/what-runs.md.
 _COMBINE = {
     "sum": torch.add,
     "premul_sum": torch.add,

@@ -1,4 +1,4 @@
-"""What runs on the simulated world and on gloo, unmodified: the rows of worlds/RUNS.md, each of them here.
+"""What runs on the simulated world and on gloo, unmodified: the rows of docs/what-runs.md, each of them here.
 
 The same program must give the same bits on both: data are such that the order of a sum cannot matter.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from lockstep.home import HOME
 from lockstep.worlds.contract import Outcome, World
 from lockstep.worlds.tests.outcomes import kinds, messages, plain, program, results
 
@@ -172,8 +173,8 @@ def test_the_replicas_of_every_wrapper_end_alike_and_moved(sim: World) -> None:
 
 
 def test_the_table_says_exactly_what_is_tested() -> None:
-    """Rows of worlds/RUNS.md: the name in the first column, then sim, then gloo."""
-    lines = (Path(__file__).parent.parent / "RUNS.md").read_text().splitlines()
+    """Rows of docs/what-runs.md: the name in the first column, then sim, then gloo."""
+    lines = (Path(HOME) / "docs" / "what-runs.md").read_text().splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
     said = {row[0]: (row[1], row[2]) for row in cells if row[1] in ("runs", "no", "refused", "races")}
     tested = {

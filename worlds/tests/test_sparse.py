@@ -29,7 +29,7 @@ def test_the_sum_is_that_of_the_tables(sim: World) -> None:
 
 @pytest.mark.parametrize("payload", ["false", "true"])
 def test_ddp_leaves_the_gradients_of_embeddings_sparse(sim: World, payload: str) -> None:
-    """What they are is one of the rows of `worlds/RUNS.md`."""
+    """What they are is one of the rows of `docs/what-runs.md`."""
     for result in results(run(sim, "embedding", 3, payload)):
         assert result["layouts"] == ["torch.sparse_coo", "torch.strided", "torch.strided"]
 

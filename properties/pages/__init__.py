@@ -1,0 +1,8 @@
+"""The pages of the documentation that are made from the code.
+
+    laws       docs/laws/: a page for each family of laws, with counterexamples, and a list of all
+    claims     docs/claims.md: every claim in a table
+
+``python -m lockstep.properties.pages`` writes them; a test checks that they are up to date. Counterexamples are kept as
+they are: ``python -m lockstep.properties.gallery`` searches for them anew.
+"""
