@@ -3,7 +3,7 @@
 NCCL refuses two ranks of one host on one GPU. With ``ranks_per_gpu`` above 1 each process is given a host identity of
 its own (NCCL_HOSTID), so that its ranks talk over sockets as hosts do. That is slow, and says nothing of NVLink. A
 communicator takes long to set up, so that each is kept: one for each number of ranks, and for each group's members.
-`docs/what-runs.md` tells what ran on a GPU; `python -m lockstep.worlds.tests.on_gpus` checks it on a machine that has one.
+`docs/what-runs.md` tells what ran on a GPU; `python -m lockstep.worlds.tests.on_gpus` checks it where there is one.
 """
 
 from lockstep.worlds.pool import PoolWorld
