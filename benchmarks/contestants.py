@@ -1,4 +1,4 @@
-"""Where one example can run: Lockstep's worlds, and what its peers use. Each contestant tells how long it took."""
+"""The places where one example can run: Lockstep's worlds, and its peers'. Each contestant returns its time."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def run_standing(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def in_child(child: process.Child, clock: str) -> Contestant:
-    """What an example takes inside a child that runs `serve`; the way there and back is left out.
+    """Time an example inside a child that runs `serve`, without the way there and back.
 
     ``clock``: "wall", or "processor", the processor's time for the child, which is all that an example takes that waits
     for nothing and runs one thread at a time; others at work do not lengthen it.

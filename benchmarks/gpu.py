@@ -36,7 +36,7 @@ class Run:
     dry: bool
 
     def command(self, name: str, command: list[str], limit: float, **environment: str) -> str:
-        """How a command ended, in words; its output is in the folder. Raises NotDone where the time was over."""
+        """Run a command and return its end in words; its output is in the folder. Raises NotDone if time ran out."""
         log = self.folder / f"{name.replace(' ', '-')}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         interpret = "1" if self.dry else "0"
@@ -65,7 +65,7 @@ def compile_ahead(run: Run) -> Iterator[Unit]:
 
 
 def device(run: Run) -> Iterator[Unit]:
-    """What only a GPU can show, and the cases that are always tried."""
+    """Check what only a GPU can show, and the cases that are always tried."""
     command = [sys.executable, "-m", "lockstep.benchmarks.on_device"]
     yield Unit("cases", 40, lambda left: run.command("device", command, left))
 

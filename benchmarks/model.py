@@ -39,7 +39,7 @@ H200 = Gpu("NVIDIA H200", 132, 4.12e12)
 
 @dataclass(frozen=True)
 class Program:
-    """What a kernel's program needs. ``moved``: bytes read and written; ``divisions``: of each thread, one by one."""
+    """The needs of a kernel's program. ``moved``: bytes read and written; ``divisions``: of each thread, one by one."""
 
     moved: float
     threads: int
@@ -68,7 +68,7 @@ def share(program: Program, gpu: Gpu = H200) -> float:
 
 
 def seconds(program: Program, programs: float, gpu: Gpu = H200) -> float:
-    """What so many programs take, launched by a CUDA graph."""
+    """Estimate the time of that many programs, launched by a CUDA graph."""
     return gpu.launch + programs * program.moved / (share(program, gpu) * gpu.copy)
 
 

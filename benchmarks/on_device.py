@@ -1,4 +1,4 @@
-"""What only a GPU can show of kernels, and the cases that are always tried: `python -m lockstep.benchmarks.on_device`.
+"""Checks of kernels that need a GPU, and the cases that are always tried: `python -m lockstep.benchmarks.on_device`.
 
 `--cases`: these alone, as compute-sanitizer watches them. Without a GPU they run in Triton's interpreter.
 """
@@ -25,7 +25,7 @@ from lockstep.properties.kernels.comparing import must_equal
 
 
 def direct() -> None:
-    """What only a GPU can show. Raises AssertionError."""
+    """Check what only a GPU can show. Raises AssertionError."""
     small = [torch.randn(17, device="cuda") for _ in range(1000)]
     table, bucket = Table.of(small), torch.empty(17_000, device="cuda")
     require(launches(lambda: pack(table, bucket)) == 1, "a thousand tensors are packed in one launch")
@@ -50,7 +50,7 @@ def direct() -> None:
 
 
 def launches(call: Callable[[], object]) -> int:
-    """How many of Triton's kernels a call launches."""
+    """Count the Triton kernels that a call launches."""
     usual, seen = Launcher.__call__, list[str]()
 
     def counted(self: Launcher, *arguments: Any, **constants: Any) -> None:

@@ -1,4 +1,4 @@
-"""What was measured, as a file of JSON that a run stopped halfway goes on with, and as a table."""
+"""Measurements as a JSON file, from which a stopped run goes on, and as a table."""
 
 import datetime
 import json
@@ -44,7 +44,7 @@ class Results:
         new.replace(self.path)
 
     def lacks(self, part: str, unit: str) -> bool:
-        """Whether a unit is still to be done."""
+        """True if a unit is still to be done."""
         return unit not in self.done.get(part, {})
 
 
@@ -81,7 +81,7 @@ def table(results: Results) -> list[str]:
 
 
 def others(unit: str, found: Any) -> list[str]:
-    """What is no contest: in a line, or one for each of its parts."""
+    """The lines of a result that is no contest: one, or one for each of its parts."""
     if not isinstance(found, dict):
         return [f"  {unit}: {found}"]
     return [f"  {unit}", *(f"    {name}: {value}" for name, value in found.items())]

@@ -69,7 +69,7 @@ def panels(contests: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, li
 
 
 def label_of(unit: str) -> str:
-    """What the points of a line have in common: "64 MiB float32, 1: moving" is one of "float32, 1"."""
+    """The label that the points of a line share: "64 MiB float32, 1: moving" is one of "float32, 1"."""
     words = unit.partition(":")[0]
     return words.partition("MiB ")[2] or words
 

@@ -1,4 +1,4 @@
-"""Where the time of a law's examples goes: drawing, the oracle, the world, judging."""
+"""The shares of a law's time: drawing, the oracle, the world, judging."""
 
 import time
 from collections import defaultdict
@@ -20,7 +20,7 @@ EXAMPLES = 200
 
 
 def measure(examples: int = EXAMPLES) -> tuple[int, dict[str, float]]:
-    """How many examples of the law of the mean ran on the simulated world, and the seconds that they took, by part.
+    """Run the law of the mean on the simulated world; return the number of examples and the seconds of each part.
 
     "proof" is the oracle's as well: while drawing it proves that nothing rounds. What is in no other part is drawing.
     """

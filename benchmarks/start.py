@@ -1,4 +1,4 @@
-"""How long a user waits before anything happens: for a page of help, and from the command to the first example.
+"""The time that a user waits: for a page of help, and from the command to the first example.
 
 Each against what any program of its kind takes: `python -c pass`, and `python -c "import torch"`.
 """

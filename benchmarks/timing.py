@@ -1,4 +1,4 @@
-"""What a call takes: replayed from a CUDA graph, so that the host does not count; called; and on the host alone."""
+"""The time of a call: replayed from a CUDA graph, so that the host does not count; called; and on the host alone."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ class Took:
 
 
 def compare(calls: dict[str, Call], sets: int, captured: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """What each takes, all taking turns. ``captured``: those to replay from a graph too."""
+    """Time each call, all taking turns. ``captured``: those to replay from a graph too."""
     counts, graphs = {}, {}
     for name, call in calls.items():
         call(0)  # compiles

@@ -1,4 +1,4 @@
-"""What else a program of `pack` might be: more or fewer bytes, on more or fewer warps, as a GPU has it.
+"""Variants of a program of `pack`: more or fewer bytes, on more or fewer warps, measured on a GPU.
 
 The kernels have one choice, for all GPUs; this says what another would give.
 """

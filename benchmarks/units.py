@@ -1,4 +1,4 @@
-"""What a run on a GPU consists of, in portions that are filed one by one."""
+"""The portions of a run on a GPU, filed one by one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an example costs on the simulated world, against the same example elsewhere."""
+"""The cost of an example on the simulated world, against the same example elsewhere."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

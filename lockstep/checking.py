@@ -44,7 +44,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class LawResult:
-    """How one law ended on one world: its verdict, and on how many examples."""
+    """The end of one law on one world: its verdict, and the number of examples."""
 
     law: str
     world: str
@@ -54,7 +54,7 @@ class LawResult:
 
 
 class CheckResult:
-    """What `check` found out. ``laws``: how each law ended. ``failures``: each way in which one is broken."""
+    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken."""
 
     def __init__(self, target: str, ends: Sequence[Any]) -> None:
         self.target, self._ends = target, ends
@@ -63,7 +63,7 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every law holds that the target claims."""
+        """True if every law that the target claims holds."""
         return all(law.passed for law in self.laws)
 
     def raise_for_failures(self) -> None:
@@ -142,7 +142,7 @@ _TURN = threading.RLock()  # of several threads each waits for the other's check
 
 
 def _end_of(held: Held) -> SimpleNamespace:
-    """How a law ended, in the shape of a report of pytest's."""
+    """The end of a law in the shape of a pytest report."""
     filed: list[tuple[str, Any]] = []
     words, passed = "", True
     try:
@@ -182,7 +182,7 @@ def _failures(end: Any) -> list[Failure]:
 
 
 class _Progress:
-    """How far a check is, on one line of a terminal; elsewhere only what takes very long is told."""
+    """The progress of a check on one line of a terminal. Elsewhere only a law that takes very long is reported."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()

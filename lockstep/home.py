@@ -1,4 +1,4 @@
-"""Where Lockstep itself is: installed, or in a clone."""
+"""The folder of Lockstep itself: installed, or in a clone."""
 
 from pathlib import Path
 

@@ -126,7 +126,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> Budget:
-    """What a law may spend, and where it tells how far it is: past pytest's capture, so that a log has it at once."""
+    """The budget of a law. It writes its progress past pytest's capture, so that a log has it at once."""
     config = request.config
     capture = config.pluginmanager.getplugin("capturemanager")
 
@@ -175,7 +175,7 @@ def gloo(request: pytest.FixtureRequest) -> World:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Which implementations, worlds, profile, seed and versions a run is about, and which Lockstep runs."""
+    """The implementations, worlds, profile, seed and versions of a run, and the Lockstep that runs."""
     versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
     names = config.getoption("--impl") or ["what ships with Lockstep"]
     profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
@@ -195,7 +195,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _as_found(config: pytest.Config) -> list[str]:
-    """How each class of a user's is going to be used, a line each."""
+    """One line for each user class: how Lockstep will use it."""
     theirs = config.stash[_BENCH].implementations if config.getoption("--impl") else []
     return [f"{each.short}: {words}" for each in theirs if (words := as_found(each))]
 

@@ -1,4 +1,4 @@
-"""What must happen: a textbook in code. NumPy and ml_dtypes only; one function per rule; every result exact or proved.
+"""The oracle: a textbook in code of what must happen. It needs only NumPy and ml_dtypes. Each rule is one function.
 
 It says more than the laws ask, and holds all of it against papers, published figures, torch and gloo. No law rests on
 what a bound can see (`power`), ZeRO's steps in numbers (`zero_step`), torch's optimizers bit for bit

@@ -221,7 +221,7 @@ def _gamma(n: int, form: str) -> Fraction:
 
 
 def _underflow(form: str, flush_to_zero: bool) -> Fraction:
-    """What one product or quotient may lose beyond u times its size."""
+    """The most that one product or quotient can lose beyond u times its size."""
     number = format_named(form)
     return number.least_normal if flush_to_zero else number.least_subnormal / 2
 

@@ -1,4 +1,4 @@
-"""What the caller does throughout, beside the events of the program; and in what one rank's model may differ."""
+"""The caller's habits throughout a program, beside its events; and the ways in which one rank's model can differ."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ OF_ALL = ("number", "order")  # those that are about no parameter alone
 
 @dataclass(frozen=True, repr=False)
 class Caller(Short):
-    """What is not as usual in how the caller trains its model. ValueError, in one line, for what means nothing.
+    """The unusual habits of the caller. Raises ValueError, in one line, for a combination without a meaning.
 
     ``seeded``: it seeds random numbers before it wraps, on each rank otherwise. ``hooked``: how often a hook of its own
     doubles each gradient that comes to a parameter; ``module_hooked``: how often one on the model doubles each loss,
@@ -49,12 +49,12 @@ class Caller(Short):
 
     @property
     def doublings(self) -> int:
-        """How often its hooks double a gradient."""
+        """The number of times that its hooks double a gradient."""
         return self.hooked + self.module_hooked
 
     @property
     def hooks(self) -> bool:
-        """Whether it has hooks of its own on what is there when the model is wrapped."""
+        """True if it has hooks of its own on the model when it is wrapped."""
         return bool(self.doublings or self.keeps_gradients)
 
 

@@ -110,7 +110,7 @@ def _exact_norm(value: Lattice, name: str, p: float) -> Fraction | None:
 
 
 def _adds_exactly(terms: Sequence[Fraction], name: str) -> bool:
-    """Whether sum |k_i| <= 2**p for k_i the terms in units of the largest power of two that divides all."""
+    """True if sum |k_i| <= 2**p, for k_i the terms in units of the largest power of two that divides all."""
     form = FORMATS[name]
     unit = Fraction(1, math.lcm(*(x.denominator for x in terms))) if terms else Fraction(1)
     integers = [int(x / unit) for x in terms]
@@ -129,7 +129,7 @@ def total_norm(norms: Sequence[Enclosure], form: str, p: float, may_be_exact: bo
 
 
 def _is_exact_in_parts(gradients: Sequence[Lattice | Interval], names: Iterable[str], p: float) -> bool:
-    """Whether no norm of some of the elements rounds, nor a norm of such norms: a sum of squares may be a square, and
+    """True if no norm of some of the elements rounds, nor a norm of such norms: a sum of squares may be a square, and
     its parts none.
     """
     numbers: list[Fraction] = []
@@ -278,7 +278,7 @@ def times(value: Lattice | Interval, factor: Interval, form: Formats) -> Lattice
 
 
 def _vanishes(value: Lattice | Interval, product: Lattice) -> bool:
-    """Whether a product is a zero that its factor may not be: of either sign then, and the lattice has one."""
+    """True if a product is zero though its factor may not be. It then has either sign, and the lattice has only one."""
     return bool(np.any((product == 0) & (isinstance(value, Interval) | (as_interval(value).low != 0))))
 
 

@@ -1,4 +1,4 @@
-"""What every collective means, on plain arrays: one per rank in, one per rank out.
+"""The meaning of every collective on plain arrays: one per rank in, one per rank out.
 
 The index of an array is its rank in the group; N is the number of ranks. Nothing here knows how data travels
 (`oracle.ring`, `oracle.tree`) or in which order a real backend adds (`oracle.reduction_order`, `oracle.gloo`). Results
@@ -38,7 +38,7 @@ def combine(op: str, left: Array, right: Array) -> Array:
 
 
 def finish(op: str, total: Array, world_size: int) -> Array:
-    """What remains once every rank is in ``total``: RN(total / N) for the average, one true division; else nothing.
+    """Finish a reduction whose ``total`` has every rank: RN(total / N) for the average, one true division; else total.
 
     16-bit totals are divided in float32 and rounded again, as torch does; for N that the format holds this is the
     correctly rounded quotient (24 >= 2 * 11 + 2). Integers are refused: backends disagree on how to round their mean.

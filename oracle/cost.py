@@ -1,4 +1,4 @@
-"""What data parallelism costs: bytes held, elements moved, time of a collective, and how much of it backward hides.
+"""The cost of data parallelism: bytes held, elements moved, time of a collective, and the part that backward hides.
 
 ``lockstep cost`` prints the tables for one example. Figures are exact: integers and Fractions.
 """

@@ -81,7 +81,7 @@ def _rounded(value: Interval, form: str, wire: str) -> Interval:
 
 
 def in_either(compute: Callable[[str], Interval], form: str, kept: str) -> Interval:
-    """What is computed in a format, or in a wider one and kept there, maybe to be rounded to the former later on.
+    """Enclose a result computed in a format, or in a wider one and kept there, and perhaps rounded later to the first.
 
     ``compute``: gives it in the format of that name.
     """

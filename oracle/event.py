@@ -1,4 +1,4 @@
-"""What every event of a program owns on the oracle's side: where it may come, and what it does.
+"""The base of every event on the oracle's side: the places where it may come, and its effect.
 
 An event is plain data. Its docstring says what it means to whoever writes a training loop.
 """
@@ -37,7 +37,7 @@ class Event(Short, ABC):
 
     @classmethod
     def module(cls) -> str:
-        """What the modules are called that own its facets: its name in snake case."""
+        """The name of the modules that own its facets: its own name in snake case."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
@@ -47,17 +47,17 @@ class Event(Short, ABC):
 
     @property
     def ends_gradients(self) -> bool:
-        """Whether gradients that were there are there no more, on any rank: they are None or zero now."""
+        """True if it ends the gradients on every rank: they are None or zero afterwards."""
         return False
 
     @property
     def evaluates(self) -> bool:
-        """Whether there is a forward in it that no backward follows."""
+        """True if it has a forward that no backward follows."""
         return False
 
     @property
     def holds_no_sync(self) -> bool:
-        """Whether the ``no_sync`` in which it was may go on after it."""
+        """True if the ``no_sync`` around it may go on after it."""
         return False
 
     def on_one_rank(self) -> "Event":
@@ -65,14 +65,14 @@ class Event(Short, ABC):
         return self
 
     def uses_gradients(self, state: State) -> bool:
-        """Whether it takes up gradients, ranks being in that state."""
+        """True if it uses gradients when ranks are in this state."""
         return self.reads_gradients
 
     def check(self, setup: Setup, before: Standing) -> None:
         """ValueError, in one line, where a training loop could not have it here."""
 
     def after(self, setup: Setup, before: Standing) -> Standing:
-        """What holds after it."""
+        """The standing after it."""
         return before
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What every rank must hold, event by event."""
+"""The values that every rank must hold, event by event."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from lockstep.oracle.state import ExpectedValue, Inside, Values
 
 @dataclass(frozen=True)
 class Expectation:
-    """What holds on *every* rank, unless it is gone, one value per parameter: an array in its dtype and shape, which
+    """The values on *every* rank that is not gone, one per parameter: an array in its dtype and shape, which
     must come out bit for bit, or an `Inside`, an interval of its shape and dtype that must contain what comes out.
     None: there is no gradient.
 
@@ -35,7 +35,7 @@ class Expectation:
 
     @property
     def exact(self) -> bool:
-        """Whether every value is one for every bit, and no interval."""
+        """True if every value is known to the bit, and none is an interval."""
         of_parameters = [
             value for kind in (self.gradients, self.parameters) for each in kind.values() for value in each
         ]

@@ -193,7 +193,7 @@ def contributions(scenario: Scenario) -> list[list[Table]]:
 
 
 def _used(scenario: Scenario, sizes: list[int]) -> npt.NDArray[np.bool_]:
-    """Where sample s uses the parameter of an element in micro-batch m: shape (micro-batches, samples, elements)."""
+    """True where sample s uses the parameter of an element in micro-batch m. Shape (micro-batches, samples, elements)."""
     used = np.zeros((len(scenario.microbatches), scenario.samples, len(sizes)), dtype=bool)
     for event, batch in zip(scenario.microbatches, used, strict=True):
         for sample, order in enumerate(event.orders):
@@ -227,7 +227,7 @@ def _table(scenario: Scenario, used: npt.NDArray[np.bool_], sizes: list[int]) ->
 
 
 def _back_and_forth(scenario: Scenario, used: npt.NDArray[np.bool_]) -> Table:
-    """What cancels: `AWAY` in a micro-batch inside `no_sync`, and its opposite in the one right after it, in elements
+    """Contributions that cancel: `AWAY` inside `no_sync`, and its opposite in the next micro-batch, in elements
     of at least float32 that a sample uses in both.
     """
     wide = [FORMATS[each.dtype].bytes > 2 for each in scenario.parameters]
@@ -253,13 +253,13 @@ def signed(table: Table, signs: str) -> Table:
 
 
 def far(scenario: Scenario, parameter: int) -> bool:
-    """Whether a parameter's numbers may lie beyond those of float32: nothing else makes its gradients large."""
+    """True if a parameter's numbers may lie beyond float32's range: nothing else makes its gradients large."""
     plain = scenario.probe == "linear" and scenario.loss_scale is None
     return plain and scenario.parameters[parameter].dtype == "float64"
 
 
 def coefficients(scenario: Scenario, rank: int) -> list[list[npt.NDArray[np.float64]]]:
-    """What a rank feeds its probe: the mean of its samples' contributions, [m][p] of p's shape. Exact in float64."""
+    """The inputs of a rank's probe: the mean of its samples' contributions, [m][p] of p's shape. Exact in float64."""
     per_rank = scenario.samples // scenario.world_size
     mine = slice(rank * per_rank, (rank + 1) * per_rank)
     return [

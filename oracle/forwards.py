@@ -1,4 +1,4 @@
-"""How the coefficients of a micro-batch are shared out where several forwards come before its backward."""
+"""The distribution of a micro-batch's coefficients over several forwards that come before its backward."""
 
 from collections.abc import Sequence
 
@@ -23,5 +23,5 @@ def by_forward(numbers: Sequence[npt.NDArray[np.float64]], forwards: int) -> lis
 
 
 def turns_of_forwards(parameter: int, count: int, forwards: int) -> npt.NDArray[np.int64]:
-    """Which forward has each of ``count`` elements of a parameter's coefficients. See `by_forward`."""
+    """The forward that has each of the ``count`` elements of a parameter's coefficients. See `by_forward`."""
     return (np.arange(count) + parameter) % forwards

@@ -72,7 +72,7 @@ def all_reduce_schedule(elements: int, element_bytes: int, world_size: int) -> l
 
 
 def hop(op: str, local: Array, arriving: Array) -> Array:
-    """What a rank makes of its own elements and those that arrive.
+    """Combine a rank's own elements with those that arrive.
 
     Sum and product: RN(local op arriving). Max: local < arriving ? arriving : local; min: arriving < local ? arriving
     : local. So of two zeros the local one stays, and a NaN stays where it is local and vanishes where it arrives:
@@ -106,7 +106,7 @@ def all_reduce(arrays: Sequence[Array], op: str = "sum") -> Array:
 
 
 def reduce(arrays: Sequence[Array], root: int, op: str = "sum") -> Array:
-    """What the root holds afterwards: the bits of the all-reduce. What other ranks hold is undefined (they change)."""
+    """The result on the root: the bits of the all-reduce. Other ranks hold undefined values (they change)."""
     check_root(root, len(arrays))
     return all_reduce(arrays, op)
 

@@ -1,4 +1,4 @@
-"""Which hyper-parameters each group of parameters has: its own, else the scenario's, else torch's defaults.
+"""The hyper-parameters of each group of parameters: its own, else the scenario's, else torch's defaults.
 
 By group, as in `oracle.setup.Setup.all_groups`. Weight decay is 0 unless something says otherwise.
 """
@@ -28,7 +28,7 @@ def changed(settings: Settings, values: Hyperparameters, group: int | None) -> S
 
 
 def any_momentum(settings: Settings) -> bool:
-    """Whether any group has momentum."""
+    """True if any group has momentum."""
     return any(getattr(each, "momentum", 0) for each in settings)
 
 

@@ -1,4 +1,4 @@
-"""What a rank holds when its model is built: other values on every rank, so that a rank that keeps its own shows."""
+"""The values of a rank's model when it is built. They differ between ranks, so that a rank that keeps its own shows."""
 
 import numpy as np
 import numpy.typing as npt

@@ -53,7 +53,7 @@ def _interpret(scenario: Scenario, choices: Choices) -> Expectation:
 
 
 def is_exact(scenario: Scenario, averaging: str = AVERAGINGS[0], unused: str = UNUSED[0]) -> bool:
-    """Whether nothing rounds, in any order of reduction, when the mean is taken in the given way."""
+    """True if nothing rounds, in any order of reduction, when the mean is taken in the given way."""
     try:
         return interpret(scenario, averaging, unused).exact
     except Inexact:

@@ -128,7 +128,7 @@ def hull(*intervals: Interval) -> Interval:
 
 
 def floats_inside(interval: Interval, form: str) -> NDArray[np.int64]:
-    """How many values of the format each element may take (float32 or narrower): 1 means the check is bitwise.
+    """Count the values of the format that each element may take (float32 or narrower): 1 means the check is bitwise.
 
     The bits of a float, read as sign and magnitude, number the floats in order.
     """

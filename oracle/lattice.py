@@ -112,7 +112,7 @@ def divide(values: Lattice, divisor: int, form: Formats) -> Lattice:
 
 @cache
 def is_short(number: float, form: Format) -> bool:
-    """Whether a factor is on the lattice and in the format, so that there is data that stays exact under it."""
+    """True if a factor is on the lattice and in the format, so that there is data that stays exact under it."""
     return (Fraction(number) / _UNIT).denominator == 1 and is_representable(number, form.name)
 
 

@@ -1,4 +1,4 @@
-"""What a scenario's model consists of, and what goes with it: parameters, buffers, hyper-parameters, a loss scale."""
+"""The parts of a scenario's model: parameters, buffers, hyper-parameters, a loss scale."""
 
 import math
 from dataclasses import dataclass

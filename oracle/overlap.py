@@ -1,4 +1,4 @@
-"""When each bucket of gradients travels while backward still runs, and what of it the step has to wait for."""
+"""The times at which buckets of gradients travel while backward still runs, and the part that a step waits for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

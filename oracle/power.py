@@ -1,4 +1,4 @@
-"""What a bound can see: whether one missing, doubled or mis-scaled contribution would certainly fall outside it."""
+"""The power of a bound: a missing, doubled or mis-scaled contribution must certainly fall outside it."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,7 +10,7 @@ Rule = Callable[[Numbers], Enclosure]
 
 
 def would_notice(rule: Rule, terms: Numbers, faulty: Numbers) -> bool:
-    """Whether every computation on the ``faulty`` terms falls outside the enclosure for the right ones.
+    """True if every computation on the ``faulty`` terms falls outside the enclosure for the right ones.
 
     It does where the two enclosures are disjoint; where they meet, the fault may pass. For a sum over N ranks that all
     contribute x, one of them missing, this is |x| > (N - 1) u N |x| + (N - 1) u (N - 1) |x|, or (N - 1)(2 N - 1) u < 1:
@@ -20,7 +20,7 @@ def would_notice(rule: Rule, terms: Numbers, faulty: Numbers) -> bool:
 
 
 def would_notice_any(rule: Rule, terms: Numbers) -> bool:
-    """Whether every single missing and every single doubled contribution would certainly fall outside."""
+    """True if every single missing and every single doubled contribution would certainly fall outside."""
     ranks = range(len(terms))
     return all(would_notice(rule, terms, fault(terms, rank)) for rank in ranks for fault in (missing, doubled))
 

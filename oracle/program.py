@@ -51,7 +51,7 @@ class Scenario(Setup):
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
-        """What holds before each event, and after the last."""
+        """The standing before each event, and after the last."""
         return well_formed.standings(self, self.program)
 
     @cached_property
@@ -65,11 +65,11 @@ class Scenario(Setup):
         return tuple(event for _, event in self.events(Backward))
 
     def batch(self, place: int) -> int:
-        """How many micro-batches come before the event of that place: of a Backward, its number."""
+        """Count the micro-batches before the event of that place: of a Backward, its number."""
         return self.standings[place].batch
 
     def has(self, *kinds: type[Event]) -> bool:
-        """Whether there is an event of one of these kinds."""
+        """True if there is an event of one of these kinds."""
         return any(isinstance(event, kinds) for event in self.program)
 
     def places(self, *kinds: type[Event]) -> list[int]:
@@ -90,7 +90,7 @@ class Scenario(Setup):
         return self.microbatches[microbatch].order(rank, self.world_size)
 
     def stays_in_no_sync(self, place: int) -> bool:
-        """Whether the ``no_sync`` of a Backward at that place, or the outer one of a Raise, goes on after it."""
+        """True if the ``no_sync`` of a Backward at that place, or the outer one of a Raise, goes on after it."""
         match self.program[place : place + 2] if place >= 0 else ():
             case (here, Backward(together=True)):
                 return here.holds_no_sync
@@ -125,7 +125,7 @@ class Scenario(Setup):
             raise ValueError(f"only {self.only} is no contribution of this scenario")
 
     def _check_caller(self) -> None:
-        """What the caller does throughout it can do throughout this program."""
+        """Check that the caller's habits are possible in this program."""
         if self.has(Join) and (self.roles or replace(self.caller, makes_optimizer="") != Caller()):
             raise ValueError(f"{self.caller!r} and roles {self.roles} take ranks that all stay: there is a Join")
         trained_later = any(not now.trained <= now.when_wrapped for now in self.standings)
@@ -171,7 +171,7 @@ def _event(event: str, **values: Any) -> Event:
 
 
 def tuples(data: Any) -> Any:
-    """What JSON holds with tuples in the place of its lists; anything else stays as it is."""
+    """Replace lists from JSON by tuples, also inside; anything else stays as it is."""
     if isinstance(data, list):
         return tuple(tuples(item) for item in data)
     if isinstance(data, dict):

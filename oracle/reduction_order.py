@@ -214,7 +214,7 @@ def reveal(call: Callable[[list[Array]], Array], elements: int, world_size: int,
 
 
 def masks(elements: int, world_size: int, dtype: str) -> list[list[Array]]:
-    """What `reveal` has added: for each of its calls one array per rank. For who can make all calls at once."""
+    """The inputs of `reveal`'s calls, one array per rank for each call, so that a caller can make all calls at once."""
     check_counts(elements, world_size)
     form = format_named(dtype)
     widest = 24 if form.precision < 24 else 53

@@ -74,7 +74,7 @@ def round_to_nearest(value: Fraction | float, form: str) -> float:
 
 
 def representable(value: Fraction | float, form: str) -> bool:
-    """Whether the format holds this finite value exactly.
+    """True if the format holds this finite value exactly.
 
     A value k 2**e with k odd is one of the format where k has at most p bits, 2**e is no less than the least subnormal,
     and the leading bit is at most 2**emax.
@@ -126,7 +126,7 @@ def round_through_float32(values: Float64s, form: str) -> NDArray[np.floating]:
 
 
 def double_rounding_is_harmless(through: str, form: str) -> bool:
-    """Whether RN(RN_through(a op b)) = RN(a op b) for a, b of the format and op one of + - * / sqrt: P >= 2 p + 2.
+    """True if RN(RN_through(a op b)) = RN(a op b) for a, b of the format and op one of + - * / sqrt: P >= 2 p + 2.
 
     So float32 sums, products and quotients of bfloat16 or float16 values may be rounded again without harm (24 >= 18,
     24 >= 24). It says nothing about values that are not one such operation away from the format, nor about fused

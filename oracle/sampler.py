@@ -1,4 +1,4 @@
-"""Which samples of a data set each rank sees: the contract of torch.utils.data.DistributedSampler, without torch.
+"""The samples of a data set that each rank sees: the contract of torch.utils.data.DistributedSampler, without torch.
 
 The shuffled order is the caller's, a permutation: no random generator is part of the contract.
 Source: documentation of torch 2.13; the interleaving and the wrap-around measured against it.

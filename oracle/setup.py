@@ -1,4 +1,4 @@
-"""What is chosen once for a program: the ranks, the model, the options of the implementation and of the training loop.
+"""The choices made once for a program: ranks, model, options of the implementation and of the training loop.
 
 The probes make a scenario decide every gradient, so that no autograd is needed to say what must come out. With
 ``c[m, s, p]`` the coefficients of micro-batch m, sample s and parameter p (`oracle.fingerprint` chooses them):
@@ -44,7 +44,7 @@ S = TypeVar("S", bound="Setup")
 
 @dataclass(frozen=True, repr=False)
 class Setup(Short):
-    """What holds throughout a program for ``world_size`` ranks. ValueError, in one line, for one that means nothing.
+    """The set-up of a program for ``world_size`` ranks. Raises ValueError, in one line, for one without a meaning.
 
     ``bucket_cap`` is in bytes (0: no two tensors share a bucket); None leaves it to the implementation.
     ``learning_rate`` is a power of two, so that steps can be exact; one of any size goes into ``hyperparameters``.
@@ -224,7 +224,7 @@ def _check_model(setup: Setup) -> None:
 
 
 def _check_caller(setup: Setup) -> None:
-    """What the caller does goes with the model and the ranks."""
+    """Check that the caller's habits fit the model and the ranks."""
     caller, differs = setup.caller, setup.differs
     for name, order, count in (
         ("roles", setup.roles, setup.world_size),

@@ -1,4 +1,4 @@
-"""Who owns which elements: the layouts that sharded training cuts parameters by, as plain data.
+"""The owners of elements: the layouts by which sharded training cuts parameters, as plain data.
 
 A layout lists, for every rank, ranges of elements of named parameters. Each element has exactly one owner; ranks may
 own nothing.

@@ -1,4 +1,4 @@
-"""What all plain data of the oracle has in common."""
+"""The base of all plain data of the oracle."""
 
 from dataclasses import MISSING, fields
 
@@ -19,5 +19,5 @@ class Short:
 
 
 def is_whole(number: object, least: int) -> bool:
-    """Whether it is an integer of at least that. True is not one."""
+    """True for an integer of at least that. A bool is not one."""
     return type(number) is int and number >= least

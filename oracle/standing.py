@@ -1,4 +1,4 @@
-"""What holds between two events, as far as the program alone says it: no value is needed to know it."""
+"""The standing of a program between two events: all facts that need no value to be known."""
 
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class Standing(NamedTuple):
 
 
 def at_the_start(setup: Setup) -> Standing:
-    """What holds after construction. ValueError for hyper-parameters that no optimizer takes together."""
+    """The standing after construction. Raises ValueError for hyper-parameters that no optimizer takes together."""
     trained = frozenset(index for index, parameter in enumerate(setup.parameters) if parameter.trainable)
     settings = hyperparameters.at_the_start(setup)
     return Standing(trained, trained, settings, momentum=hyperparameters.any_momentum(settings))

@@ -1,4 +1,4 @@
-"""What the interpreter knows between two events: parameters, gradients and the optimizer's state, exact or enclosed.
+"""The interpreter's state between two events: parameters, gradients and optimizer state, exact or enclosed.
 
 A value is exact (on the lattice) or, once an operation has rounded in a way that is not known bit for bit, an interval.
 Exact values of all parameters lie end to end in one array; an enclosed parameter has its interval beside it, and zeros
@@ -42,7 +42,7 @@ Contributions = Callable[[int], list[npt.NDArray[np.int64]]]
 
 @dataclass(frozen=True)
 class Choices:
-    """What implementations may do otherwise and still be right. ValueError for one that is unknown.
+    """The choices that correct implementations make differently. Raises ValueError for an unknown one.
 
     ``averaging``: how the mean is taken, one of `oracle.setup.AVERAGINGS`; ``unused``: what a parameter gets that no
     rank used, one of `oracle.setup.UNUSED`. ``implementations``: of optimizers, see `oracle.optimizer_intervals`;

@@ -41,7 +41,7 @@ def step(state: State, groups: tuple[int, ...] | None) -> None:
 
 
 def gradient_size(value: Value) -> int:
-    """How many elements a value has."""
+    """The number of elements of a value."""
     return int(value.low.size if isinstance(value, Interval) else value.size)
 
 
@@ -81,7 +81,7 @@ def _enclosed_step(
 
 
 def _can_be_exact(settings: SGD, form: Formats) -> bool:
-    """Whether every factor of a step is a short number of the format, so that there is data that stays exact."""
+    """True if every factor of a step is a short number of the format, so that there is data that stays exact."""
     factors = (settings.lr, settings.momentum, 1 - settings.dampening, settings.weight_decay)
     return all(lattice.is_short(factor, form.forms[0]) for factor in factors)
 

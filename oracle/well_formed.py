@@ -1,4 +1,4 @@
-"""What makes a program one that a training loop could have: the rules that hold between events.
+"""The rules between events that every program of a real training loop obeys.
 
 What one event alone asks for is said by its own `check`.
 """
@@ -10,7 +10,7 @@ from lockstep.oracle.standing import Standing, at_the_start
 
 
 def standings(setup: Setup, program: tuple[Event, ...]) -> tuple[Standing, ...]:
-    """What holds before each event, and after the last. ValueError, in one line that shows the value, for a program
+    """The standing before each event, and after the last. ValueError, in one line that shows the value, for a program
     that means nothing.
     """
     now = at_the_start(setup)

@@ -15,7 +15,7 @@ from lockstep.oracle.shards import Layout
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained and how.
+    """The plan of a training step: the layers, ranks, stage and precision.
 
     layers: one layout per layer, each over the shard group of S ranks; the world has replicas x S ranks, and rank
     q S + s holds shard s of replica q (HSDP for replicas > 1).
@@ -104,7 +104,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens, to which layer (-1: all), in which micro-batch (-1: after them), holding what, sending what."""
+    """A moment of a step: the action, its layer (-1: all) and micro-batch (-1: after them), bytes held, messages."""
 
     event: str
     layer: int

@@ -31,7 +31,7 @@ class Rank:
 
 
 def train(plan: Plan, optimizer: Optimizer, parameters: Tensors, gradient: Gradient, steps: int) -> list[Rank]:
-    """What every rank holds after that many steps. ValueError where names or shapes differ from the plan's."""
+    """Train that many steps, and return the state of every rank. ValueError if names or shapes differ."""
     layout = partition(plan)
     ranks = []
     for index in range(plan.world_size):
@@ -48,7 +48,7 @@ def train(plan: Plan, optimizer: Optimizer, parameters: Tensors, gradient: Gradi
 
 
 def partition(plan: Plan) -> Layout:
-    """Who updates what: all layers' shards side by side; at stage 0 every rank updates everything."""
+    """The layout of updates: all layers' shards side by side; at stage 0 every rank updates everything."""
     layout = join(plan.layers)
     return flat(layout.shapes, 1) if plan.stage == 0 else layout
 

@@ -86,7 +86,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def _of_pytest() -> list[str]:
-    """What makes a run of pytest this one, whatever lies around."""
+    """The arguments that make a pytest run independent of the files around it."""
     plugins = ("xdist.plugin", "_hypothesis_pytestplugin", "lockstep.pytest_plugin", "no:cacheprovider")
     loaded = [part for plugin in plugins for part in ("-p", plugin)]
     return ["-c", os.devnull, "--rootdir", str(PACKAGE), "--import-mode=importlib", "--strict-markers", "-rN", *loaded]
@@ -117,7 +117,7 @@ def _asked(asked: argparse.Namespace) -> list[str]:
 
 
 def _as_keyword(words: str) -> str:
-    """What `-k` is told, as pytest has it: words of a law's name, as it is printed, a number such as P6, or an
+    """Translate `-k` for pytest: words of a law's name as it is printed, a number such as P6, or an
     expression of such.
     """
     if not {*re.findall(r"\w+|[()]", words)} & {"and", "or", "not", "(", ")"}:
@@ -127,13 +127,13 @@ def _as_keyword(words: str) -> str:
 
 
 def _unknown(option: str) -> str:
-    """What is wrong with an option that there is not."""
+    """The error for an option that does not exist."""
     why = _senseless(option)
     return f"{option}: {why}" if why else f"{option}: there is no such option; pytest's own go behind `--`"
 
 
 def _senseless(option: str) -> str:
-    """Why an option of pytest's makes no sense here; empty if it may."""
+    """The reason why a pytest option makes no sense here; empty if it does."""
     name = option.partition("=")[0]
     found = (why for names, why in SENSELESS.items() if name in names or name.startswith("--cache"))
     if (why := next(found, "")) or option.startswith("-"):
@@ -142,7 +142,7 @@ def _senseless(option: str) -> str:
 
 
 def _no_target(target: str) -> str:
-    """What is wrong with how a target is written; empty if nothing is."""
+    """The error in the spelling of a target; empty if there is none."""
     place, colon, attribute = target.rpartition(":")
     if colon and place and attribute:
         return ""

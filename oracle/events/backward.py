@@ -100,12 +100,12 @@ class Backward(Event):
 
     @property
     def passes(self) -> int:
-        """How often backward comes through each forward."""
+        """The number of times that backward passes through each forward."""
         return self.backwards if self.forwards == 1 else 1
 
     @property
     def zeroes(self) -> ZeroGrad | None:
-        """What ends the gradients that were there, between its forwards and its backwards, if anything does."""
+        """The event between its forwards and its backwards that zeroes gradients, if there is one."""
         return ZeroGrad(self.meanwhile == "drops gradients") if self.meanwhile.endswith(" gradients") else None
 
     @property
@@ -228,7 +228,7 @@ class Backward(Event):
             told.metrics[place] = np.asarray(sum(range(1, ranks + 1)), dtype=np.float32)
 
     def _accumulate(self, state: State) -> None:
-        """What backward adds when it comes through all forwards once.
+        """Add the gradients of one backward through all forwards.
 
         Some average each micro-batch inside ``no_sync`` as it comes, and many each of several backwards that
         synchronize.
@@ -276,7 +276,7 @@ class Backward(Event):
         return lattice.divide(lattice.multiply(totals, weights, form), per_rank, form), coefficients
 
     def _multiplied(self, state: State) -> npt.NDArray[np.bool_]:
-        """Whether a rank multiplies by the exact weight of an element. Shape (ranks, elements)."""
+        """True where a rank multiplies by the exact weight of an element. Shape (ranks, elements)."""
         setup = state.setup
         used = np.zeros((setup.world_size, len(setup.parameters)), dtype=bool)
         for rank, uses in enumerate(used):
@@ -286,7 +286,7 @@ class Backward(Event):
 
 
 def _through_each_forward(state: State, local: Lattice, forwards: int) -> list[Lattice]:
-    """What each of as many backwards brings (`oracle.forwards.by_forward`): some elements, zeros for the others."""
+    """The gradient of each of these backwards (`oracle.forwards.by_forward`): some elements, zeros for the others."""
     parameters = enumerate(state.setup.parameters)
     turns = np.concatenate([turns_of_forwards(index, parameter.count, forwards) for index, parameter in parameters])
     return [np.where(turns == forward, local, 0) for forward in range(forwards)]

@@ -22,7 +22,7 @@ class Freeze(Event):
     frozen: bool = True
 
     def of_frozen(self, before: Set[int]) -> set[int]:
-        """Which tensors are frozen after it, of those that were before."""
+        """The tensors that are frozen after it, given those that were frozen before."""
         return {*before} | {*self.parameters} if self.frozen else {*before} - {*self.parameters}
 
     def check(self, setup: Setup, before: Standing) -> None:

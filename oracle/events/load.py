@@ -13,7 +13,7 @@ from lockstep.oracle.state import State, begin_optimizer, drop_gradients, go_bac
 
 @dataclass(frozen=True, repr=False)
 class Load(Event):
-    """What Save has saved last, since all was built, is loaded into the model and the optimizer that are there.
+    """Load the last saved state, from a Save since everything was built, into the present model and optimizer.
 
     All becomes what it was then, but for what is frozen, and there are no gradients. Without ``optimizer`` it is the
     weights alone: the rest begins afresh, as in SaveAndLoad.

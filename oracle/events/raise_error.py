@@ -50,7 +50,7 @@ class Raise(Event):
 
     @property
     def drops_gradients(self) -> bool:
-        """Whether backward had begun: then the caller drops all gradients, on every rank."""
+        """True if backward had begun: then the caller drops all gradients, on every rank."""
         return self.where in ("backward", "hook")
 
     @property

@@ -74,7 +74,7 @@ class Step(Event):
 
 
 def _told_states(state: State) -> tuple[dict[str, ExpectedValue], ...]:
-    """What torch's optimizer holds for each parameter, and its master; empty for one that was never stepped."""
+    """The optimizer state of each parameter under torch's names, and its master; empty if it was never stepped."""
     all_states: list[dict[str, ExpectedValue]] = []
     for index, parameter in enumerate(state.setup.parameters):
         held, found = state.optimizer.get(index), dict[str, ExpectedValue]()
