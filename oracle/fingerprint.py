@@ -193,7 +193,7 @@ def contributions(scenario: Scenario) -> list[list[Table]]:
 
 
 def _used(scenario: Scenario, sizes: list[int]) -> npt.NDArray[np.bool_]:
-    """True where sample s uses the parameter of an element in micro-batch m. Shape (micro-batches, samples, elements)."""
+    """True where sample s uses the parameter of an element in micro-batch m: [m][s][element]."""
     used = np.zeros((len(scenario.microbatches), scenario.samples, len(sizes)), dtype=bool)
     for event, batch in zip(scenario.microbatches, used, strict=True):
         for sample, order in enumerate(event.orders):

@@ -151,11 +151,11 @@ class Claims:
     # What a micro-batch may be.
     hook_order: bool = claim(True, "Autograd's hooks may fire in any order, and in another order on each rank.")
     several_forwards: bool = claim(
-        False, "Several forwards may come before one backward, of the sum of their losses.", probed=True
+        False, "One backward may follow several forwards: it starts from the sum of their losses.", probed=True
     )
     backwards: str | None = claim(
         None,
-        "Several backwards may come before gradients are final: inside `no_sync` alone, or anywhere.",
+        "Several backwards may run before gradients are final: only inside `no_sync`, or anywhere.",
         choices=(None, *BACKWARDS),
         probed=True,
     )
@@ -167,32 +167,32 @@ class Claims:
         inferred=lambda shape: UNUSED[0] if shape.is_optimizer and not shape.averages_in_step else None,
     )
     survives_errors: bool = claim(
-        False, "Training goes on after an error of the caller's in a micro-batch that the caller catches.", probed=True
+        False, "The caller may raise an error in a micro-batch, catch it, and train on.", probed=True
     )
     evaluates: bool = claim(
         True, "The model may be evaluated between micro-batches, without autograd and in evaluation mode."
     )
-    inference_mode: bool = claim(True, "Such an evaluation may use `torch.inference_mode`.")
-    measures: bool = claim(True, "An evaluation may leave modules in training mode, and may be inside `no_sync`.")
+    inference_mode: bool = claim(True, "An evaluation between micro-batches may use `torch.inference_mode`.")
+    measures: bool = claim(True, "The model may be evaluated in training mode and inside `no_sync`.")
     measures_late: bool = claim(
-        False, "An evaluation in training mode may come between a forward and its backward.", probed=True
+        False, "The model may be evaluated in training mode between a forward and its backward.", probed=True
     )
     acts_alone: bool = claim(
         False, "One rank may evaluate the model and take its state dict while the others do neither.", probed=True
     )
-    eval_mode: bool = claim(True, "In evaluation mode, with autograd, it trains as it does in training mode.")
+    eval_mode: bool = claim(True, "In evaluation mode with autograd on, training works as in training mode.")
     direct_forwards: bool = claim(
         False,
-        "Outside `no_sync`, a forward of the wrapped module itself counts like one through the wrapper.",
+        "Outside `no_sync`, the caller may call the wrapped module directly, with the same effect as the wrapper.",
         probed=True,
     )
     drops_losses: bool = claim(
-        False, "A forward in training mode may have no backward, as where the loss is NaN.", probed=True
+        False, "The caller may drop the loss of a forward in training mode, for example if it is NaN.", probed=True
     )
     zeroes_late: bool = claim(True, "Gradients may be zeroed after a forward and before its backward.")
     callers_collectives: bool = claim(
         False,
-        "The caller may run collectives of its own in the same group, also before a synchronization has ended.",
+        "The caller may run its own collectives in the same group, even before a synchronization has ended.",
         probed=True,
         inferred=lambda shape: shape.finishes is False,
     )
@@ -202,18 +202,16 @@ class Claims:
         inferred=lambda shape: shape.takes_keywords,
     )
     output_classes: bool = claim(True, "The model, or a module in it, may return its outputs in a dataclass.")
-    in_place: bool = claim(
-        True, "What a module returns may be changed in place, by the module that called it or by the caller."
-    )
+    in_place: bool = claim(True, "A module's output may be changed in place, by the calling module or by the caller.")
     reentrant_checkpointing: str | None = claim(
         None,
-        "Re-entrant activation checkpointing is allowed, with each module in one segment, or in any number of them.",
+        "Re-entrant activation checkpointing is allowed: each module in one segment, or in any number of them.",
         choices=(None, *REENTRANT),
     )
     # How gradients accumulate, and what becomes of them.
     averaging: str = claim(
         "sum then divide",
-        "How the mean is rounded: by a division after the sum, by one before it, or by a product with 1 / world size.",
+        "The way of averaging: divide after the sum, divide before it, or multiply by 1 / world size.",
         choices=AVERAGINGS,
     )
     accumulation: bool = claim(
@@ -223,34 +221,34 @@ class Claims:
         lacking=_no_no_sync,
     )
     silent_no_sync: bool = claim(
-        True, "Nothing is reduced inside `no_sync`; decline it for code that reduces there to keep shards only."
+        True, "Nothing is reduced inside `no_sync`. Decline it if your code reduces there in order to keep only shards."
     )
     drops_windows: bool = claim(
         True,
-        "What has accumulated inside `no_sync` is gone if the caller zeroes gradients in place of synchronizing.",
+        "If the caller zeroes gradients instead of synchronizing, gradients accumulated inside `no_sync` are gone.",
         probed=(True,),
         inferred=lambda shape: not shape.zeroes_otherwise,
     )
     adds_to_averages: bool = claim(
-        True, "A synchronization adds to the averages that an earlier one left, unless they were zeroed."
+        True, "If gradients are not zeroed, the next synchronization adds its mean to the earlier one."
     )
     callers_hooks: bool = claim(
         False,
-        "The caller's hooks on parameters may change gradients, whether they are registered before or after wrapping.",
+        "The caller's hooks on parameters may change gradients. They may be registered before or after wrapping.",
         probed=True,
     )
     module_hooks: bool = claim(
-        True, "The caller's hooks on modules run, and before a forward find the module's parameters whole in memory."
+        True, "The caller's hooks on modules run. A hook before a forward sees the module's whole parameters."
     )
     final_in_hooks: bool = claim(
         False,
-        "A hook that runs after a gradient has accumulated finds the final one, in a micro-batch that synchronizes.",
+        "In a micro-batch that synchronizes, the caller's post-accumulate-grad hook sees the final gradient.",
         probed=True,
     )
     replaced_gradients: bool = claim(
-        False, "Between micro-batches the caller may assign copies of the gradients to `.grad`.", probed=True
+        False, "Between micro-batches the caller may replace `.grad` by a copy of the gradient.", probed=True
     )
-    outlive_steps: bool = claim(True, "Gradients are still there after an optimizer step.")
+    outlive_steps: bool = claim(True, "Gradients are kept after an optimizer step, until they are zeroed.")
     swaps_weights: bool = claim(
         True,
         "Between steps the caller may write other weights into the parameters, evaluate, and write the old ones back.",
@@ -265,7 +263,7 @@ class Claims:
     )
     stands_for_model: bool = claim(
         False,
-        "Its own `parameters()`, `state_dict` and `load_state_dict` are as good as the model's.",
+        "Its own `parameters()`, `state_dict` and `load_state_dict` can be used in place of the model's.",
         inferred=lambda shape: shape.like_its_model and shape.leaves_weights,
         lacking=_not_like_its_model,
     )
@@ -275,7 +273,7 @@ class Claims:
         probed=(True,),
         inferred=lambda shape: shape.leaves_weights or shape.is_optimizer,
     )
-    idle_steps: bool = claim(True, "A step without any gradient leaves everything as it is.")
+    idle_steps: bool = claim(True, "An optimizer step without any gradient changes nothing.")
     several_optimizers: bool = claim(
         True,
         "Each group of parameters may have an optimizer of its own.",
@@ -284,25 +282,25 @@ class Claims:
     )
     joins: tuple[str, ...] = claim(
         (),
-        "Ranks may run out of micro-batches inside its context manager `join`; what the mean is divided by then.",
+        "Ranks may run out of micro-batches inside its `join` context. The value lists its divisors of the mean.",
         choices=DIVISORS,
         some=True,
         lacking=_no_join,
     )
     # Which models.
     several_dtypes: bool = claim(False, "One module may have parameters of several dtypes.", probed=True)
-    float64: bool = claim(True, "Parameters, or what a collective is given, may be float64.")
+    float64: bool = claim(True, "Parameters, or the inputs of a collective, may be float64.")
     sixteen_bits: bool = claim(
-        False, "Parameters, or what a collective is given, may be bfloat16 and float16.", probed=True
+        False, "Parameters, or the inputs of a collective, may be bfloat16 and float16.", probed=True
     )
     strided_parameters: bool = claim(
-        False, "Parameters may be transposed or channels last, so not contiguous in memory.", probed=True
+        False, "Parameters may be transposed or channels-last, that is, not contiguous in memory.", probed=True
     )
     sparse_gradients: bool = claim(False, "Embeddings may have sparse gradients.", probed=True)
     empty_parameters: bool = claim(
-        False, "Parameters, or what a collective is given, may have no elements.", probed=True
+        False, "Parameters, or the inputs of a collective, may have no elements.", probed=True
     )
-    scalars: bool = claim(True, "Parameters, or what a collective is given, may have no dimensions.")
+    scalars: bool = claim(True, "Parameters, or the inputs of a collective, may be scalars (no dimensions).")
     tied_parameters: bool = claim(False, "One parameter may have two names in the model.", probed=True)
     outside_reads: bool = claim(
         False, "A module's forward may read parameters of another module without calling it.", probed=True
@@ -312,7 +310,7 @@ class Claims:
     )
     double_backward: bool = claim(
         False,
-        "The loss may be made of gradients that `torch.autograd.grad` gives with `create_graph=True`.",
+        "The loss may be computed from gradients that come from `torch.autograd.grad` with `create_graph=True`.",
         probed=True,
     )
     freezing: bool = claim(
@@ -321,10 +319,10 @@ class Claims:
         probed=True,
         inferred=lambda shape: shape.is_optimizer and not shape.spares_ranks,
     )
-    unfreezing: bool = claim(False, "Parameters that were frozen when they were wrapped may be trained later.")
+    unfreezing: bool = claim(False, "Parameters that are frozen at wrapping may be trained later.")
     copied_models: bool = claim(
         False,
-        "The caller may make deep copies of the wrapped model, which keep the weights of that moment.",
+        "The caller may make deep copies of the wrapped model. A copy keeps the weights of that moment.",
         probed=True,
     )
     replaced_parameters: bool = claim(
@@ -341,40 +339,40 @@ class Claims:
     )
     buffers: str | None = claim(
         None,
-        "Models may have buffers; rank 0's are broadcast after construction, or also before each forward.",
+        "Models may have buffers. Rank 0's are broadcast after construction, or also before each forward.",
         choices=(None, *BUFFERS),
         probed=True,
     )
     other_models: bool = claim(
         False,
-        "Another model may be wrapped and trained on the same ranks, also with one loss for both.",
+        "Another model may be wrapped and trained on the same ranks, even with one loss for both.",
         probed=True,
         inferred=lambda shape: shape.is_optimizer,
     )
     # Where it trains, and from when on.
-    most_ranks: int = claim(8, "The largest world size it is run on.", excluded=_no_ranks)
+    most_ranks: int = claim(8, "The largest world size that is drawn.", excluded=_no_ranks)
     parameters_per_rank: int = claim(
         0,
-        "The smallest number of trained parameters for each rank; with 0, a rank may own none.",
+        "The smallest number of trained parameters per rank. With 0, a rank may own none.",
         excluded=_too_few_parameters,
     )
     subgroups: bool = claim(
         False,
-        "A constructor argument `process_group` or `group` takes the ranks to train on, of a larger world.",
+        "A constructor argument `process_group` or `group` takes a group of the world's ranks to train on.",
         inferred=lambda shape: shape.takes_group,
         lacking=_no_group,
     )
     replicas: bool = claim(
         False,
-        "A constructor argument `replicas` makes so many groups, each of which shards the whole model.",
+        "A constructor argument `replicas` takes a number of groups. Each group shards the whole model (HSDP).",
         lacking=_no_replicas,
     )
     leaves_random_numbers: bool = claim(
-        False, "The random numbers of torch, NumPy and Python go on as if it drew none.", probed=True
+        False, "It leaves the random state of torch, NumPy and Python unchanged.", probed=True
     )
     equal_from: str = claim(
         EQUAL_FROM[0],
-        "When all ranks have rank 0's parameters: after construction, or only after the first forward.",
+        "The moment from which all ranks have rank 0's parameters: after construction, or after the first forward.",
         choices=EQUAL_FROM,
         excluded=_late_shards,
     )
@@ -387,43 +385,43 @@ class Claims:
     # What is sharded, and which bits come of it.
     stage: int | None = claim(
         None,
-        "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too; None and 0: it shards nothing.",
+        "Its ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too. None and 0: no sharding.",
         choices=(None, 0, 1, 2, 3),
         inferred=lambda shape: 3 if shape.shards else 1 if shape.is_optimizer else None,
         excluded=_no_stage,
     )
-    exact_memory: bool = claim(False, "Between events each rank holds what its stage needs, and no buffer beside it.")
+    exact_memory: bool = claim(False, "Between events each rank holds only what its stage needs, and no other buffer.")
     sharded_by: str | None = claim(
         None,
-        "What is laid end to end and cut into equal slices: buckets, or units; each rank holds its slice to the byte.",
+        "Buckets, or units, are laid end to end and cut into equal slices, and each rank holds exactly its slice.",
         choices=(None, *SLICES),
         excluded=_slices_of_nothing,
     )
     masters: bool | str = claim(
         False,
-        "It keeps float32 masters of 16-bit parameters where it is asked to, or always.",
+        "It keeps float32 master weights of 16-bit parameters: if asked to, or always.",
         choices=(False, True, MASTERS),
         excluded=_masters_of_nothing,
     )
     same_bits: bool = claim(
         False,
-        "Its optimizer gives each element the bits that torch's plain optimizer gives.",
+        "Its optimizer step gives each element the same bits as torch's plain optimizer.",
         inferred=lambda shape: shape.is_optimizer,
     )
     plain_bits: bool = claim(
-        True, "A rank's own forward and backward have plain torch's bits: no scaled loss, no compiled forward."
+        True, "A rank's own forward and backward give plain torch's bits: no scaled loss, no compiled forward."
     )
     reduce_dtype: str | None = claim(
-        None, "Gradients of a narrower dtype are reduced in this one.", choices=(None, *REDUCTIONS)
+        None, "Gradients of a narrower dtype are reduced in this dtype.", choices=(None, *REDUCTIONS)
     )
     gradient_dtype: str | None = claim(
         None,
-        "Averaged gradients are kept, clipped and stepped in this dtype; None: in the one they are reduced in.",
+        "Averaged gradients are kept, clipped and stepped in this dtype. None: in the dtype of the reduction.",
         choices=(None, *REDUCTIONS),
     )
     wire_dtype: str | None = claim(
         None,
-        "Gradients of every dtype are sent in this one, of 16 bits, as a compression hook does.",
+        "Gradients of every dtype are sent in this 16-bit dtype, as a compression hook does.",
         choices=(None, *WIRES),
         excluded=_two_dtypes,
     )
@@ -434,35 +432,35 @@ class Claims:
         inferred=lambda shape: shape.takes_cap,
         lacking=_no_cap,
     )
-    cap_from: str = claim(CAP_FROM[0], "From which step on no bucket exceeds the cap.", choices=CAP_FROM)
+    cap_from: str = claim(CAP_FROM[0], "The step from which on no bucket exceeds the cap.", choices=CAP_FROM)
     cost: bool = claim(
-        False, "A step sends what its stage needs and no more, and what is far below the cap in one collective."
+        False, "A step sends only what its stage needs. Gradients far below the bucket cap travel in one collective."
     )
     schedule: str | None = claim(
         None,
-        "How gradients are reduced at stage 1, or how often parameters are gathered at stage 3.",
+        "The schedule: how gradients are reduced at stage 1, or how often parameters are gathered at stage 3.",
         choices=(None, *(way for ways in SCHEDULES.values() for way in ways)),
         excluded=_another_schedule,
     )
     overlaps: bool = claim(
-        False, "Reductions are launched while backward runs, and none is waited for before the next is launched."
+        False, "Reductions start while backward runs, and none is waited for before the next one starts."
     )
     # What a sharded optimizer is, that takes parameters and the class of a plain one.
     is_optimizer: bool = claim(
         False,
-        "It takes parameters and a class of optimizers, and no module: the laws on steps are held against it.",
+        "It is a sharded optimizer: it takes parameters and an optimizer class, not a module. The laws on steps apply.",
         inferred=lambda shape: shape.is_optimizer,
         lacking=_no_optimizer("is_optimizer"),
     )
     averages_in_step: bool = claim(
         False,
-        "Its `step` averages the gradients, which are each rank's own until then.",
+        "Its `step` averages the gradients. Until then, each rank has its own.",
         inferred=lambda shape: shape.averages_in_step,
         lacking=_no_optimizer("averages_in_step"),
     )
     of_one_kind: bool = claim(
         False,
-        "It takes parameters alone, and steps them by one rule: that of the class which it claims in `optimizers`.",
+        "It takes only parameters, and has one step rule: that of the class in the claim `optimizers`.",
         inferred=lambda shape: shape.of_one_kind,
         lacking=_no_optimizer("of_one_kind"),
         excluded=_no_rule,
@@ -475,38 +473,38 @@ class Claims:
     )
     adds_groups: bool = claim(
         False,
-        "Its `add_param_group` adds parameters, before its first step or later.",
+        "Its `add_param_group` adds parameters, before the first step or later.",
         inferred=lambda shape: shape.adds_groups,
         lacking=_no_optimizer("adds_groups"),
     )
     schedulers: bool = claim(
         False,
-        "Learning rates may be set by schedulers of torch's.",
+        "torch's schedulers may set its learning rates.",
         inferred=lambda shape: shape.schedules,
         lacking=_no_optimizer("schedulers"),
     )
     saved_by: str | None = claim(
         None,
-        "Who saves its `state_dict`: each rank its own, or rank 0 that of all; None: nobody can.",
+        "Its `state_dict` is saved by each rank for itself, or by rank 0 for all. None: it cannot be saved.",
         choices=(None, *SAVED_BY),
         inferred=lambda shape: shape.saved_by,
         lacking=_no_optimizer("saved_by"),
     )
     optimizers: tuple[str, ...] = claim(
         (),
-        "Beside SGD, Adam and AdamW it shards these classes, as `(torch.optim.Muon,)`, to the bit.",
+        "Besides SGD, Adam and AdamW it shards these classes, such as `(torch.optim.Muon,)`, with the same bits.",
         some=True,
         lacking=_no_optimizer("optimizers"),
     )
     # What is no data parallelism.
-    kernels: bool = claim(False, "It is a namespace of kernels: P17 is held against it and nothing else.")
+    kernels: bool = claim(False, "It is a namespace of kernels. Only P17 is checked.")
     collectives: tuple[str, ...] = claim(
-        (), "It wraps these collectives: P14 is held against it and nothing else.", choices=COLLECTIVES, some=True
+        (), "It wraps these collectives. Only P14 is checked.", choices=COLLECTIVES, some=True
     )
     differentiable: bool = claim(
-        False, "Autograd goes through its collectives.", excluded=_no_collectives("differentiable")
+        False, "Autograd differentiates through its collectives.", excluded=_no_collectives("differentiable")
     )
-    integers: bool = claim(False, "Its collectives take int64.", excluded=_no_collectives("integers"))
+    integers: bool = claim(False, "Its collectives also take int64 tensors.", excluded=_no_collectives("integers"))
 
     def __post_init__(self) -> None:
         wrong = [wrong_value(each, getattr(self, each.name)) for each in fields(self)]
