@@ -44,11 +44,14 @@ def accumulating(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P3", accumulating, needs=lambda claims: claims.accumulation, witnesses={SILENT: ACCUMULATED})
 def test_no_sync_accumulates_and_then_counts_once(trial: Trial, scenario: Scenario) -> None:
-    """What was accumulated under `no_sync` is in the next mean, each micro-batch once; until then nothing is sent.
+    """Gradients accumulated under `no_sync` are part of the next mean, each micro-batch once. Nothing is sent before
+    that.
 
-    Why: averaging is linear, so it may wait; sending early would count twice or cost what `no_sync` saves. Broken by
-    reducing only the last micro-batch, or the accumulated gradient again: PaddlePaddle/Paddle#29920,
-    NVIDIA/Megatron-LM#7186, pytorch/pytorch#69031.
+    Why: averaging is linear, so it can wait. Sending early counts gradients twice, or costs the messages that `no_sync`
+    saves.
+
+    Broken by reducing only the last micro-batch, or by reducing the accumulated gradient again:
+    PaddlePaddle/Paddle#29920, NVIDIA/Megatron-LM#7186, pytorch/pytorch#69031.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Accumulated micro-batches do not count once each.")
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync.")
@@ -81,10 +84,11 @@ def followed(scenario: Scenario) -> bool:
     witnesses={SILENT: NESTED},
 )
 def test_leaving_an_inner_no_sync_does_not_end_the_outer(trial: Trial, scenario: Scenario) -> None:
-    """A micro-batch inside `no_sync` stays local where a second `no_sync` was entered and left before its forward.
+    """A micro-batch inside `no_sync` stays local, even if a nested `no_sync` was entered and left before its forward.
 
-    Why: whoever calls it cannot know who has called it before. Broken by restoring True instead of what was:
-    huggingface/picotron's `no_sync`. No report of it is known.
+    Why: a function that uses `no_sync` cannot know if its caller already does.
+
+    Broken by restoring True instead of the earlier value: huggingface/picotron's `no_sync`. No report of it is known.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "After a nested no_sync, micro-batches do not count once each.")
     nothing_is_sent(trial, scenario, "Something is sent inside no_sync, after a nested one has ended.")
@@ -105,20 +109,23 @@ def with_errors(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P3", with_errors, needs=lambda claims: claims.survives_errors)
 def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: Trial, scenario: Scenario) -> None:
-    """An error in `no_sync`, forward, backward or a hook, on one rank or all, leaves nothing behind once it is caught.
+    """An error in `no_sync`, forward, backward or a hook, on one rank or all, has no effect on later steps once it is
+    caught.
 
-    Why: a batch that runs out of memory or holds NaN is skipped, and the next one must be right. Broken by `no_sync`
-    without try and finally: huggingface/picotron's. No report of it is known.
+    Why: a batch that runs out of memory or contains NaN is skipped, and the next one must be right.
+
+    Broken by a `no_sync` without try and finally: huggingface/picotron's. No report of it is known.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Training does not go on rightly after the caller's own error.")
 
 
 @law("P3", lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")))
 def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> None:
-    """Gradients that were set to None, or to zero in place, count no more; those that were not go on counting.
+    """Gradients that were set to None, or zeroed in place, no longer count. All others still do.
 
-    Why: both are zero_grad, and which of them a caller chose is nobody's business. Broken where a gradient aliases a
-    buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
+    Why: both are zero_grad, and the caller may choose either.
+
+    Broken where a gradient aliases a buffer, or is a copy of one: NVIDIA/Megatron-LM#4609, pytorch/pytorch#43307.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "Gradients do not start from what zero_grad has left.", about="gradient"
@@ -131,33 +138,39 @@ def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> 
     needs=lambda claims: claims.accumulation and claims.drops_windows,
 )
 def test_a_window_that_is_dropped_halfway_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
-    """Where gradients are zeroed after micro-batches inside `no_sync`, none of those is in any mean that follows.
+    """If the caller zeroes gradients after micro-batches inside `no_sync`, no later mean contains those micro-batches.
 
-    Why: that is how a window with a bad micro-batch, such as one of NaN, is given up. Broken where what accumulates
-    lies elsewhere than in the gradients that are zeroed: torch's FSDP2, and FSDP1 on top of an average
-    (properties/FINDINGS.md). No report of it is known.
+    Why: a training loop gives up a window in this way if one of its micro-batches is bad, for example contains NaN.
+
+    Broken by accumulating elsewhere than in the gradients that the caller zeroes: torch's FSDP2, and FSDP1 on top of an
+    average (properties/FINDINGS.md). No report of it is known.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A window that was dropped halfway leaves a trace.")
 
 
 @law("P3", after_two_forwards, needs=lambda claims: claims.several_forwards)
 def test_two_forwards_before_one_backward_count_once_each(trial: Trial, scenario: Scenario) -> None:
-    """Where one backward follows two forwards, or three, of the sum of their losses, all that they add is in the mean.
+    """If one backward follows two or three forwards, on the sum of their losses, the mean contains the gradients of
+    all.
 
-    Why: that is how a discriminator, a pair of views or a penalty is trained, and a gradient is a sum over uses. Broken
-    by what counts forwards, or makes ready in each what one backward is to use: pytorch/pytorch#58111,
-    pytorch/pytorch#22095.
+    Why: discriminators, pairs of views and penalties are trained in this way, and a gradient is a sum over all uses.
+
+    Broken by counting forwards, or by preparing in each forward the state that one backward uses:
+    pytorch/pytorch#58111, pytorch/pytorch#22095.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Two forwards before one backward do not count once each.")
 
 
 @law("P3", with_several_backwards, needs=lambda claims: claims.several_backwards)
 def test_each_of_several_backwards_counts(trial: Trial, scenario: Scenario) -> None:
-    """Where a micro-batch goes backward several times, through one forward or through one after the other, each adds.
+    """If a micro-batch runs backward several times, through one forward or through several, each backward adds its
+    gradients.
 
-    Why: so are losses trained that are weighed, or looked at, one by one; and a gradient is a sum over all that went
-    backward. Broken by what takes the first backward for the last, and synchronizes it alone, or frees what the next
-    one needs: pytorch/pytorch#47260, pytorch/pytorch#136861, facebookresearch/fairscale#918.
+    Why: losses that are weighted or inspected one by one are trained in this way, and a gradient is the sum over all
+    backwards.
+
+    Broken by taking the first backward for the last: only it is synchronized, or the data of the next is freed:
+    pytorch/pytorch#47260, pytorch/pytorch#136861, facebookresearch/fairscale#918.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Of several backwards not each counts.")
 
@@ -193,10 +206,13 @@ def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
 
 @law("P3", zeroed_late, needs=lambda claims: claims.zeroes_late, witnesses={SENT: ZEROED_LATE})
 def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
-    """Where the caller zeroes gradients after a forward and before its backward, the mean is as if it had come before.
+    """If the caller zeroes gradients between a forward and its backward, the mean is the same as if they were zeroed
+    before.
 
-    Why: a loop that says `loss = ...; optimizer.zero_grad(); loss.backward()` is as usual as the other. Broken by what
-    forward prepares in the gradients, or notes of them: pytorch/pytorch#96439, facebookresearch/fairscale#354.
+    Why: the loop `loss = ...; optimizer.zero_grad(); loss.backward()` is as common as the other order.
+
+    Broken by state that forward prepares in the gradients, or notes about them: pytorch/pytorch#96439,
+    facebookresearch/fairscale#354.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Gradients cannot be zeroed between forward and backward.")
 
@@ -217,10 +233,11 @@ def measured(scenario: Scenario) -> list[Scenario]:
 
 @law("P3", measuring, needs=lambda claims: claims.evaluates and claims.measures_late, witnesses={SENT: MEASURED})
 def test_a_loss_may_be_measured_between_a_forward_and_its_backward(trial: Trial, scenario: Scenario) -> None:
-    """A forward without autograd between a forward and its backward changes nothing of that backward.
+    """A forward without autograd, between a forward and its backward, changes nothing of that backward.
 
-    Why: a target, a teacher or a reference is often the same model, run without autograd before the loss is known.
-    Broken by a forward that undoes what the one before it has made ready. No report of it is known.
+    Why: a target, teacher or reference is often the same model, run without autograd before the loss is known.
+
+    Broken by a forward that undoes the preparations of the one before. No report of it is known.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A loss that is measured before a backward leaves a trace.")
 
@@ -239,10 +256,11 @@ def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={SENT: COPIED_ONCE, COPIED: COPIED_TWICE},  # some have gradients in one of both places alone
 )
 def test_a_gradient_that_the_caller_replaces_counts_as_its_copy_does(trial: Trial, scenario: Scenario) -> None:
-    """Where the caller puts a copy in the place of a gradient, all that follows is as if it had not.
+    """If the caller replaces `.grad` by a copy of it, everything after that is the same as if it had not.
 
-    Why: ``.grad`` is an attribute that may be assigned, as what projects or mixes gradients does. Broken by what goes
-    on with the tensor that it knows, such as a part of a bucket. No report of it is known.
+    Why: ``.grad`` is an attribute that a caller may assign. Code that projects or mixes gradients does.
+
+    Broken by going on with the tensor of before, such as a part of a bucket. No report of it is known.
     """
     run = trial.run(scenario)
     trial.witnessed[COPIED] += any(seen["copied"] for seen in run.observations)
@@ -257,10 +275,11 @@ def dropping(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P3", dropping, needs=lambda claims: claims.drops_losses, witnesses={SENT: DROPPED})
 def test_a_forward_whose_loss_is_dropped_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
-    """A forward in training mode that no backward follows, on all ranks, changes nothing of what comes after it.
+    """A forward in training mode without a backward, on all ranks, changes nothing of the steps after it.
 
-    Why: so are batches skipped whose loss is NaN, and losses measured. Broken by what takes the forward for the
-    beginning of a backward: open-mmlab/mmdetection#2153, pytorch/pytorch#84175.
+    Why: a training loop skips a batch whose loss is NaN, or only measures a loss.
+
+    Broken by taking a forward for the beginning of a backward: open-mmlab/mmdetection#2153, pytorch/pytorch#84175.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A forward whose loss was dropped leaves a trace.")
 
@@ -304,11 +323,14 @@ def same_samples(pair: tuple[Scenario, Scenario]) -> bool:
 
 @law("P3", as_one_big_batch, needs=lambda claims: claims.accumulation)
 def test_micro_batches_count_as_one_big_batch(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
-    """Two micro-batches give twice the gradients of one that has the samples of both, whoever holds which.
+    """Two micro-batches give twice the gradients of one micro-batch with the samples of both, whichever rank has which
+    sample.
 
-    Why: a gradient is a sum over samples, and dividing by the number of micro-batches is the caller's. Holds without an
-    oracle. Broken by averaging over micro-batches as well, or on one rank only: KellerJordan/modded-nanogpt#146,
-    huggingface/transformers#34191; by the last one alone: ServiceNow/Fast-LLM#550.
+    Why: a gradient is a sum over samples. Dividing by the number of micro-batches is the caller's task. This law needs
+    no oracle.
+
+    Broken by averaging over micro-batches as well, or only on one rank: KellerJordan/modded-nanogpt#146,
+    huggingface/transformers#34191. Broken by using only the last micro-batch: ServiceNow/Fast-LLM#550.
     """
     split, whole = (trial.run(scenario) for scenario in pair)
     places = [each.places(Finish) for each in pair]

@@ -57,12 +57,15 @@ def with_an_order(claims: Claims) -> st.SearchStrategy[tuple[Scenario, str | tup
     only_on=CHOSEN,
 )
 def test_collectives_may_read_and_write_at_any_time(trial: Trial, drawn: tuple[Scenario, Asynchrony]) -> None:
-    """Whenever collectives read and write, the result is the mean, and what is in flight is neither used nor changed.
+    """At whatever moments asynchronous collectives read and write, the result is the mean. Tensors in flight are
+    neither used nor changed.
 
-    Why: a backend may read until a collective is done and write until it is waited for; that it was early is luck. So
-    every handle is kept and waited for, and until then nobody reads, writes or frees its tensors. Broken by handles
-    dropped, and by clipping, dividing or zeroing in flight: karpathy/nanochat#843, horovod/horovod#1116,
-    determined-ai/determined#602.
+    Why: a backend may read its input until the collective is done, and write its output until `wait()` returns. Code
+    that relies on an early moment is right by luck. So it keeps every handle and waits for it, and until then does not
+    read, write or free the tensors.
+
+    Broken by dropped handles, and by clipping, dividing or zeroing in flight: karpathy/nanochat#843,
+    horovod/horovod#1116, determined-ai/determined#602.
     """
     scenario, asynchrony = drawn
     run = trial.run(scenario, asynchrony=asynchrony)
@@ -81,11 +84,13 @@ def test_collectives_may_read_and_write_at_any_time(trial: Trial, drawn: tuple[S
 def test_exact_sums_do_not_depend_on_the_order_of_reduction(
     trial: Trial, drawn: tuple[Scenario, str | tuple[int, ...]]
 ) -> None:
-    """In rank order, reversed, on a tree, on a ring or in any other order, exact data has one mean, bit for bit.
+    """Exact data has one mean, bit for bit, in any order of reduction: by rank, reversed, on a tree, on a ring, or any
+    other.
 
-    Why: the backend chooses the order, by size, topology and version. Where all partial sums are exact in the
-    parameter's dtype, only a narrower one on the wire, or a scale that rounds, makes it show. Broken by gradients that
-    are reduced in bfloat16 and should not be: pytorch/pytorch#186998.
+    Why: the backend chooses the order by size, topology and version. If all partial sums are exact in the parameter's
+    dtype, only a narrower dtype on the wire or a scale that rounds can make a difference.
+
+    Broken by gradients that are reduced in bfloat16 but should not be: pytorch/pytorch#186998.
     """
     scenario, order = drawn
     run = trial.run(scenario, order=order_of(order))

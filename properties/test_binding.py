@@ -38,10 +38,13 @@ def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", with_frozen_parameters)
 def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) -> None:
-    """They get no gradient though the loss depends on them, do not move, and keep nobody from being reduced.
+    """Frozen parameters get no gradient though the loss depends on them. They do not move, and do not block the
+    reduction of others.
 
-    Why: what is not trained has nothing to average. Broken by registering parameters anew, which trains them, and by
-    buckets that wait for them: pytorch/torchtitan#3885, facebookresearch/fairscale#721, pytorch/pytorch#14675.
+    Why: a parameter that is not trained has nothing to average.
+
+    Broken by registering parameters anew, which trains them, and by buckets that wait for them:
+    pytorch/torchtitan#3885, facebookresearch/fairscale#721, pytorch/pytorch#14675.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Frozen parameters are not left alone.")
 
@@ -71,20 +74,22 @@ def replaced(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", with_freezing, needs=lambda claims: claims.freezing)
 def test_what_is_frozen_or_trained_again_is_followed(trial: Trial, scenario: Scenario) -> None:
-    """After `requires_grad` changes, the parameters that are trained then are synchronized, and no others.
+    """After `requires_grad` changes, exactly the parameters that are then trained are synchronized.
 
-    Why: freezing for some steps is how models are tuned. Broken by lists, dtypes and buckets made once:
-    pytorch/pytorch#186998, deepspeedai/DeepSpeed#1355.
+    Why: fine-tuning freezes parameters for some steps.
+
+    Broken by lists, dtypes and buckets that are made only once: pytorch/pytorch#186998, deepspeedai/DeepSpeed#1355.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "What is trained now is not what is synchronized.")
 
 
 @law("P15", replaced, needs=lambda claims: claims.replaced_parameters)
 def test_parameters_that_are_replaced_are_synchronized(trial: Trial, scenario: Scenario) -> None:
-    """New parameters in the place of those that were there when the model was wrapped are synchronized like them.
+    """If new parameters replace those that the model had at wrapping, they are synchronized like these.
 
-    Why: hooks and lists are bound to tensors, and a model is known by its names. Broken by assigning parameters after
-    wrapping: pytorch/pytorch#12603, pytorch/pytorch#104336.
+    Why: hooks and lists are bound to tensors, but a model is known by its names.
+
+    Broken by assigning parameters after wrapping: pytorch/pytorch#12603, pytorch/pytorch#104336.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Parameters that were replaced are not synchronized.")
 
@@ -97,10 +102,11 @@ def with_ties(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", with_ties, needs=lambda claims: claims.tied_parameters)
 def test_a_tensor_of_two_names_is_one(trial: Trial, scenario: Scenario) -> None:
-    """Its gradient is the sum of what its names get, reduced once and divided once.
+    """The gradient of a tied parameter is the sum over its names, reduced once and divided once.
 
-    Why: a name is no tensor. Broken by two hooks, two slots, or a count of names: pytorch/pytorch#51929,
-    NVIDIA/Megatron-LM#6164.
+    Why: two names are still one tensor.
+
+    Broken by two hooks, two slots, or a count of names: pytorch/pytorch#51929, NVIDIA/Megatron-LM#6164.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A tensor of two names is not treated as one.")
 
@@ -133,10 +139,11 @@ def going_around(claims: Claims) -> st.SearchStrategy[Scenario]:
 def test_a_forward_of_the_wrapped_module_itself_counts_like_one_through_the_wrapper(
     trial: Trial, scenario: Scenario
 ) -> None:
-    """Where the caller calls the module instead of what wraps it, on all ranks, its gradients are synchronized too.
+    """If the caller calls the module instead of its wrapper, on all ranks, its gradients are synchronized too.
 
-    Why: the module has the same parameters, and a method of it, or a helper, calls it as a matter of course. Broken
-    where the wrapper's forward makes ready what backward needs: Lightning-AI/pytorch-lightning#9237.
+    Why: the module has the same parameters, and its methods and helpers often call it.
+
+    Broken where the wrapper's forward prepares state that backward needs: Lightning-AI/pytorch-lightning#9237.
     """
     run, expected = trial.run_and_expect(scenario)
     judge.values_equal(run, expected, "Forwards around the wrapper do not count like those through it.")
@@ -150,10 +157,11 @@ def moving(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", moving, needs=lambda claims: claims.moved_parameters, witnesses={SENT: MOVED})
 def test_a_model_whose_tensors_have_moved_is_synchronized_where_they_are(trial: Trial, scenario: Scenario) -> None:
-    """Where the model's parameters, gradients and buffers have new memory after wrapping, nothing else changes.
+    """If the model's parameters, gradients and buffers get new memory after wrapping, nothing else changes.
 
-    Why: `.to(device)` keeps the parameters and moves their values, and what is wrapped is the parameters. Broken by
-    views, buffers and addresses of the memory in which they were: pytorch/pytorch#104336.
+    Why: `.to(device)` keeps the parameters and moves their values, and the wrapper wraps parameters.
+
+    Broken by views, buffers and addresses of the old memory: pytorch/pytorch#104336.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "What has moved to new memory is not synchronized there.")
 
@@ -172,10 +180,13 @@ def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
     witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="after"))},
 )
 def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
-    """The caller's optimizer, made of the model's parameters before the first forward, steps those that are trained.
+    """An optimizer that the caller makes from the model's parameters before the first forward steps the trained
+    parameters.
 
-    Why: that is when optimizers are made. Broken by what makes the parameters anew when it is first called:
-    pytorch/pytorch#132954, intelligent-machine-learning/dlrover#585.
+    Why: most loops make their optimizer at that moment.
+
+    Broken by making the parameters anew in the first call: pytorch/pytorch#132954,
+    intelligent-machine-learning/dlrover#585.
     """
     headline = "What an optimizer is made of right after wrapping is not trained."
     judge.values_equal(*trial.run_and_expect(scenario), headline)
@@ -188,10 +199,11 @@ def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(tr
     witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="before"))},
 )
 def test_an_optimizer_that_was_made_before_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
-    """The caller's optimizer, made of the model's parameters before the model is wrapped, steps those that are trained.
+    """An optimizer that the caller makes from the model's parameters before wrapping steps the trained parameters.
 
-    Why: a function takes a model and its optimizer and makes both ready, and the optimizer knows tensors, not names.
-    Broken by new parameters in the place of the model's: huggingface/accelerate#3256, and in the source of apex.
+    Why: some functions take a model with its optimizer and prepare both. The optimizer knows tensors, not names.
+
+    Broken by new parameters in place of the model's: huggingface/accelerate#3256, and in the source of apex.
     """
     headline = "What an optimizer was made of before wrapping is not trained."
     judge.values_equal(*trial.run_and_expect(scenario), headline)
@@ -212,12 +224,14 @@ def with_hooks_on_what_is_there(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={KEPT: replace(ONE_BATCH, caller=Caller(keeps_gradients=True))},
 )
 def test_a_hook_finds_the_final_gradient_once_it_has_accumulated(trial: Trial, scenario: Scenario) -> None:
-    """A hook that the caller registers on a parameter after wrapping, by `register_post_accumulate_grad_hook`, finds
-    the gradient that is there when the synchronization is finished.
+    """A hook that the caller registers after wrapping, by `register_post_accumulate_grad_hook`, sees the same gradient
+    as after the end of the synchronization.
 
-    Why: optimizers step in such hooks, to let go of each gradient at once, and with a rank's own they take replicas
-    apart. Broken by what reduces later than these hooks run, as DDP does: kohya-ss/musubi-tuner#679. FSDP2 runs them
-    itself, in time.
+    Why: optimizers that step in such hooks free each gradient at once. With a rank's own gradient they drive replicas
+    apart.
+
+    Broken by reducing later than these hooks run, as DDP does: kohya-ss/musubi-tuner#679. FSDP2 runs the hooks itself,
+    in time.
     """
     run = trial.run(scenario)
     kept = [values for seen in run.observations for each in seen["kept"].values() for values in each]
@@ -239,11 +253,13 @@ def with_copies(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={COPIED: replace(STEPPED, program=(Duplicate(), *STEPPED.program, Duplicate(), *STEPPED.program))},
 )
 def test_a_copy_of_the_model_stays_what_it_was(trial: Trial, scenario: Scenario) -> None:
-    """A deep copy that the caller makes of the model has the weights that the model had then, also when it is evaluated
-    after later steps; and the model trains on as if there were none.
+    """A deep copy of the model keeps the weights of its moment, even if it is evaluated after later steps. The model
+    trains on as if there were no copy.
 
-    Why: so averages of the weights are kept, teachers and target networks. Broken by hooks on the model that go along
-    into the copy and know the wrapper: pytorch/pytorch#82070, pytorch/pytorch#149138.
+    Why: averages of the weights, teachers and target networks are kept in this way.
+
+    Broken by hooks on the model that are copied along and still know the wrapper: pytorch/pytorch#82070,
+    pytorch/pytorch#149138.
     """
     run, last = trial.run(scenario), scenario.places(Duplicate)[-1]
     read = [values for seen in run.observations for values in seen["duplicates"][last][0]]
@@ -276,11 +292,13 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario
 ) -> None:
-    """An optimizer of the wrapper's own `parameters()` trains the model, and what its own `state_dict()` has saved it
-    loads, all of it.
+    """An optimizer made from the wrapper's own `parameters()` trains the model. The wrapper loads all that its own
+    `state_dict()` has saved.
 
-    Why: a training loop knows the wrapper alone. Broken by names that differ between saving and loading, by copies told
-    for parameters, and by what is left out: pytorch/examples#1029, sgl-project/sglang#19688.
+    Why: a training loop knows only the wrapper.
+
+    Broken by names that differ between saving and loading, by copies in place of the parameters, and by missing
+    entries: pytorch/examples#1029, sgl-project/sglang#19688.
     """
     run = trial.run(scenario)
     trial.witnessed[STOOD] += all(seen["stood"] for seen in run.observations)
@@ -302,10 +320,12 @@ def beside_another(claims: Claims, how: str = "beside") -> st.SearchStrategy[Sce
     witnesses={SENT: replace(ONE_BATCH, caller=Caller(beside="after"))},
 )
 def test_a_model_trained_beside_another_is_as_if_it_were_alone(trial: Trial, scenario: Scenario) -> None:
-    """Two models of one kind, each wrapped and trained on all ranks, turn by turn, stay apart.
+    """Two models of one class, each wrapped and trained in turn on all ranks, do not affect each other.
 
-    Why: a generator has its discriminator, an actor its critic. Broken by what is kept for a class or a process, by
-    names that are no longer one parameter's: deepspeedai/DeepSpeed#4923, horovod/horovod#2559.
+    Why: a generator has its discriminator, and an actor its critic.
+
+    Broken by state that is kept per class or process, and by names that no longer mean one parameter:
+    deepspeedai/DeepSpeed#4923, horovod/horovod#2559.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Another model beside it changes what this one becomes.")
 
@@ -324,10 +344,13 @@ def sharing_losses(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={SENT: replace(ONE_BATCH, caller=Caller(joint="after"))},
 )
 def test_models_that_share_a_loss_are_each_as_if_alone(trial: Trial, scenario: Scenario) -> None:
-    """Of two wrapped models whose losses are added up and go backward together, each gets its own gradients' means.
+    """If the losses of two wrapped models are added and run backward together, each model gets the mean of its own
+    gradients.
 
-    Why: two towers have one contrastive loss, an encoder and its decoder have one. Broken by what belongs to a backward
-    and is kept for a process, and by what is done around the backward of one model: deepspeedai/DeepSpeed#7018.
+    Why: two towers share a contrastive loss, and an encoder shares a loss with its decoder.
+
+    Broken by keeping the state of a backward per process, and by actions around the backward of only one model:
+    deepspeedai/DeepSpeed#7018.
     """
     headline = "A loss shared with another model changes what this one becomes."
     judge.values_equal(*trial.run_and_expect(scenario), headline)
@@ -340,10 +363,12 @@ def reading_outside(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", reading_outside, needs=lambda claims: claims.outside_reads)
 def test_a_parameter_read_outside_its_module_is_like_any_other(trial: Trial, scenario: Scenario) -> None:
-    """A parameter that another module's forward reads, where its own is not called for it, is synchronized like others.
+    """A parameter that another module's forward reads, without a call of its own module, is synchronized like others.
 
-    Why: a parameter is an attribute that any code may read, as a head reads the embedding's. Broken by gathering only
-    for modules that are called: NVIDIA/Megatron-LM#4467, or by what stands there instead: deepspeedai/DeepSpeed#930.
+    Why: a parameter is an attribute that any code may read. An output head reads the embedding's weight.
+
+    Broken by gathering only for modules that are called: NVIDIA/Megatron-LM#4467. Broken by a placeholder in place of
+    the parameter: deepspeedai/DeepSpeed#930.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "A parameter that another module reads is not treated as its own."
@@ -359,11 +384,12 @@ def with_halves(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P15", with_halves, needs=lambda claims: claims.losses_read, witnesses={SENT: HALF_READ})
 def test_a_loss_may_read_parameters_itself(trial: Trial, scenario: Scenario) -> None:
-    """Where the caller makes one half of a loss of the parameters itself, before or after the forward that gives the
-    other half, gradients are those of the whole.
+    """If the caller computes half of a loss directly from parameters, before or after the forward of the other half,
+    gradients are those of the whole loss.
 
-    Why: so does a penalty on weights, and a fused loss that takes the head's weight instead of logits. Broken where
-    parameters are there in forwards alone: huggingface/trl#6372; recipes: where others are trained in their place, and
-    by a mean that is taken on the way back into a forward.
+    Why: a penalty on weights does so, and a fused loss that takes the head's weight instead of logits.
+
+    Broken where parameters are whole only in forwards: huggingface/trl#6372. Recipes: other tensors are trained in
+    their place; the mean is taken on the way back into a forward.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "What a loss reads itself is not like what a forward reads.")

@@ -138,11 +138,14 @@ def during(expected: Expectation, begin: int, end: int) -> Expectation:
 
 @law("P11", saving, needs=lambda claims: claims.saves_state)
 def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial: Trial, scenario: Scenario) -> None:
-    """After each rank saved, built everything anew and loaded, parameters and optimizer state are what they would be.
+    """If each rank saves, builds everything anew and loads, parameters and optimizer state are those of an
+    uninterrupted run.
 
-    Why: a checkpoint is all that a run leaves behind; what is not in it, or comes back in another place, is lost or
-    wrong from then on. Broken by states restored by position, by groups that interleave, by hyper-parameters left out:
-    pytorch/xla#9224, facebookresearch/fairscale#483, horovod/horovod#526.
+    Why: a checkpoint is all that remains of a run. State that is missing in it, or comes back in another place, is
+    wrong from then on.
+
+    Broken by states restored by position, by interleaved groups, by missing hyper-parameters: pytorch/xla#9224,
+    facebookresearch/fairscale#483, horovod/horovod#526.
     """
     run = trial.run(last_first(scenario))
     judge.values_equal(run, trial.expected(scenario), "A run that was saved and loaded goes on wrong.")
@@ -152,10 +155,13 @@ def test_saving_loading_and_going_on_equals_a_run_that_was_not_interrupted(trial
 def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
     trial: Trial, move: tuple[Scenario, int, Scenario]
 ) -> None:
-    """One world saves; another, of another size, loads and goes on with the same samples: as if it had run throughout.
+    """If a world of one size saves, and a world of another size loads and trains on with the same samples, the result
+    is that of one uninterrupted run.
 
-    Why: a state belongs to the model, not to how it was cut; so it holds no padding, and no order of ranks or names.
-    Broken by padding that depends on the number of ranks, by states merged in any order, by a world of one:
+    Why: a state belongs to the model, not to the way it was sharded. So it contains no padding, and no order of ranks
+    or names.
+
+    Broken by padding that depends on the number of ranks, by merging states in arbitrary order, by a world of one:
     deepspeedai/DeepSpeed#5105, huggingface/nanotron#37, pytorch/pytorch#107185.
     """
     one, place, other = move
@@ -170,10 +176,12 @@ def test_a_state_saved_on_n_ranks_goes_on_on_any_other_number(
 
 @law("P11", loading_weights_alone, needs=lambda claims: bool(claims.masters))
 def test_loading_weights_alone_makes_the_masters_follow(trial: Trial, scenario: Scenario) -> None:
-    """Loaded weights are what training goes on from: float32 masters are made from them, the optimizer begins afresh.
+    """If only weights are loaded, training continues from them: float32 masters are made from the loaded weights, and
+    the optimizer starts afresh.
 
-    Why: the next step copies the masters over the weights, so that masters which stay behind undo what was loaded.
-    Broken by not refreshing them: hpcaitech/ColossalAI#4618, NovaSky-AI/SkyRL#2149, NVIDIA/Megatron-LM#5071.
+    Why: the next step copies the masters over the weights. Old masters undo the loading.
+
+    Broken by not refreshing the masters: hpcaitech/ColossalAI#4618, NovaSky-AI/SkyRL#2149, NVIDIA/Megatron-LM#5071.
     """
     judge.values_equal(
         trial.run(scenario), trial.expected(scenario), "Loaded weights are not what training goes on from."
@@ -227,21 +235,25 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
 
 @law("P11", going_back, needs=lambda claims: claims.reloads)
 def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scenario: Scenario) -> None:
-    """A checkpoint that is loaded into what has trained since makes all of it what it was, and training goes on there.
+    """Loading a checkpoint into a model and optimizer that have trained on restores all of their state, and training
+    continues from there.
 
-    Why: runs go back to where the loss was still good, and go on with the best of their models, without building
-    anything anew. Broken by parameters that stay gathered, by masters and states that stay:
-    pytorch/pytorch#117421, deepspeedai/DeepSpeed#1612, deepspeedai/DeepSpeed#762.
+    Why: runs return to the last good loss, or continue with their best model, without building anything anew.
+
+    Broken by parameters that stay gathered, and by masters and states that stay: pytorch/pytorch#117421,
+    deepspeedai/DeepSpeed#1612, deepspeedai/DeepSpeed#762.
     """
     judge.values_equal(trial.run(scenario), trial.expected(scenario), "Going back does not lead to what was saved.")
 
 
 @law("P11", saving_somewhere)
 def test_saving_changes_nothing(trial: Trial, drawn: tuple[Scenario, int]) -> None:
-    """A state saved at any moment, before the first step and between micro-batches too, leaves the run as it is.
+    """Saving a state at any moment leaves the run unchanged, even before the first step and between micro-batches.
 
-    Why: to look is not to act. Broken by saving that takes a step with zero gradients, to have a state to save, which
-    counts as a step: horovod/horovod#2805, NVIDIA/Megatron-LM#5976.
+    Why: reading a state must not change it.
+
+    Broken by taking a step with zero gradients in order to have a state to save, which counts as a step:
+    horovod/horovod#2805, NVIDIA/Megatron-LM#5976.
     """
     scenario, place = drawn
     run = trial.run(scenario, part=Part(saves=(place,)))

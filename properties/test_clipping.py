@@ -36,11 +36,13 @@ def scales_down(scenario: Scenario, expected: Expectation) -> set[bool]:
 
 @law("P9", clipping, witnesses={"gradients had to become smaller": ABOVE})
 def test_the_reported_norm_is_that_of_the_whole_averaged_gradient(trial: Trial, scenario: Scenario) -> None:
-    """Every rank is told the norm of the mean over ranks, of all that was accumulated, each tensor counted once.
+    """Clipping returns, on every rank, the norm of the whole averaged and accumulated gradient, with each tensor
+    counted once. Norms 1, 2, 3 and inf are drawn.
 
-    Why: what is clipped, and logged, is the gradient that is stepped with. Norms 1, 2, 3 and inf. Broken by norms of
-    local gradients, by replicas and tied parameters counted more than once, by partial norms that are not combined:
-    pytorch/pytorch#88955, NVIDIA/Megatron-LM#7227, horovod/horovod#1346.
+    Why: the gradient that is clipped and logged must be the one that the optimizer steps with.
+
+    Broken by norms of local gradients, by counting replicas and tied parameters twice, and by partial norms that are
+    not combined: pytorch/pytorch#88955, NVIDIA/Megatron-LM#7227, horovod/horovod#1346.
     """
     expected = trial.expected(scenario)
     trial.witnessed["gradients had to become smaller"] += True in scales_down(scenario, expected)
@@ -54,11 +56,13 @@ def test_the_reported_norm_is_that_of_the_whole_averaged_gradient(trial: Trial, 
     witnesses={"gradients had to become smaller": ABOVE, "gradients had to stay as they were": BELOW},
 )
 def test_clipping_scales_every_gradient_by_one_factor(trial: Trial, scenario: Scenario) -> None:
-    """Every gradient, on every rank, is multiplied by min(1, max_norm / (norm + 1e-6)), once, after accumulation.
+    """Every gradient on every rank is multiplied by min(1, max_norm / (norm + 1e-6)), once, after accumulation.
 
-    Why: a common factor keeps the direction (Pascanu et al., ICML 2013), and different ones would part the replicas. A
-    right norm says nothing of it. Broken where nothing is scaled though the norm is right, and by clipping each
-    micro-batch: areal-project/AReaL#335, huggingface/transformers#46113, tenstorrent/tt-metal#17568.
+    Why: a common factor keeps the direction (Pascanu et al., ICML 2013). Different factors drive replicas apart. A
+    correct returned norm does not show that anything was scaled.
+
+    Broken by returning the right norm without scaling, and by clipping each micro-batch: areal-project/AReaL#335,
+    huggingface/transformers#46113, tenstorrent/tt-metal#17568.
     """
     expected = trial.expected(scenario)
     down = scales_down(scenario, expected)

@@ -32,11 +32,11 @@ def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
 
 @law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS})
 def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario) -> None:
-    """Operation, reduction, dtype, element count and root agree, collective by collective, on all members of a group;
-    and whatever one rank sends to another, that one receives.
+    """All members of a group call the same sequence of collectives, with equal operation, reduction, dtype, element
+    count and root. Each message that a rank sends to another is received.
 
-    Why: collectives pair up by position. Where the sequence depends on what a rank happens to compute, peers wait for
-    ever, crash, or add up different things: KellerJordan/Muon#37, deepspeedai/DeepSpeed#291, NVIDIA/Megatron-LM#2218.
+    Why: collectives pair up by position. If the sequence depends on a rank's own data, the others wait forever, crash,
+    or add up different tensors: KellerJordan/Muon#37, deepspeedai/DeepSpeed#291, NVIDIA/Megatron-LM#2218.
     """
     alike(trial, scenario, "Ranks issue different collectives.")
 
@@ -48,11 +48,12 @@ def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario
     witnesses={SENT: TWO_RANKS},
 )
 def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Trial, scenario: Scenario) -> None:
-    """The sequence of collectives does not depend on which parameters a rank has used.
+    """The sequence of collectives does not depend on the parameters that a rank has used.
 
-    Why: a rank does not know what the others have used, so nothing may be left out on its own account. Broken by
-    skipping gradients that are None, by launching from hooks alone: deepspeedai/DeepSpeed#291, horovod/horovod#597,
-    pytorch/pytorch#158719.
+    Why: a rank does not know which parameters the others have used, so it cannot leave out a collective on its own.
+
+    Broken by skipping gradients that are None, and by starting reductions only from hooks: deepspeedai/DeepSpeed#291,
+    horovod/horovod#597, pytorch/pytorch#158719.
     """
     alike(trial, scenario, "Ranks that use different parameters issue different collectives.")
 
@@ -64,11 +65,12 @@ def test_no_rank_waits_for_ever_where_ranks_use_different_parameters(trial: Tria
     witnesses={SENT: TWO_RANKS},
 )
 def test_an_error_on_some_ranks_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
-    """After an error of the caller's, on one rank or on all, ranks go on issuing the same collectives.
+    """After the caller's error, on one rank or on all, all ranks still call the same collectives.
 
-    Why: what was begun must be finished or forgotten on every rank alike; else a rank that failed owes or repeats a
-    collective. No peer's tests raise inside `no_sync` and train on. Broken by `no_sync` without try and finally, as in
-    the source of huggingface/picotron. No report of it is known.
+    Why: work that has begun must be finished or dropped on every rank alike. Otherwise the rank that failed owes a
+    collective, or repeats one. No other test suite raises inside `no_sync` and trains on.
+
+    Broken by a `no_sync` without try and finally, as in the source of huggingface/picotron. No report of it is known.
     """
     alike(trial, scenario, "After an error of the caller's, ranks issue different collectives.")
 
@@ -97,11 +99,13 @@ def adding_up(scenario: Scenario) -> list[Scenario]:
     witnesses={SENT: altered(TWO_RANKS, (0,), metric=True)},
 )
 def test_the_caller_may_have_collectives_of_its_own_right_after_a_backward(trial: Trial, scenario: Scenario) -> None:
-    """Where the caller adds a number up over the ranks after a backward, the sum is right and so is all else.
+    """If the caller all-reduces a number right after a backward, its sum is right, and so is everything else.
 
-    Why: so does a loop print its loss. The caller cannot know what is still to be sent; what one rank sends before that
-    collective, and another after it, meets what it does not belong to. Broken by sending in backward what is complete,
-    and the rest when the synchronization is finished. No report of it is known.
+    Why: a training loop prints its loss in this way. The caller cannot know which collectives are still to come. If one
+    rank sends a bucket before the caller's collective and another after it, unrelated tensors meet.
+
+    Broken by sending complete buckets in backward and the rest at the end of the synchronization. No report of it is
+    known.
     """
     run, expected = trial.run_and_expect(scenario)
     headline = "A collective of the caller's own, right after a backward, does not go by itself."
@@ -145,11 +149,14 @@ def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenar
     witnesses={SENT: EVALUATED},
 )
 def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
-    """After an evaluation, wherever it comes between micro-batches, ranks are in step and training is what it was.
+    """After an evaluation, at any place between micro-batches, ranks call the same collectives, and training is
+    unchanged.
 
-    Why: forwards and backwards do not come in pairs. Who counts forwards, keeps what one has gathered, or waits for a
-    backward after each, goes on with something else. Broken by all three: pytorch/pytorch#58111,
-    pytorch/pytorch#143647, and FSDP1 and FSDP2, which forget the step that comes next (properties/FINDINGS.md).
+    Why: forwards and backwards do not come in pairs. Code that counts forwards, keeps the parameters that one has
+    gathered, or waits for a backward after each, continues in a wrong state.
+
+    Broken by all three: pytorch/pytorch#58111, pytorch/pytorch#143647, and FSDP1 and FSDP2, which forget the next step
+    (properties/FINDINGS.md).
     """
     headline = "After a forward without a backward, training goes wrong."
     alike(trial, scenario, headline)
@@ -172,12 +179,13 @@ def with_one_alone(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={ALONE: replace(TWO_RANKS, program=(ActAlone(0), *TWO_RANKS.program))},
 )
 def test_what_one_rank_does_alone_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
-    """Where one rank alone evaluates the model and takes its state dict, it reads the parameters that there are, and
-    training goes on as if it had not.
+    """If one rank alone evaluates the model and takes its state dict, it reads the current parameters, and training
+    continues unchanged.
 
-    Why: one rank validates and saves for all. What it sends then nobody receives, or somebody as something else. Broken
-    by buffers that are broadcast before every forward: pytorch/pytorch#54059; recipes: by what a count of forwards
-    decides, by state that is put together when it is asked for.
+    Why: one rank validates and saves for all. A collective that it starts then has no partner, or the wrong one.
+
+    Broken by broadcasting buffers before every forward: pytorch/pytorch#54059. Recipes: a count of forwards decides;
+    state is put together when it is asked for.
     """
     headline = "What one rank does alone, the others would have to do as well."
     run, places = trial.run(scenario), scenario.places(ActAlone)
@@ -227,12 +235,13 @@ def differences(scenario: Scenario) -> list[tuple[str, int]]:
     witnesses={DIFFERED: replace(TWO_RANKS, differs=Differing(1, "number"))},
 )
 def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial, scenario: Scenario) -> None:
-    """Where one rank's model has other parameters than the others', or trains others, every rank raises an error in
-    construction; and where all are alike, none does.
+    """If one rank's model has other parameters than the others', or trains others, every rank raises in the
+    constructor. If all are alike, no rank raises.
 
-    Why: a seed, a version or a branch on the rank makes them differ, and what ranks send then meets what it does not
-    belong to, or nothing. Broken by comparing too little, and by comparing with rank 0, which then hears of nothing and
-    waits, as in DDP: pytorch/pytorch#73547, pytorch/pytorch#76449.
+    Why: a seed, a version or a branch on the rank makes models differ. Messages then meet unrelated ones, or none.
+
+    Broken by comparing too little, and by comparing with rank 0, which then hears nothing and waits, as in DDP:
+    pytorch/pytorch#73547, pytorch/pytorch#76449.
     """
     assert scenario.differs is not None
     alike = replace(scenario, differs=None)

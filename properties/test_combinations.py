@@ -9,10 +9,13 @@ from lockstep.properties.trial import Trial
 
 @law("P1", with_any)
 def test_features_go_together_in_any_combination(trial: Trial, scenario: Scenario) -> None:
-    """Whatever a program combines, gradients, norms, parameters and state are after each event what the oracle says.
+    """Programs that combine any features leave, after each event, the gradients, norms, parameters and state that the
+    oracle computes.
 
-    Why: what is right alone may be wrong beside something else, where one clears or leaves behind what the other relies
-    on, and few programs have several rare things by chance. Broken by parameters that are used inside no_sync and not
-    in the last micro-batch: pytorch/pytorch#69031; by a static graph and no_sync: pytorch/pytorch#187732.
+    Why: a feature that is right alone may be wrong beside another that clears or leaves behind some state. Few programs
+    have several rare features by chance.
+
+    Broken by parameters used inside `no_sync` but not in the last micro-batch: pytorch/pytorch#69031. Broken by a
+    static graph with `no_sync`: pytorch/pytorch#187732.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "Where features of a program meet, what they leave is wrong.")

@@ -138,10 +138,12 @@ def in_three_buckets(draw: st.DrawFn, claims: Claims) -> Scenario:
     witnesses={SENT: LOCAL},
 )
 def test_nothing_is_reduced_inside_no_sync(trial: Trial, scenario: Scenario) -> None:
-    """Micro-batches inside `no_sync` issue no collective, and add no byte to one; but ZeRO-3 gathers parameters there.
+    """Micro-batches inside `no_sync` call no collective and add no byte to one. Only ZeRO-3 gathers parameters there.
 
-    Why: to communicate once for many micro-batches is what `no_sync` is for. Broken by reducing all the same, by
-    broadcasting buffers: meta-pytorch/torchrec#4121, facebookresearch/fairscale#1049.
+    Why: `no_sync` exists to communicate once for many micro-batches.
+
+    Broken by reducing all the same, and by broadcasting buffers: meta-pytorch/torchrec#4121,
+    facebookresearch/fairscale#1049.
     """
     run, without = trial.run(scenario), trial.run(without_local(scenario))
     silent_inside_no_sync(run, without, "Something is sent inside no_sync.")
@@ -167,16 +169,20 @@ def priced(draw: st.DrawFn, claims: Claims) -> Scenario:
 
 @law("P18", priced, needs=lambda claims: claims.cost and claims.most_ranks > 1)
 def test_an_element_more_costs_what_the_stage_promises(trial: Trial, scenario: Scenario) -> None:
-    """With n elements more, a step moves as many more as `oracle.cost.moved` says of n parameters: exactly, where it is
-    claimed in which way; else as in one of the ways in which the stage may be done, or a mixture of them.
+    """With n more elements, a step moves as many more elements as `oracle.cost.moved` gives for n parameters. The match
+    is exact if the schedule is claimed. Otherwise it is that of one of the schedules that the stage allows, or a
+    mixture.
 
-    Why: that is what each stage is chosen for: 2 n for data parallelism and ZeRO-1 and 2, up to 3 n for ZeRO-3. Ways
-    are open: ZeRO-1 may all-reduce gradients (3 n), ZeRO-3 may keep what it has gathered for backward, all of it or
-    some units (2 n to 3 n), inside `no_sync` for the next forward too. An evaluation gathers, at stage 3, once more at
-    most; a norm costs nothing that depends on n, and what is frozen is at most gathered, or published in a step. Extra
-    elements leave out what does not depend on them, such as flags and padding. What travels in a wider dtype than it
-    has, or than gradients are claimed to be reduced in, counts as so many more. Broken by reducing twice:
-    horovod/horovod#1099.
+    Why: a stage is chosen for its cost: 2 n for data parallelism, ZeRO-1 and ZeRO-2, and up to 3 n for ZeRO-3.
+
+    Several schedules are allowed. ZeRO-1 may all-reduce gradients (3 n). ZeRO-3 may keep gathered units for backward (2
+    n to 3 n), and inside `no_sync` for the next forward too. At stage 3 an evaluation gathers at most once more. A norm
+    costs nothing that depends on n. A frozen parameter is at most gathered, or published in a step.
+
+    Comparing two sizes leaves out flags and padding, which do not depend on n. Elements that travel in a wider dtype
+    than their own, or than the claimed dtype of reductions, count in proportion.
+
+    Broken by reducing twice: horovod/horovod#1099.
     """
     dtype = scenario.parameters[0].dtype
     # What is compressed counts whole, beside what is not, such as parameters that are gathered.
@@ -236,10 +242,13 @@ def far_below_the_cap(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={REDUCED: ONCE},
 )
 def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scenario) -> None:
-    """A model far smaller than the cap is reduced in one message, in every step; a second may tell who used what.
+    """A model far smaller than the bucket cap is reduced in one message in every step. A second message may tell which
+    parameters were used.
 
-    Why: each message costs its latency, whatever its size. Broken where a count is not reset, so that every later
-    bucket holds one parameter: deepspeedai/DeepSpeed#7415. A recipe: the cap taken in another unit than it is said in.
+    Why: each message costs its latency, whatever its size.
+
+    Broken by a count that is not reset, so that every later bucket holds one parameter: deepspeedai/DeepSpeed#7415. A
+    recipe: the cap is read in another unit.
     """
     run, steps = trial.run(scenario), 2
     trial.witnessed[REDUCED] += all(map(reductions, run.since_construction))
@@ -262,12 +271,13 @@ def test_what_fits_into_one_bucket_goes_out_at_once(trial: Trial, scenario: Scen
     witnesses={REDUCED: (replace(ONCE, program=ONCE.program * (LEARNS + 1)), 16, "float32")},
 )
 def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn: tuple[Scenario, int, str]) -> None:
-    """No message of gradients is longer than the cap and the largest parameter together, flags and padding aside.
+    """No message of gradients is longer than the cap plus the largest parameter, apart from flags and padding.
 
-    Why: nothing goes out before its bucket is full, so that a cap which is not honored means no overlap. Practice
-    differs in whether the last parameter may exceed the cap, and in the first steps, in which torch's DDP sends one
-    bucket while it learns the order: so the step after those counts, or all, as is claimed. Broken by the first bucket:
-    pytorch/pytorch#48880.
+    Why: a bucket is sent only when it is full, so a cap that is not honored means no overlap. Implementations differ in
+    two ways. The last parameter may exceed the cap. The first steps may differ: torch's DDP sends one bucket while it
+    learns the order. So the law counts from the claimed step on.
+
+    Broken by the first bucket: pytorch/pytorch#48880.
     """
     scenario, cap, dtype = drawn
     scenario = wider(scenario, cap)
@@ -299,12 +309,13 @@ def test_no_bucket_exceeds_its_cap_by_more_than_a_parameter(trial: Trial, drawn:
     only_on=NOTED,
 )
 def test_reductions_overlap_with_backward(trial: Trial, scenario: Scenario) -> None:
-    """Of several buckets, or parameters, the first goes out before backward has reached the last, and whatever else is
-    launched by then has not waited for the one before.
+    """Of several buckets or parameters, the first is sent before backward has reached the last. Reductions started by
+    then have not waited for one another.
 
-    Why: what is on its way while backward computes costs no time of its own. Backward comes from the end here, and the
-    step counts that follows those in which an order is learned. To look whether a reduction is done is no wait. Broken
-    by a fix for a race, for which backward waits for each reduction: deepspeedai/DeepSpeed#8364.
+    Why: communication during backward costs no time of its own. In this law backward runs from the last parameter to
+    the first, and the step that counts follows those in which an order is learned. Polling a handle is not waiting.
+
+    Broken by a fix for a race, for which backward waits for each reduction: deepspeedai/DeepSpeed#8364.
     """
     run = trial.run(scenario, timeline=True, function=NOTING)
     place = scenario.places(Backward)[-1]
@@ -327,13 +338,14 @@ GROWING = ("evaluate", "clip", "in turns", "raise", "save")
     only_on=WEIGHED,
 )
 def test_what_is_held_does_not_grow_from_step_to_step(trial: Trial, scenario: Scenario) -> None:
-    """Of steps that are all alike, those that come later do not leave a rank with more than earlier ones, neither at
-    the most nor at the least. What Python's collector would free does not count.
+    """In equal steps, later ones do not leave a rank with more bytes than earlier ones, neither at the maximum nor at
+    the minimum. Objects that Python's garbage collector would free do not count.
 
-    Why: what grows with every step, or with every fourth, ends the run in the end; but whoever takes turns with two
-    buffers may hold more in one than in the other, so a few steps are compared with the few before: two of six, or
-    twice five of seventeen. A recipe: buckets, handles or losses in a list that is never emptied. No report of it is
-    known.
+    Why: memory that grows with every step, or every fourth, ends the run. Code that alternates between two buffers may
+    hold more in one step than in the next. So a few steps are compared with the few before them: two of six, or twice
+    five of seventeen.
+
+    A recipe: buckets, handles or losses in a list that is never emptied. No report of it is known.
     """
     if growing(trial.run(scenario, function=WEIGHING)):  # it takes long to collect, so only then
         run = trial.run(scenario, function=WEIGHING, collects=True)

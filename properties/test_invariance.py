@@ -39,8 +39,9 @@ def with_another_cap(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenar
 def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
     """The same program with another bucket cap gives the same bits.
 
-    Why: a cap decides what travels together, not what is computed. Broken at the boundary, where a parameter is just as
-    large as the cap: deepspeedai/DeepSpeed#4321.
+    Why: a cap decides which gradients travel together, not their values.
+
+    Broken at the boundary, if a parameter is exactly as large as the cap: deepspeedai/DeepSpeed#4321.
     """
     one, other = (trial.run(scenario) for scenario in pair)
     trial.witnessed["two caps led to different collectives"] += one.collectives != other.collectives
@@ -57,8 +58,9 @@ def test_the_result_does_not_depend_on_the_bucket_cap(trial: Trial, pair: tuple[
 def test_the_result_does_not_depend_on_the_order_in_which_hooks_fire(trial: Trial, scenario: Scenario) -> None:
     """The same program with every backward in registration order gives the same bits.
 
-    Why: the order in which gradients become final is autograd's business and may differ from rank to rank. Broken by
-    buckets filled or sent in that order: deepspeedai/DeepSpeed#2343, NVIDIA/Megatron-LM#2218.
+    Why: autograd decides the order in which gradients become final, and the order may differ between ranks.
+
+    Broken by buckets filled or sent in that order: deepspeedai/DeepSpeed#2343, NVIDIA/Megatron-LM#2218.
     """
     one, other = trial.run(scenario), trial.run(in_registration_order(scenario))
     judge.runs_agree(one, other, trial.expected(scenario), "The result changes with the order of hooks.")
@@ -84,10 +86,12 @@ def permuted(scenario: Scenario, count: int) -> st.SearchStrategy[tuple[Scenario
 def test_it_does_not_matter_which_rank_holds_which_samples(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
-    """With the ranks' samples, errors and orders permuted, every rank gets the same bits.
+    """If the ranks' samples, errors and orders are permuted, every rank gets the same bits.
 
-    Why: a mean has no order, and data is exact. Broken where a rank's own number decides what is sent, kept or counted:
-    deepspeedai/DeepSpeed#2343, NVIDIA/Megatron-LM#2218.
+    Why: a mean has no order, and the data is exact.
+
+    Broken where a rank's own number decides which data is sent, kept or counted: deepspeedai/DeepSpeed#2343,
+    NVIDIA/Megatron-LM#2218.
     """
     scenario, roles = drawn
     trial.witnessed["ranks were relabeled"] += roles != tuple(range(scenario.world_size))
@@ -107,11 +111,13 @@ def with_another_registration(claims: Claims) -> st.SearchStrategy[tuple[Scenari
 def test_the_result_does_not_depend_on_the_order_of_registration(
     trial: Trial, drawn: tuple[Scenario, tuple[int, ...]]
 ) -> None:
-    """With parameters registered in another order, and so buckets filled in another one, every rank gets the same bits.
+    """If parameters are registered in another order, so that buckets are filled in another order, every rank gets the
+    same bits.
 
-    Why: buckets partition the elements, each in one of them, whatever comes first. Broken by a bucket that is forgotten
-    last or empty first, by the first parameter's dtype for all: facebookresearch/fairscale#517,
-    deepspeedai/DeepSpeed#1214, facebookresearch/fairscale#583.
+    Why: buckets partition the elements, each in one bucket, in any order.
+
+    Broken by forgetting the last bucket, by an empty first bucket, and by using the first parameter's dtype for all:
+    facebookresearch/fairscale#517, deepspeedai/DeepSpeed#1214, facebookresearch/fairscale#583.
     """
     scenario, order = drawn
     trial.witnessed["parameters were registered in another order"] += order != tuple(range(len(order)))

@@ -28,13 +28,14 @@ def running_out(claims: Claims) -> st.SearchStrategy[Scenario]:
 def test_ranks_that_run_out_of_micro_batches_count_as_zero_in_the_mean_claimed(
     trial: Trial, scenario: Scenario
 ) -> None:
-    """While some ranks have micro-batches, gradients there are the sum of theirs, divided by the number of all ranks or
-    of those that remain, as the caller chooses; in the end every rank has the parameters of the last.
+    """While some ranks still have micro-batches, their gradients are summed and divided by the number of all ranks, or
+    of the remaining ones, as the caller chooses. In the end every rank has the parameters of the last.
 
-    Why: divided by all, every sample weighs the same; divided by those that remain, a step is that of a smaller world.
-    Nothing of a rank that is gone is due. pytorch/pytorch#38174 says how both are meant. Broken by memory that nobody
-    has written, taken for what a rank that is gone has used: torch's DDP (properties/FINDINGS.md). No report of it is
-    known.
+    Why: divided by all ranks, every sample has the same weight. Divided by the remaining ranks, a step is that of a
+    smaller world. A rank that is gone contributes nothing. pytorch/pytorch#38174 defines both.
+
+    Broken by uninitialized memory that is read as the parameters used by a rank that is gone: torch's DDP
+    (properties/FINDINGS.md). No report of it is known.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "Where ranks ran out of micro-batches, values are not what the others' make."
@@ -49,10 +50,11 @@ def running_out_while_accumulating(claims: Claims) -> st.SearchStrategy[Scenario
 
 @law("P5", running_out_while_accumulating, needs=joins)
 def test_ranks_that_have_run_out_take_part_in_every_collective_of_the_others(trial: Trial, scenario: Scenario) -> None:
-    """From the first rank that has run out to the last, all ranks issue the same collectives.
+    """From the first rank that runs out of micro-batches to the last, all ranks call the same collectives.
 
-    Why: a collective that one rank does not come to waits for ever. Whether the others will reduce after a micro-batch
-    only they know, and must tell. Broken where ranks that were done took part in a reduction that `no_sync` had put
-    off: pytorch/pytorch#44427.
+    Why: a collective that one rank does not join waits forever. Only the other ranks know if they will reduce after a
+    micro-batch, so they must say so.
+
+    Broken where ranks that were done took part in a reduction that `no_sync` had postponed: pytorch/pytorch#44427.
     """
     same_collectives(trial.run(scenario), "Ranks that have run out of micro-batches do something else.")

@@ -19,8 +19,9 @@ from lockstep.properties.kernels.variants import variants
 def test_pack_puts_every_element_at_its_place(kernels: Kernels, case: Case) -> None:
     """The bucket is the concatenation of all tensors, each in row-major order whatever its strides, bit for bit.
 
-    Why: a bucket is all that a collective sees, so that ranks must agree on its order though their tensors be laid out
-    differently. Broken by kernels that take the first stride for all dimensions, or compute offsets in 32 bits:
+    Why: a collective sees only the bucket. Ranks must agree on its order even if their tensors have different layouts.
+
+    Broken by kernels that take the first stride for all dimensions, or compute offsets in 32 bits:
     fla-org/flash-linear-attention#1080, databricks/megablocks#185.
     """
     must_equal(kernels.run_case("pack", case), [reference.packed(case)], numbers=False)
@@ -28,10 +29,12 @@ def test_pack_puts_every_element_at_its_place(kernels: Kernels, case: Case) -> N
 
 @kernel_law(cases.moves(), {"pack": (), "unpack": ()}, cases.LONG)
 def test_unpack_after_pack_is_the_identity(kernels: Kernels, case: Case) -> None:
-    """Bit for bit, for any dtype, into memory that holds NaN; nothing around the elements is written.
+    """Unpacking restores all elements bit for bit, for any dtype, into memory that holds NaN. Nothing around the
+    elements is written.
 
-    Why: what is sent comes back to where it was. Broken by empty tensors and by sizes that no block divides:
-    NVIDIA-NeMo/Automodel#2997.
+    Why: a tensor that is sent must come back to its place.
+
+    Broken by empty tensors and by sizes that no block divides: NVIDIA-NeMo/Automodel#2997.
     """
     must_equal(
         kernels.run_case("round trip", case), [reference.values(t, case.kind) for t in case.tensors], numbers=False
@@ -40,10 +43,11 @@ def test_unpack_after_pack_is_the_identity(kernels: Kernels, case: Case) -> None
 
 @kernel_law(cases.conversions(), {"pack": ("scale", "coefficient")}, cases.MIXED, some=True)
 def test_pack_casts_and_scales_with_one_rounding(kernels: Kernels, case: Case) -> None:
-    """Each element is computed in float32 and rounded to the bucket's dtype once, to nearest even; dtypes may be mixed.
+    """Each element is computed in float32 and rounded once to the bucket's dtype, to nearest even. Dtypes may be mixed.
 
-    Why: two roundings, or arithmetic in 16 bits, lose what float32 gradients were kept for. Broken by kernels that look
-    at the first tensor's dtype only: hpcaitech/ColossalAI#675.
+    Why: rounding twice, or computing in 16 bits, loses the digits that float32 gradients have.
+
+    Broken by kernels that look only at the first tensor's dtype: hpcaitech/ColossalAI#675.
     """
     case = kernels.claimed_of("pack", case, ("scale", "coefficient"))
     must_equal(kernels.run_case("pack", replace(case, divisor=1.0)), [reference.converted(case)])
@@ -51,10 +55,12 @@ def test_pack_casts_and_scales_with_one_rounding(kernels: Kernels, case: Case) -
 
 @kernel_law(cases.conversions(), {"unpack": ("divisor", "scale", "coefficient")}, cases.MIXED, some=True)
 def test_unpack_averages_and_casts_with_one_rounding(kernels: Kernels, case: Case) -> None:
-    """The same on the way back; the division is correctly rounded.
+    """On the way back each element is divided in float32, with a correctly rounded quotient, and rounded once.
 
-    Why: the mean must be the same bits on every rank and in every implementation. Broken by Triton's ``/``, which may
-    be off by two floats even where the quotient is representable: triton-lang/triton#10661.
+    Why: the mean must have the same bits on every rank and in every implementation.
+
+    Broken by Triton's ``/``, which may be off by two floats even if the quotient is representable:
+    triton-lang/triton#10661.
     """
     case = kernels.claimed_of("unpack", case, ("divisor", "scale", "coefficient"))
     must_equal(kernels.run_case("unpack", case), reference.unpacked(case))
@@ -64,7 +70,8 @@ def test_unpack_averages_and_casts_with_one_rounding(kernels: Kernels, case: Cas
 def test_average_scale_and_clip_are_one_pass_in_place(kernels: Kernels, case: Case) -> None:
     """x becomes RN(x / N * scale * coefficient) computed in float32, and nothing else is written.
 
-    Why: as above; the coefficient is read on the device, so that nothing waits for the norm.
+    Why: the bits must be the same everywhere. The coefficient is read on the device, so that nothing waits for the
+    norm.
     """
     case = kernels.claimed("scale_", case)
     must_equal(kernels.run_case("scale_", case), reference.scaled(case, case.coefficient))
@@ -74,8 +81,8 @@ def test_average_scale_and_clip_are_one_pass_in_place(kernels: Kernels, case: Ca
 def test_a_cast_rounds_to_nearest_even_and_keeps_nan_and_infinity(
     kernels: Kernels, drawn: tuple[Tensor, str, str]
 ) -> None:
-    """Every value of 16 bits survives the way through float32; float32 is rounded once, subnormals and overflow too.
-    The result has the shape of what was cast.
+    """Every 16-bit value survives the way through float32. A float32 value is rounded once, also if it is subnormal or
+    overflows. The result has the shape of the input.
 
     Why: a cast that truncates is biased towards zero, and gradients shrink. Triton's own interpreter truncates:
     triton-lang/triton#4972.
@@ -91,13 +98,16 @@ MAGNITUDES = ("distinct", "general", "wide", "huge", "tiny", "special", "infinit
 
 @kernel_law(cases.conversions(MAGNITUDES, 10_000), {"norm": ()}, cases.NORMS)
 def test_the_norm_of_a_list_is_the_norm_of_its_concatenation(kernels: Kernels, case: Case) -> None:
-    """Inside the interval proved for float32 sums of squares in any order, also where squares overflow or underflow.
+    """The norm lies inside the interval proved for float32 sums of squares in any order, even if squares overflow or
+    underflow.
 
-    That of the elements over the divisor and times the scale. With NaN among them it is NaN, else with an infinity
-    infinite.
+    It is the norm of the elements over the divisor and times the scale. If an element is NaN, the norm is NaN. Else, if
+    one is infinite, the norm is infinite.
 
-    Why: norms of many tensors are added as squares, once each. Broken by squares taken in 16 bits, by norms added
-    instead of squares, and by replicated gradients counted once per rank: pytorch/pytorch#88955.
+    Why: norms of many tensors are combined as squares, each once.
+
+    Broken by squares in 16 bits, by adding norms instead of squares, and by counting replicated gradients once per
+    rank: pytorch/pytorch#88955.
     """
     case = replace(kernels.claimed("norm", case), coefficient=None)
     (found,) = kernels.run_case("norm", case)
@@ -121,7 +131,9 @@ def is_norm(value: float, numbers: Array) -> None:
 def test_a_norm_repeats_its_bits(kernels: Kernels, case: Case) -> None:
     """The same list gives the same bits every time.
 
-    Why: ranks must clip alike, and runs must be repeatable. Broken by sums through atomics.
+    Why: ranks must clip alike, and runs must be repeatable.
+
+    Broken by sums through atomics.
     """
     (found,) = kernels.run("norm", tensors=case.tensors, kind=case.kind, repeat=2)
     if len({x.tobytes() for x in found}) != 1:
@@ -150,11 +162,11 @@ def limit(numbers: Array, part: float) -> float:
 def test_the_coefficient_that_clips_is_that_of_the_averaged_gradient(
     kernels: Kernels, drawn: tuple[Case, float]
 ) -> None:
-    """It is min(1, max_norm / (norm + 1e-6)), of any norm that the averages may have; NaN where that is, and 0 where it
-    is infinite.
+    """The coefficient is min(1, max_norm / (norm + 1e-6)) for any norm of the averages. It is NaN if the norm is NaN,
+    and 0 if the norm is infinite.
 
-    Why: it is read on the device by whoever scales, and a wrong one is seen by nobody. In float32 or float64, and as a
-    quotient, a product with a reciprocal (torch) or an inverse (DeepSpeed).
+    Why: the scaling kernel reads it on the device, so nobody sees a wrong one. It may be computed in float32 or
+    float64, as a quotient, as a product with a reciprocal (torch), or as an inverse (DeepSpeed).
     """
     case, part = drawn
     case = replace(kernels.claimed("clip_coefficient", case), coefficient=None)
@@ -175,12 +187,14 @@ def test_the_coefficient_that_clips_is_that_of_the_averaged_gradient(
 
 @kernel_law(clipped(), {"average_and_clip_": ()}, cases.CLIPS)
 def test_clipping_goes_by_the_norm_of_the_averaged_gradient(kernels: Kernels, drawn: tuple[Case, float]) -> None:
-    """The averages are multiplied by min(1, max_norm / (norm + 1e-6)) with the norm of the averages, which is returned.
+    """The averages are multiplied by min(1, max_norm / (norm + 1e-6)), where norm is the norm of the averages. This
+    norm is returned.
 
-    Why: clipping the sum, or every rank's own gradient, scales by another norm, and ranks then disagree. The norm is
-    inside its proved interval; given the norm, the gradients are held to their bits where the coefficient is certainly
-    1, and else to what a coefficient that is computed in one of the ways above leaves. As in torch, they are all NaN
-    where the norm is, and with an infinite norm what is finite becomes zero and what is infinite NaN.
+    Why: clipping the sum, or each rank's own gradient, uses another norm, and ranks then disagree.
+
+    The norm must lie inside its proved interval. Given the norm, gradients must have their exact bits if the
+    coefficient is certainly 1. Otherwise they must be a result of one of the ways above of computing it. As in torch,
+    all are NaN if the norm is NaN. If the norm is infinite, finite elements become zero and infinite ones NaN.
     """
     case, part = drawn
     case = replace(case, scale=kernels.claimed("average_and_clip_", case).scale)
@@ -201,25 +215,29 @@ def test_clipping_goes_by_the_norm_of_the_averaged_gradient(kernels: Kernels, dr
 
 @kernel_law(steps.shards(), {"sgd_step": ("lr",)}, steps.ALWAYS)
 def test_a_fused_step_of_sgd_is_inside_its_enclosure(kernels: Kernels, shard: steps.Shard) -> None:
-    """Masters and momentum are what any conforming float32 step gives; the parameter is the master, rounded once.
+    """Masters and momentum are a possible result of a conforming float32 step. The parameter is the master, rounded
+    once.
 
-    A gradient of NaN makes NaN of its element and state, and an infinite one leaves nothing finite.
+    A NaN gradient makes its element and state NaN. An infinite one leaves nothing finite.
 
-    Why: the parameter that is gathered must be the master's. Broken by state that goes through the parameter's dtype:
-    databricks/flashoptim#2.
+    Why: the parameter that is gathered must be that of the master.
+
+    Broken by state that passes through the parameter's dtype: databricks/flashoptim#2.
     """
     steps.check(kernels, shard, "sgd_step")
 
 
 @kernel_law(steps.shards(), {"adamw_step": ("step", "lr", "betas", "eps", "weight_decay")}, steps.ALWAYS)
 def test_a_fused_step_of_adamw_is_inside_its_enclosure(kernels: Kernels, shard: steps.Shard) -> None:
-    """The same for AdamW; its moments are compared too, as its parameters hide a wrong scale of all gradients."""
+    """The same holds for AdamW. Its moments are compared too, because its parameters hide a wrong scale of all
+    gradients.
+    """
     steps.check(kernels, shard, "adamw_step")
 
 
 @kernel_law(steps.shards(), {"sgd_step": ("lr",)})
 def test_a_step_of_sgd_on_pieces_of_a_shard_is_the_step_on_the_whole(kernels: Kernels, shard: steps.Shard) -> None:
-    """Bit for bit, wherever the shard is cut, also at addresses that are not aligned, and into empty pieces.
+    """The bits are the same wherever the shard is cut, also at unaligned addresses and into empty pieces.
 
     Why: optimizers work element by element, so a ZeRO run may not depend on its world size.
     """
@@ -228,15 +246,15 @@ def test_a_step_of_sgd_on_pieces_of_a_shard_is_the_step_on_the_whole(kernels: Ke
 
 @kernel_law(steps.shards(), {"adamw_step": ("step", "lr")})
 def test_a_step_of_adamw_on_pieces_of_a_shard_is_the_step_on_the_whole(kernels: Kernels, shard: steps.Shard) -> None:
-    """The same for AdamW."""
+    """The same holds for AdamW."""
     steps.check_pieces(kernels, shard, "adamw_step")
 
 
 @kernel_law(st.integers(2**31, 2**32), {"pack": (), "unpack": ()})
 def test_elements_may_be_further_apart_than_2_to_the_31(kernels: Kernels, stride: int) -> None:
-    """Offsets have 64 bits: elements that far apart are packed, and unpacked to where they came from.
+    """Offsets have 64 bits: elements that far apart are packed, and unpacked to their places.
 
-    Why: 32-bit offsets wrap, silently: NVIDIA/TransformerEngine#3136, triton-lang/triton#1058.
+    Why: 32-bit offsets wrap silently: NVIDIA/TransformerEngine#3136, triton-lang/triton#1058.
     """
     out = kernels.run("far", stride=stride, count=2)
     must_equal(out, [np.array([1, 2], np.uint8)] * 2, numbers=False)

@@ -27,11 +27,12 @@ LONG_RUN = Scenario(2, (Parameter((1,)),), (Backward(((0,), (0,))), Finish(), Ze
 
 @law("P1", exact_scenarios)
 def test_gradients_equal_the_mean_over_ranks(trial: Trial, scenario: Scenario) -> None:
-    """After each synchronization every gradient is, on every rank, the mean over ranks of what they accumulated.
+    """After each synchronization every gradient is, on every rank, the mean over ranks of the accumulated gradients.
 
-    Why: that is what makes a step on N ranks a step on the whole batch. Data is exact, so the order of the reduction
-    cannot excuse a difference. Broken by gradients summed, divided twice, skipped or swapped: pytorch/torchtitan#2323,
-    deepspeedai/DeepSpeed#2343.
+    Why: this makes a step on N ranks a step on the whole batch. The data is exact, so the order of the reduction is no
+    excuse for a difference.
+
+    Broken by gradients summed, divided twice, skipped or swapped: pytorch/torchtitan#2323, deepspeedai/DeepSpeed#2343.
     """
     expected = trial.expected(scenario)
     judge.values_equal(trial.run(scenario), expected, "Gradients are not the mean over ranks.", about="gradient")
@@ -64,9 +65,10 @@ def again_and_again(scenario: Scenario, windows: int) -> Scenario:
 def test_the_mean_is_right_however_often_it_has_been_taken(trial: Trial, scenario: Scenario) -> None:
     """The last of many synchronizations leaves the mean like the first, and so does the last of many steps.
 
-    Why: training runs for as many steps as there are, and what holds for some must hold for all. Recipes: what is kept
-    for a number of steps, goes round in a ring of buffers, is rebuilt every so often, or ends with a warm-up. No report
-    of it is known.
+    Why: a training run has any number of steps.
+
+    Recipes: state that is kept for a number of steps, goes round in a ring of buffers, is rebuilt periodically, or ends
+    with a warm-up. No report of it is known.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "After many synchronizations gradients are not the mean over ranks."
@@ -88,12 +90,13 @@ def with_losses_of_gradients(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={SENT: altered(ONE_BATCH, (0,), loss=TAKEN[0])},
 )
 def test_a_loss_of_gradients_is_averaged_like_any_other(trial: Trial, scenario: Scenario) -> None:
-    """Where the caller takes gradients by the inputs with `torch.autograd.grad` and makes the loss of these, or half of
-    it, the gradients of parameters are the mean over ranks as ever.
+    """If the caller computes gradients with respect to inputs by `torch.autograd.grad` and builds the loss, or half of
+    it, from these, parameters get the mean over ranks as usual.
 
-    Why: so are gradient penalties computed, and forces in models of energies; what is taken is the caller's, and no
-    end of a backward. Broken by what is prepared for the backward of the outputs: pytorch/pytorch#47562,
-    pytorch/pytorch#172543.
+    Why: gradient penalties are computed in this way, and forces in energy models. Such a gradient is the caller's, and
+    does not end a backward.
+
+    Broken by preparations for the backward of the outputs: pytorch/pytorch#47562, pytorch/pytorch#172543.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A loss of gradients does not give the mean over ranks.")
 
@@ -103,9 +106,10 @@ def test_one_step_on_n_ranks_equals_one_step_on_one_rank_with_the_whole_batch(tr
     """The same samples, all on one rank, give the same gradients and parameters.
 
     Why: distributed data parallelism is equivalent to local training on the whole batch (Li et al., VLDB 2020, 3.1).
-    Holds without an oracle: the implementation is compared with itself on a world of one. Broken by averaging twice,
-    and by averaging over micro-batches on several ranks where one rank adds them up: pytorch/torchtitan#2323,
-    KellerJordan/modded-nanogpt#146.
+    This law needs no oracle: the implementation is compared with itself on a world of one.
+
+    Broken by averaging twice, and by averaging over micro-batches on several ranks but adding them up on one:
+    pytorch/torchtitan#2323, KellerJordan/modded-nanogpt#146.
     """
     whole = on_one_rank(scenario)
     judge.runs_equal(trial.run(scenario), trial.run(whole), "N ranks are not one rank with the whole batch.")

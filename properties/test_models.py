@@ -29,8 +29,10 @@ EVALUATED = ModelScenario("transformer", evaluated=1)
 def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, scenario: ModelScenario) -> None:
     """After each synchronization every gradient of a real model is the mean over ranks, and every step follows it.
 
-    Why: a model's gradients reach a wrapper by ways that no probe goes: several uses of a module, dropout, recomputed
-    activations, outputs nobody needs. Broken by hooks that are taken for uses: pytorch/pytorch#187732.
+    Why: gradients of real models reach a wrapper in ways that probes do not have: modules used several times, dropout,
+    recomputed activations, unused outputs.
+
+    Broken by taking hooks for uses: pytorch/pytorch#187732.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -50,11 +52,12 @@ def test_a_real_model_gets_the_mean_gradient_of_the_whole_batch(trial: Trial, sc
     witnesses={APART: ModelScenario(SPARSE)},
 )
 def test_sparse_gradients_are_averaged_row_by_row(trial: Trial, scenario: ModelScenario) -> None:
-    """Each row of a sparse gradient, such as an embedding's, is the mean over ranks of what they have for it, be it
-    nothing, or several things; and every step follows it.
+    """Each row of a sparse gradient, such as an embedding's, is the mean over ranks of their entries for it. A rank may
+    have none, or several. Every step follows the mean.
 
-    Why: a batch looks up some rows, each rank other ones, one of them twice; what is not there is zero and counts.
-    Broken by a mean that is taken of dense gradients alone: horovod/horovod#2279.
+    Why: each rank looks up its own rows, and one of them twice. A missing row is zero and counts.
+
+    Broken by averaging only dense gradients: horovod/horovod#2279.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -66,10 +69,11 @@ def test_sparse_gradients_are_averaged_row_by_row(trial: Trial, scenario: ModelS
 
 @law("P2", continued_scenarios, needs=lambda claims: claims.plain_bits, witnesses={FLOWED: CONTINUED})
 def test_a_model_hands_back_the_gradient_of_its_own_ranks_loss(trial: Trial, scenario: ModelScenario) -> None:
-    """Inputs that take a gradient get that of their rank's own loss, at its own scale; parameters get the mean.
+    """Inputs that require a gradient get that of their own rank's loss, at its own scale. Parameters get the mean.
 
-    Why: what made the inputs, such as a model that is wrapped by itself, has a mean of its own to take. Broken where
-    inputs are cast without autograd: facebookresearch/fairscale#1191.
+    Why: the code that made the inputs, such as another wrapped model, takes a mean of its own.
+
+    Broken by casting inputs without autograd: facebookresearch/fairscale#1191.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -83,9 +87,11 @@ def test_a_model_hands_back_the_gradient_of_its_own_ranks_loss(trial: Trial, sce
 def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once(
     trial: Trial, scenario: ModelScenario
 ) -> None:
-    """The mean after micro-batches under `no_sync` holds each of them once, on every rank.
+    """The mean after micro-batches under `no_sync` contains each of them once, on every rank.
 
-    Why: averaging is linear, so it may wait. Broken by keeping only the last: NVIDIA/Megatron-LM#7186.
+    Why: averaging is linear, so it can wait.
+
+    Broken by keeping only the last: NVIDIA/Megatron-LM#7186.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -94,10 +100,11 @@ def test_a_real_model_accumulates_under_no_sync_and_each_micro_batch_counts_once
 
 @law("P4", model_scenarios)
 def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: ModelScenario) -> None:
-    """After construction and every step all ranks hold one set of parameters, whatever random numbers each has drawn.
+    """After construction and every step all ranks have the same parameters, whatever random numbers each has drawn.
 
-    Why: nothing brings replicas together again. Ranks drop different activations, as they must. Broken where reduction
-    ends and nothing is said: with a static graph and `no_sync`, or in the bucket of a parameter that nobody has used:
+    Why: nothing makes replicas equal again. Ranks drop different activations, as they must.
+
+    Broken where reduction ends silently: with a static graph and `no_sync`, or in the bucket of an unused parameter:
     pytorch/pytorch#187732, pytorch/pytorch#128949.
     """
     found = run(trial, scenario)
@@ -110,13 +117,14 @@ def test_replicas_of_a_real_model_stay_bitwise_equal(trial: Trial, scenario: Mod
 def test_a_real_model_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
     trial: Trial, scenario: ModelScenario
 ) -> None:
-    """All is saved after a step, built anew from other values, and loaded: gradients, parameters and buffers are those
-    of a run that was not interrupted.
+    """If a model is saved after a step, built anew from other values, and loaded, its gradients, parameters and buffers
+    are those of an uninterrupted run.
 
-    Why: a real model has what probes have not: names that its modules share, one tensor under two names, layers that
-    are frozen, buffers, counts in integers, what is in no state dict. Broken by loading that takes tied tensors apart,
-    by names that are cut short, by a file that lacks what is frozen: huggingface/accelerate#1204,
-    deepspeedai/DeepSpeed#6771.
+    Why: real models have parts that probes do not have: names shared by modules, tied tensors, frozen layers, buffers,
+    integer counts, state outside the state dict.
+
+    Broken by loading that unties tensors, by truncated names, by files without frozen parameters:
+    huggingface/accelerate#1204, deepspeedai/DeepSpeed#6771.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -134,12 +142,13 @@ def test_a_real_model_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happene
     witnesses={OTHERWISE: EVALUATED},
 )
 def test_a_real_model_is_evaluated_as_it_is_without_a_wrapper(trial: Trial, scenario: ModelScenario) -> None:
-    """In evaluation mode a model gives, on every rank, the very bits that it gives by itself with what the last step
-    has left; and training goes on as if it had not been evaluated.
+    """In evaluation mode a model gives, on every rank, the same bits as the plain model with the parameters of the last
+    step. Training then continues unchanged.
 
-    Why: what modules do in evaluation is not what they do in training: dropout ends, running statistics are used in the
-    place of a batch's. Broken by a mode that is fixed when a model is built, and by one that does not come back:
-    deepspeedai/DeepSpeed#1781, unslothai/unsloth#11238.
+    Why: modules behave differently in evaluation: dropout ends, and running statistics replace those of the batch.
+
+    Broken by a mode that is fixed at construction, and by one that is not restored: deepspeedai/DeepSpeed#1781,
+    unslothai/unsloth#11238.
     """
     found = run(trial, scenario)
     expected = expect(trial, scenario, found.observations[0])
@@ -154,10 +163,12 @@ def test_a_real_model_is_evaluated_as_it_is_without_a_wrapper(trial: Trial, scen
     needs=lambda claims: claims.buffers is not None and claims.plain_bits,
 )
 def test_buffers_begin_alike_and_follow_the_policy_claimed(trial: Trial, scenario: ModelScenario) -> None:
-    """Buffers begin as rank 0's; from then on each rank's are its own, or rank 0's before each forward, as claimed.
+    """Buffers begin as rank 0's. From then on each rank has its own, or rank 0's before each forward, as claimed.
 
-    Why: running statistics are saved with the model and decide its evaluation; a buffer that forward assigns anew is
-    still the model's. Integer buffers are buffers too. Broken where nothing sends them: pytorch/pytorch#111138.
+    Why: running statistics are saved with the model and decide its evaluation. A buffer that forward assigns anew is
+    still the model's. Integer buffers are buffers too.
+
+    Broken by sending none: pytorch/pytorch#111138.
     """
     found = run(trial, scenario)
     judge.begins_alike(found, "Buffers do not begin alike.", True)

@@ -41,12 +41,14 @@ def stepping(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P12", stepping, needs=lambda claims: claims.closures)
 def test_a_step_runs_its_closure_once_and_returns_the_loss(trial: Trial, scenario: Scenario) -> None:
-    """Where a step is given a closure, which runs forward and backward, every rank runs it once, with autograd, steps
-    with the gradients that are there then, and returns the closure's loss.
+    """If a step is given a closure, which runs forward and backward, every rank runs it once, with autograd. The step
+    uses the gradients that it leaves, and returns its loss.
 
-    Why: a closure has the collectives of a backward in it, so that a rank that leaves it out leaves the others waiting;
-    and callers log, and stop by, the loss. Recipes: a rank that owns nothing returns at once, gradients are read before
-    the closure has run, the loss is dropped. No report of it is known.
+    Why: a closure contains the collectives of a backward, so a rank that skips it leaves the others waiting. Callers
+    log the loss, and stop by it.
+
+    Recipes: a rank that owns nothing returns at once; gradients are read before the closure runs; the loss is dropped.
+    No report of it is known.
     """
     run = trial.run(scenario, closures=True)
     judge.values_equal(run, trial.expected(scenario), "A step that is given a closure goes wrong.")
@@ -104,12 +106,14 @@ def late_group(scenario: Scenario, late: bool, claims: Claims) -> tuple[Scenario
 def test_a_group_of_parameters_that_is_added_later_is_stepped_like_the_others(
     trial: Trial, drawn: tuple[Scenario, int]
 ) -> None:
-    """Parameters that `add_param_group` adds, before the first step or after others, are stepped from then on as if the
-    optimizer had been made with them, with options of their own, on every rank.
+    """Parameters added by `add_param_group`, before the first step or later, are stepped from then on as if the
+    optimizer had been made with them. They have their own options, on every rank.
 
-    Why: so are layers trained that are thawed one by one. Whoever has shared out parameters by then has to share out
-    the new ones, and has to send them around. Recipes: a group that the inner optimizer does not hear of, a group that
-    only some rank steps, new parameters that nobody broadcasts. No report of it is known.
+    Why: layers that are unfrozen one by one are trained in this way. A sharded optimizer must distribute the new
+    parameters too, and send them to all ranks.
+
+    Recipes: a group that the inner optimizer does not get, a group that only some rank steps, new parameters that are
+    not broadcast. No report of it is known.
     """
     scenario, place = drawn
     trial.witnessed[AFTER] += Step in map(type, scenario.program[:place])
@@ -140,11 +144,12 @@ def rates_alone(scenario: Scenario, claims: Claims) -> Scenario | None:
 
 @law("P12", with_rates_set, needs=lambda claims: claims.schedulers, witnesses={BETWEEN: SCHEDULED})
 def test_a_scheduler_sets_the_learning_rates_of_the_next_step(trial: Trial, scenario: Scenario) -> None:
-    """A scheduler of torch's that is made for the optimizer sets its learning rates, and the next step has them.
+    """A torch scheduler made for the optimizer sets its learning rates, and the next step uses them.
 
-    Why: that is how nearly every learning rate is set. A scheduler writes into the groups of the optimizer that it was
-    given, and puts its own step in the place of that optimizer's. Broken where another optimizer steps, with groups of
-    its own: facebookresearch/fairscale#58.
+    Why: nearly every learning rate is set in this way. A scheduler writes into the groups of its optimizer, and
+    replaces that optimizer's `step` by its own.
+
+    Broken where another optimizer steps, with groups of its own: facebookresearch/fairscale#58.
     """
     kinds = [type(event) for event in scenario.program]
     trial.witnessed[BETWEEN] += Step in kinds[: kinds.index(SetHyperparameters)]
@@ -180,13 +185,15 @@ def of_matrices(scenario: Scenario) -> Scenario:
 def test_steps_of_any_claimed_class_have_the_bits_of_the_plain_optimizer(
     trial: Trial, drawn: tuple[Scenario, str]
 ) -> None:
-    """With each class that is claimed, parameters after every step have the bits that the plain optimizer of that class
-    leaves on the same gradients, with the same options, of all parameters in one process.
+    """For each claimed class, parameters after every step have the bits that the plain optimizer of that class gives in
+    one process, on the same gradients, with the same options.
 
-    Why: to share out whole parameters changes no arithmetic, and to share out elements changes none of an optimizer
-    that works element by element. What looks at whole matrices, or at all rows and columns, as Muon and Adafactor do,
-    is another one on a part of a matrix. Recipes: matrices cut into flat shards, options that do not reach every
-    rank, a step of every rank with a share of the norm. No report of it is known.
+    Why: distributing whole parameters changes no arithmetic. Distributing elements changes none for optimizers that
+    work element by element. An optimizer that uses whole matrices, rows or columns, as Muon and Adafactor do, computes
+    something else on a part of a matrix.
+
+    Recipes: matrices cut into flat shards, options that do not reach every rank, a step of every rank with a share of
+    the norm. No report of it is known.
     """
     scenario, name = drawn
     claims = replace(trial.claims, averages_in_step=False, saved_by=SAVED_BY[0])

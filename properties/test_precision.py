@@ -182,10 +182,12 @@ def near_the_largest_number(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={"gradients were sent before they were looked at": SENDS},
 )
 def test_gradients_travel_in_their_own_dtype_or_a_wider_one(trial: Trial, scenario: Scenario) -> None:
-    """No gradient is reduced in a dtype that cannot hold all values of its own.
+    """No gradient is reduced in a dtype that cannot represent all values of its own dtype.
 
-    Why: each hop rounds to the dtype on the wire, and the error grows with the number of ranks. Small test data hides
-    it, for it fits into 8 bits. Broken where a dtype is decided too early: pytorch/pytorch#186998.
+    Why: each hop rounds to the dtype on the wire, and the error grows with the number of ranks. Small test values fit
+    into 8 bits and hide it.
+
+    Broken by deciding on a dtype too early: pytorch/pytorch#186998.
     """
     run = trial.run(scenario)
     trial.witnessed["gradients were sent before they were looked at"] += in_training(run)
@@ -205,12 +207,13 @@ def wide_and_narrow(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={IN_ANOTHER: IN_SIXTEEN},
 )
 def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
-    """Where a dtype for reductions is claimed, every gradient is reduced in it, or in its own if that is wider.
+    """If a dtype for reductions is claimed, every gradient is reduced in it, or in its own dtype if that is wider.
 
-    Why: 16-bit gradients of many ranks, or many micro-batches, are added up in float32 for the digits that 16 bits
-    have not; exact test data has no use for those digits, so that only the collectives show it. Broken by a cast that
-    is copied back, by a dtype that is decided while parameters are frozen: pytorch/pytorch#63375,
-    pytorch/pytorch#186998.
+    Why: 16-bit gradients of many ranks or micro-batches are added in float32, because 16 bits have too few digits.
+    Exact test data does not need these digits, so only the collectives show the dtype.
+
+    Broken by a cast that is copied back, and by a dtype that is decided while parameters are frozen:
+    pytorch/pytorch#63375, pytorch/pytorch#186998.
     """
     held_to_its_dtype(trial, scenario, "Gradients are not reduced in the dtype that is claimed.")
 
@@ -222,12 +225,13 @@ def test_gradients_are_reduced_in_the_dtype_that_is_claimed(trial: Trial, scenar
     witnesses={IN_ANOTHER: SENDS},
 )
 def test_compressed_gradients_travel_in_the_dtype_that_is_claimed(trial: Trial, scenario: Scenario) -> None:
-    """Where gradients are to travel in 16 bits, every one of them does.
+    """If gradients are claimed to travel in 16 bits, every one of them does.
 
-    Why: half of the traffic is what they give up digits for. Values do not show it, as wider ones are right as well,
-    and the other dtype of 16 bits has another range and other digits. Broken by a cast that is copied back, by a
-    default that is float16 for all, by a condition the wrong way round: pytorch/pytorch#63375,
-    deepspeedai/DeepSpeed#2071, deepspeedai/DeepSpeed#4540.
+    Why: compression gives up digits for half of the traffic. Values do not show the dtype, since wider ones are right
+    as well. The other 16-bit dtype has another range and precision.
+
+    Broken by a cast that is copied back, by float16 as the default for all, by an inverted condition:
+    pytorch/pytorch#63375, deepspeedai/DeepSpeed#2071, deepspeedai/DeepSpeed#4540.
     """
     held_to_its_dtype(trial, scenario, "Gradients do not travel in the dtype that is claimed.")
 
@@ -247,11 +251,13 @@ def held_to_its_dtype(trial: Trial, scenario: Scenario, headline: str) -> None:
     needs=lambda claims: claims.sixteen_bits,
 )
 def test_sixteen_bit_gradients_are_exact_where_their_sums_are(trial: Trial, scenario: Scenario) -> None:
-    """bfloat16 and float16 gradients whose partial sums all fit are the mean, bit for bit.
+    """If all partial sums of bfloat16 and float16 gradients fit the dtype, the result is the mean, bit for bit.
 
-    Why: then no order of reduction rounds, so a difference is a wrong factor, a wrong format or a lost term, and not
-    round-off. Broken by the dtype of the first parameter taken for that of all: facebookresearch/fairscale#583.
-    Recipes: formats taken for one another, reciprocals rounded to 16 bits.
+    Why: then no order of reduction rounds. A difference is a wrong factor, a wrong format or a lost term, not
+    round-off.
+
+    Broken by using the first parameter's dtype for all: facebookresearch/fairscale#583. Recipes: one format taken for
+    the other, reciprocals rounded to 16 bits.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "16-bit gradients are not the mean.", about="gradient")
 
@@ -263,10 +269,11 @@ def test_sixteen_bit_gradients_are_exact_where_their_sums_are(trial: Trial, scen
     witnesses={"the sum over ranks would have overflowed": SUM_OVERFLOWS},
 )
 def test_no_sum_overflows_where_the_mean_is_representable(trial: Trial, scenario: Scenario) -> None:
-    """What divides before it sums gives finite means of float16 gradients whose sum is larger than 65504.
+    """Code that divides before it sums gives finite means of float16 gradients whose sum exceeds 65504.
 
-    Why: that is what dividing first is for; a loss scale is chosen so that gradients are as large as they may be.
-    Recipes: sums that come first after all, and infinities that are cut off to look sound. No report of it is known.
+    Why: dividing first exists for this purpose. A loss scale is chosen so that gradients are as large as possible.
+
+    Recipes: sums that come first after all, and infinities that are clamped to look sound. No report of it is known.
     """
     trial.witnessed["the sum over ranks would have overflowed"] += known(scenario, summing_first(trial.claims)) is None
     judge.values_equal(*trial.run_and_expect(scenario), "A mean that is representable is wrong.", about="gradient")
@@ -274,10 +281,12 @@ def test_no_sum_overflows_where_the_mean_is_representable(trial: Trial, scenario
 
 @law("P13", many_micro_batches, needs=lambda claims: claims.accumulation)
 def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, scenario: Scenario) -> None:
-    """Where all partial sums fit the parameter's dtype, many micro-batches lose nothing.
+    """If all partial sums fit the parameter's dtype, many micro-batches lose nothing.
 
-    Why: whoever accumulates must do so in the dtype of the gradients at least; what is kept in the dtype of the wire
-    rounds once for each micro-batch. Broken by that: pytorch/pytorch#194628.
+    Why: accumulation needs at least the dtype of the gradients. Sums kept in the dtype of the wire round once for each
+    micro-batch.
+
+    Broken by that: pytorch/pytorch#194628.
     """
     judge.values_equal(
         *trial.run_and_expect(scenario), "Digits are lost from micro-batch to micro-batch.", about="gradient"
@@ -286,10 +295,12 @@ def test_the_error_does_not_grow_with_the_number_of_micro_batches(trial: Trial, 
 
 @law("P13", unscaled_and_clipped, witnesses={"gradients were unscaled and clipped": UNSCALED})
 def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: Scenario) -> None:
-    """The norm that is reported, and that decides, is that of gradients divided by the loss scale, once.
+    """The norm that is returned, and that decides, is the norm of gradients divided by the loss scale, once.
 
-    Why: a largest norm is chosen for the loss, not for its multiple, which changes by powers of two as training goes
-    on. Recipes: unscaling that is put off until the step, or done twice. A report of the first tells no cause:
+    Why: a largest norm is chosen for the loss, not for its multiple. The loss scale changes by powers of two during
+    training.
+
+    Recipes: unscaling that is postponed to the step, or done twice. A report of the first names no cause:
     Lightning-AI/pytorch-lightning#19536.
     """
     run = trial.run(scenario)
@@ -305,12 +316,14 @@ def test_gradients_are_unscaled_before_they_are_clipped(trial: Trial, scenario: 
     witnesses={"a step was skipped": SKIPPED, "gradients were clipped after an overflow": CLIPPED},
 )
 def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: Scenario) -> None:
-    """One element on one rank that is not finite, and every rank skips the step, halves the scale, keeps its state.
+    """If one element on one rank is not finite, every rank skips the step, halves the loss scale and keeps its state.
 
-    Why: the mean is not finite for all, so a rank that steps has destroyed its replica, and scales that differ stay
-    different. Clipping comes in between, as in any loop, and what it makes of such gradients is open, but it ends, on
-    every rank. Broken by ranks that decide by themselves, and by overflows that nobody looks for:
-    NVIDIA/Megatron-LM#5331, deepspeedai/DeepSpeed#8035.
+    Why: the mean is then not finite on any rank. A rank that steps destroys its replica, and scales that differ stay
+    different. Clipping may come in between, as in any loop. Its result on such gradients is open, but it ends on every
+    rank.
+
+    Broken by ranks that decide alone, and by overflows that are not looked for: NVIDIA/Megatron-LM#5331,
+    deepspeedai/DeepSpeed#8035.
     """
     run = trial.run(scenario)
     scales = list(run.observations[0]["loss_scales"].values())
@@ -328,11 +341,13 @@ def test_ranks_agree_on_overflows_and_on_the_loss_scale(trial: Trial, scenario: 
     needs=lambda claims: claims.sixteen_bits and claims.may_keep_masters,
 )
 def test_masters_are_float32(trial: Trial, scenario: Scenario) -> None:
-    """With masters, updates add up in float32, and a parameter is its master rounded to 16 bits after each step.
+    """With master weights, updates add up in float32. After each step a parameter is its master, rounded to 16 bits.
 
-    Why: most updates are smaller than the gap between two 16-bit numbers and would be lost one by one (Micikevicius et
-    al., ICLR 2018). Broken by masters and moments that are kept in, or pass through, the parameters' dtype:
-    TensorAuto/OpenTau#182, databricks/flashoptim#2.
+    Why: most updates are smaller than the gap between two 16-bit numbers, and would be lost one by one (Micikevicius et
+    al., ICLR 2018).
+
+    Broken by masters and moments that are kept in, or pass through, the parameters' dtype: TensorAuto/OpenTau#182,
+    databricks/flashoptim#2.
     """
     words = "Masters do not hold what float32 would."
     judge.values_equal(trial.run(scenario), trial.expected(scenario), words, of=("parameter", "state"))

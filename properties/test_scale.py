@@ -41,8 +41,9 @@ def shared(scenario: Scenario, twice: bool, which: int, most_ranks: int) -> tupl
 def test_how_many_ranks_share_the_samples_does_not_matter(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
     """The same samples, shared evenly by another number of ranks, give the same gradients and parameters.
 
-    Why: the divisor is the number of samples, however it is put together: ranks, samples of a rank, pre- and
-    post-division. Broken by dividing twice, by whole numbers, by another group: pytorch/torchtitan#2323,
+    Why: the divisor is the number of samples, however it is composed: ranks, samples per rank, pre- and post-division.
+
+    Broken by dividing twice, by integer division, by the size of another group: pytorch/torchtitan#2323,
     meta-pytorch/torchtune#2172, deepspeedai/DeepSpeed#6545.
     """
     one, other = (trial.run(scenario) for scenario in pair)
@@ -72,11 +73,12 @@ def scaled(scenario: Scenario, doublings: int, mirrored: bool) -> tuple[Scenario
 
 @law("P2", with_scaled_loss)
 def test_gradients_scale_with_the_loss(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
-    """A loss 2^k times as large, or -2^k times, gives gradients 2^k times as large, or -2^k times, bit for bit.
+    """A loss 2^k or -2^k times as large gives gradients 2^k or -2^k times as large, bit for bit.
 
-    Why: the mean is linear, and multiplying by a power of two rounds nothing; so no constant, clamp or threshold may be
-    part of it. Holds without an oracle. Broken by gradients that are clipped in every micro-batch:
-    tenstorrent/tt-metal#17568.
+    Why: the mean is linear, and multiplying by a power of two does not round. So no constant, clamp or threshold may be
+    part of it. This law needs no oracle.
+
+    Broken by gradients that are clipped in every micro-batch: tenstorrent/tt-metal#17568.
     """
     one, other = (trial.run(scenario) for scenario in pair)
     assert pair[1].loss_scale
@@ -106,11 +108,13 @@ def without_hooks(scenario: Scenario) -> Scenario:
 
 @law("P2", partial(with_hooks, what="hooked"), needs=lambda claims: claims.callers_hooks)
 def test_a_hook_of_the_callers_on_a_parameter_counts(trial: Trial, scenario: Scenario) -> None:
-    """A hook of the caller's that multiplies what comes to a parameter by 2^k multiplies its mean by 2^k.
+    """A caller's hook that multiplies the gradient of a parameter by 2^k multiplies its mean by 2^k.
 
-    Why: so are gradients masked, reversed and clipped one by one, and what autograd accumulates is what the hooks have
-    left. Holds without an oracle. Broken by hooks of the wrapper's own that take a gradient before the caller's have
-    seen it, and where another tensor is trained than the caller sees, as in FSDP2: meta-pytorch/torchrec#4268.
+    Why: such hooks mask, reverse and clip gradients one by one, and autograd accumulates their results. This law needs
+    no oracle.
+
+    Broken by the wrapper's hooks that take a gradient before the caller's have seen it. Broken where another tensor is
+    trained than the caller sees, as in FSDP2: meta-pytorch/torchrec#4268.
     """
     one, other = trial.run(without_hooks(scenario)), trial.run(scenario)
     factor = 2.0**scenario.caller.doublings
@@ -124,13 +128,14 @@ def with_hooks_on_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P2", with_hooks_on_the_model, needs=lambda claims: claims.module_hooks)
 def test_a_hook_of_the_callers_on_the_model_counts(trial: Trial, scenario: Scenario) -> None:
-    """A hook of the caller's on the model that multiplies each loss by 2^k multiplies gradients by 2^k; hooks on its
-    modules run, too, before and after forward and before backward, and one that runs before a module's forward finds
-    the module's parameters in memory, whole.
+    """A caller's hook on the model that multiplies each loss by 2^k multiplies gradients by 2^k. Hooks on its modules
+    run too: before and after forward, and before backward. A hook before a module's forward sees the module's whole
+    parameters.
 
-    Why: hooks are how others change a model, as torch's own `spectral_norm` does, and they run where a module is
-    called, not where its `forward` is. Holds without an oracle. Broken by wrappers that call that:
-    NVIDIA/Megatron-LM#5789.
+    Why: other code changes a model by hooks, as torch's own `spectral_norm` does. They run where a module is called,
+    not where its `forward` is. This law needs no oracle.
+
+    Broken by wrappers that call `forward` directly: NVIDIA/Megatron-LM#5789.
     """
     one, other = trial.run(without_hooks(scenario)), trial.run(scenario)
     factor = 2.0**scenario.caller.doublings
@@ -152,10 +157,11 @@ def on_two_meshes(claims: Claims) -> st.SearchStrategy[tuple[Scenario, Scenario]
 
 @law("P2", on_two_meshes, needs=lambda claims: claims.replicas)
 def test_the_shape_of_the_mesh_does_not_matter(trial: Trial, pair: tuple[Scenario, Scenario]) -> None:
-    """The same ranks as other numbers of replicas and shards give the same gradients and parameters.
+    """The same ranks, as other numbers of replicas and shards, give the same gradients and parameters.
 
-    Why: each way of splitting the ranks into two dimensions averages over all of them. Broken where one dimension is 1:
-    pytorch/pytorch#154888, pytorch/pytorch#167178.
+    Why: each way of splitting the ranks into two dimensions averages over all of them.
+
+    Broken if one dimension is 1: pytorch/pytorch#154888, pytorch/pytorch#167178.
     """
     one, other = (trial.run(scenario) for scenario in pair)
     words = f"{pair[0].replicas} or {pair[1].replicas} replicas"

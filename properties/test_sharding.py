@@ -67,11 +67,13 @@ def has_idle_rank(scenario: Scenario) -> bool:
     witnesses={"a tensor had fewer elements than there are ranks": OWNS_NOTHING},
 )
 def test_steps_of_shards_are_steps_of_the_whole(trial: Trial, scenario: Scenario) -> None:
-    """Parameters and optimizer state after every step are what one process would have, whoever owns which elements.
+    """Parameters and optimizer state after every step are those of one process, whichever rank owns which elements.
 
-    Why: the optimizers work element by element, so a cut changes nothing; options and their changes, step counts and
-    decay reach every shard. Broken by options that do not reach the shards' optimizer, by a step that only makes state,
-    and by empty shards: facebookresearch/fairscale#58, NVIDIA/Megatron-LM#5976, NVIDIA/TransformerEngine#1986.
+    Why: the optimizers work element by element, so sharding changes nothing. Options and their changes, step counts and
+    decay reach every shard.
+
+    Broken by options that do not reach the shards' optimizer, by a step that only creates state, and by empty shards:
+    facebookresearch/fairscale#58, NVIDIA/Megatron-LM#5976, NVIDIA/TransformerEngine#1986.
     """
     trial.witnessed["a tensor had fewer elements than there are ranks"] += has_idle_rank(scenario)
     expected = trial.expected(scenario)
@@ -94,11 +96,10 @@ def looked_at_from(expected: Expectation, place: int) -> Expectation:
 
 @law("P10", between_looks, needs=lambda claims: claims.stage is not None)
 def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Scenario) -> None:
-    """Where nobody asks for gradients, parameters or state before the last step, all are then what they must be.
+    """If the program reads gradients, parameters and state only after the last step, all of them are right then.
 
-    Why: training asks for none of them. To put together what is held in pieces may take communication, wait for what is
-    under way, or refresh what is out of date; if a test is all that does, it hides what it is to find. A recipe. No
-    report of it is known.
+    Why: training reads none of them. Reading sharded values may communicate, wait for work in flight, or refresh stale
+    copies, so tests that read all the time can hide a defect. A recipe. No report of it is known.
     """
     last = scenario.places(Step)[-1]
     run = trial.run(scenario, part=Part(looks=last))
@@ -133,12 +134,13 @@ def where_only_steps_round(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P10", where_only_steps_round, needs=lambda claims: is_sharded(claims) and claims.same_bits)
 def test_every_stage_gives_the_bits_of_no_sharding_at_all(trial: Trial, scenario: Scenario) -> None:
-    """The same program under buckets and an optimizer that shards nothing gives the same bits, rounded or not.
+    """The same program gives the same bits, rounded or not, with buckets and an unsharded optimizer.
 
-    Why: ZeRO computes what data parallelism does and only stores it elsewhere (Rajbhandari et al., 2020, section 1).
-    Gradients are exact, and what then rounds, rounds each element alike, where that is claimed: of torch's optimizers
-    the plain ones do, and fused SGD rounds what is left over at the end of a vector in another way (measured). Broken
-    by gradients that each backward resets, and by masters kept in another format: allenai/open-instruct#1498,
+    Why: ZeRO computes the same as data parallelism and only stores it elsewhere (Rajbhandari et al., 2020, section 1).
+    Gradients are exact. Where rounding is claimed to be the same, later results round each element alike: torch's plain
+    optimizers do. Fused SGD rounds the elements at the end of a vector in another way (measured).
+
+    Broken by gradients that each backward resets, and by masters kept in another format: allenai/open-instruct#1498,
     TensorAuto/OpenTau#182.
     """
     plain = replace(trial, implementation=Implementation(UNSHARDED, unsharded(trial.claims)))
@@ -179,11 +181,13 @@ def in_one_go(scenario: Scenario) -> bool:
     only_on=WEIGHED,
 )
 def test_what_is_sharded_is_held_once(trial: Trial, scenario: Scenario) -> None:
-    """Between events all ranks together hold one copy of what the stage shards, and no more than padding beside it.
+    """Between events all ranks together hold one copy of the sharded state, and no more than padding beside it.
 
-    Why: that is what sharding is for: (2 + 2 + k/N) bytes per parameter, (2 + (2 + k)/N) or (2 + 2 + k)/N. Every
-    storage that lives counts, seen from outside. Recipes: shards that are views of the whole, gathered layers that are
-    never freed, gradients that outlive their reduction. No report of it is known.
+    Why: sharding exists for this: (2 + 2 + k/N) bytes per parameter, (2 + (2 + k)/N) or (2 + 2 + k)/N. Every live
+    storage counts, seen from outside.
+
+    Recipes: shards that are views of the whole, gathered layers that are never freed, gradients that outlive their
+    reduction. No report of it is known.
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
@@ -207,11 +211,12 @@ def with_and_without_state(claims: Claims) -> st.SearchStrategy[Scenario]:
     only_on=WEIGHED,
 )
 def test_each_rank_holds_its_slices_to_the_byte(trial: Trial, scenario: Scenario) -> None:
-    """After every event each rank holds what `oracle.zero` counts for it, of the slices that are claimed, and no more.
+    """After every event each rank holds exactly the bytes that `oracle.zero` counts for its claimed slices.
 
-    Why: a rank that holds more runs out of memory first, and what others spare does not help it. No padding is allowed
-    for, so that small tensors hide nothing. While gradients are on their way nothing is said. Recipes: whole parameters
-    dealt out, padding that is kept, a second copy on one rank. No report of it is known.
+    Why: a rank that holds more runs out of memory first, even if others hold less. No padding is allowed, so that small
+    tensors hide nothing. While gradients are in flight nothing is checked.
+
+    Recipes: whole parameters dealt out, padding that is kept, a second copy on one rank. No report of it is known.
     """
     expected = trial.expected(scenario)
     run = trial.run(scenario, function=WEIGHING)
@@ -242,11 +247,14 @@ def in_turn(claims: Claims) -> st.SearchStrategy[Scenario]:
     only_on=WEIGHED,
 )
 def test_only_what_is_in_use_is_whole(trial: Trial, scenario: Scenario) -> None:
-    """While forward and backward run, a rank holds whole parameters of one unit, and whole gradients not yet reduced.
+    """While forward and backward run, a rank holds whole parameters of one unit, and whole gradients that are not yet
+    reduced.
 
-    Why: the most that is held at any time decides which model fits; between events it cannot be seen. At stage 2 the
-    gradients of a bucket go with its last member, at stage 3 parameters and gradients of a unit when backward leaves
-    it. Recipes: all units gathered at once, or freed with the last. No report of it is known.
+    Why: the peak of memory decides which model fits, and it cannot be seen between events. At stage 2 the gradients of
+    a bucket are freed with its last member. At stage 3 parameters and gradients of a unit are freed when backward
+    leaves it.
+
+    Recipes: all units gathered at once, or freed with the last. No report of it is known.
     """
     expected, run = trial.expected(scenario), trial.run(scenario, function=WEIGHING)
     stage, slices = trial.claims.stage or 0, trial.claims.sharded_by or ""

@@ -86,10 +86,12 @@ def sits_out(run: Run) -> bool:
 def test_every_step_leaves_the_parameters_and_state_of_one_process(trial: Trial, scenario: Scenario) -> None:
     """After every step the parameters, moments and step counters are those of one process with the mean gradient.
 
-    Why: bias correction divides by 1 - beta**step, so a counter that is off changes the size of every update, and Adam
-    hides from its parameters what it does not hide from its moments; and where a loop has left its batch out, momentum
-    moves nothing. Broken by state that is allocated by a step, and by counters that stand still:
-    NVIDIA/Megatron-LM#5976, allenai/OLMo-core#317.
+    Why: bias correction divides by 1 - beta**step, so a wrong counter changes the size of every update. Adam's moments
+    show a wrong gradient that its parameters hide. Momentum must not move parameters in a step that the loop has
+    skipped.
+
+    Broken by state that a step allocates, and by counters that stand still: NVIDIA/Megatron-LM#5976,
+    allenai/OLMo-core#317.
     """
     run, expected = trial.run(scenario), trial.expected(scenario)
     # That of a sharded optimizer may be of tensors of its own, and then shows in the next step.
@@ -106,10 +108,12 @@ def test_every_step_leaves_the_parameters_and_state_of_one_process(trial: Trial,
     witnesses={"a parameter had no gradient when others were stepped": ONE_SITS_OUT},
 )
 def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, scenario: Scenario) -> None:
-    """Where no rank has used a parameter since gradients were dropped, its value, moments and counter stay.
+    """If no rank has used a parameter since gradients were dropped, its value, moments and step counter stay.
 
-    Why: no gradient is not a gradient of zero, with which momentum and weight decay would move it. The others are
-    stepped all the same, each by its own counter. Broken by zeros for what is missing: pytorch/pytorch#28294.
+    Why: no gradient is not a gradient of zero, with which momentum and weight decay would move it. The other parameters
+    are stepped as usual, each by its own counter.
+
+    Broken by zeros in place of missing gradients: pytorch/pytorch#28294.
     """
     run = trial.run(scenario)
     trial.witnessed["a parameter had no gradient when others were stepped"] += sits_out(run)
@@ -119,10 +123,11 @@ def test_a_parameter_without_a_gradient_is_left_alone_by_the_step(trial: Trial, 
 
 @law("P12", with_state, witnesses={"an optimizer kept state": TWO_STEPS})
 def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scenario) -> None:
-    """Moments, momentum, counters and masters, seen as a whole, are bitwise those of rank 0, after every step.
+    """Moments, momentum, counters and masters, gathered to whole tensors, are bitwise those of rank 0 after every step.
 
-    Why: they decide all steps to come, and parameters that agree today say nothing of them. Broken by steps, or skips,
-    of single ranks, and by gradients that have not been reduced: NVIDIA/Megatron-LM#5331.
+    Why: they decide all later steps. Equal parameters today do not show that they are equal.
+
+    Broken by steps, or skips, of single ranks, and by gradients that were not reduced: NVIDIA/Megatron-LM#5331.
     """
     run = trial.run(scenario)
     trial.witnessed["an optimizer kept state"] += any(map(any, run.observations[0]["states"].values()))
@@ -135,10 +140,11 @@ def test_optimizer_state_is_the_same_on_every_rank(trial: Trial, scenario: Scena
     witnesses={"hyper-parameters changed between steps": NEW_RATE},
 )
 def test_hyper_parameters_changed_between_steps_take_effect(trial: Trial, scenario: Scenario) -> None:
-    """The next step uses what was written to the optimizer's groups since the last, and its state goes on.
+    """The next step uses the values written to the optimizer's groups since the last one. Its state goes on.
 
-    Why: schedulers write there. A wrapper that keeps options of its own trains on with the old ones, and nobody is
-    told. Broken by options copied, of which at most the learning rate is handed on: facebookresearch/fairscale#58,
+    Why: schedulers write there. A wrapper with its own copy of the options trains on with the old ones, silently.
+
+    Broken by copied options, of which at most the learning rate is passed on: facebookresearch/fairscale#58,
     facebookresearch/fairscale#66.
     """
     kinds = [type(event) for event in scenario.program]
@@ -172,13 +178,15 @@ def sits_a_step_out(scenario: Scenario) -> bool:
     witnesses={"an optimizer stepped and another did not": ONE_OF_TWO},
 )
 def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scenario: Scenario) -> None:
-    """Where groups of parameters have an optimizer each, a step of one changes what is its own, and nothing of the
-    others': their parameters, gradients, state and step counters stay for their own steps.
+    """If groups of parameters have an optimizer each, a step of one changes only its own parameters. Parameters,
+    gradients, state and step counters of the others stay for their own steps.
 
-    Why: so are matrices stepped by one method and embeddings by another, and a generator and its critic in turn, and
-    each optimizer knows of the model no more than its own. Broken by one counter for steps of parts
-    (deepspeedai/DeepSpeed#1823), and by what waits for every gradient of a backward (horovod/horovod#1417). Recipes:
-    gradients freed after a step, a bucket that is published with old values of what another has stepped.
+    Why: matrices and embeddings may have different optimizers, and a generator and its critic step in turn. Each
+    optimizer knows only its own part of the model.
+
+    Broken by one counter for steps of parts (deepspeedai/DeepSpeed#1823), and by waiting for every gradient of a
+    backward (horovod/horovod#1417). Recipes: gradients freed after a step; a bucket published with old values of
+    parameters that another optimizer has stepped.
     """
     run = trial.run(scenario)
     trial.witnessed["an optimizer stepped and another did not"] += sits_a_step_out(scenario)
@@ -203,12 +211,14 @@ def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={"the caller wrote between two steps": WRITTEN},
 )
 def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial: Trial, scenario: Scenario) -> None:
-    """What the caller writes into parameters, in place and past autograd, is there on every rank, and is what the next
-    forward reads and the next step changes.
+    """Values that the caller writes into parameters, in place and without autograd, are there on every rank. The next
+    forward reads them, and the next step changes them.
 
-    Why: so are weights clipped, averaged in, or loaded by hand after wrapping, and whoever steps a copy of them puts
-    the copy back. Broken by masters and shards of the optimizer's that do not hear of it: NVIDIA/Megatron-LM#174,
-    NVIDIA/Megatron-LM#5071, NovaSky-AI/SkyRL#2149, radixark/miles#2572.
+    Why: weights are clipped, averaged in, or loaded by hand after wrapping. An optimizer that steps a copy overwrites
+    them.
+
+    Broken by masters and shards of the optimizer that do not follow: NVIDIA/Megatron-LM#174, NVIDIA/Megatron-LM#5071,
+    NovaSky-AI/SkyRL#2149, radixark/miles#2572.
     """
     run = trial.run(scenario)
     trial.witnessed["the caller wrote between two steps"] += FEATURES["write between steps"].occurs(scenario)
@@ -235,10 +245,12 @@ def evaluated_around_each_step(claims: Claims) -> st.SearchStrategy[Scenario]:
 def test_an_evaluation_reads_what_the_last_step_has_left(trial: Trial, scenario: Scenario) -> None:
     """A forward without autograd reads the parameters of the last step, bit for bit, on every rank.
 
-    Why: by its result models are chosen and runs are stopped, and training that goes on rightly says nothing of it.
-    Holds without an oracle. Broken where what was gathered for an earlier evaluation is used again, as by FSDP1 and
-    FSDP2 (properties/FINDINGS.md). Recipes: a copy or cast used again, and a wait for what a step has sent in forwards
-    that train alone. No report of it is known.
+    Why: its result selects models and stops runs. Correct training does not show that evaluations are correct. This law
+    needs no oracle.
+
+    Broken by reusing parameters that were gathered for an earlier evaluation, as FSDP1 and FSDP2 do
+    (properties/FINDINGS.md). Recipes: a copy or cast that is used again; a wait for the step's messages only in
+    forwards that train. No report of it is known.
     """
     run = trial.run(scenario)
     evaluated = run.observations[0]["evaluated"].values()
@@ -262,12 +274,14 @@ def with_swaps(claims: Claims) -> st.SearchStrategy[Scenario]:
     witnesses={"an evaluation with other weights was seen to read them": SWAPPED},
 )
 def test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
-    """An evaluation reads the weights that the caller has written in the place of the model's, and when these are back
-    training goes on as if it had not been.
+    """An evaluation reads the weights that the caller has written in place of the model's. When these are back,
+    training continues as if there had been no evaluation.
 
-    Why: so are averages of the weights evaluated while a model trains, and the parameters are the caller's to write.
-    Broken by what keeps a copy, or a cast, and asks the wrong one whether it is still good, and by what puts into the
-    parameters later what a step has made of them. No report of it is known.
+    Why: averages of the weights are evaluated in this way while a model trains, and the caller may write the
+    parameters.
+
+    Broken by a copy, or cast, whose validity is checked in the wrong place, and by writing a step's results into the
+    parameters later. No report of it is known.
     """
     run = trial.run(scenario)
     read = [values for seen in run.observations for each in seen["swapped"].values() for values in each]

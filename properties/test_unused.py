@@ -53,20 +53,23 @@ def without_the_spare(scenario: Scenario) -> Scenario:
 
 @law("P6", used_by_nobody, needs=claimed)
 def test_a_parameter_that_no_rank_used_gets_what_is_claimed(trial: Trial, scenario: Scenario) -> None:
-    """Its gradient stays untouched, None if it was None, or becomes zero, as the implementation claims.
+    """The gradient of a parameter that no rank used stays as it was (None if it was None), or becomes zero, as claimed.
 
     Why: to an optimizer, zero is not None: weight decay and momentum move a parameter that has a gradient of zeros.
-    Broken by buckets handed out whole: pytorch/pytorch#28294.
+
+    Broken by handing out whole buckets: pytorch/pytorch#28294.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A parameter that no rank used does not get what is claimed.")
 
 
 @law("P6", used_by_nobody, needs=lambda claims: claims.unused == "untouched")
 def test_a_parameter_that_nobody_uses_is_as_good_as_frozen(trial: Trial, scenario: Scenario) -> None:
-    """With that parameter frozen instead, every value is the same: its own, and those of the others.
+    """If that parameter is frozen instead, every value is the same: its own, and those of the others.
 
-    Why: nobody has anything to say of it, and whoever waits for a gradient that never comes must not keep others from
-    being reduced. Broken by buckets that are never complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
+    Why: no rank has a gradient for it. Code that waits for a gradient that never comes must not block the reduction of
+    others.
+
+    Broken by buckets that never become complete: pytorch/pytorch#128949, NVIDIA/Megatron-LM#1150.
     """
     used = {scenario.tensor(p) for batch in scenario.microbatches for order in batch.orders for p in order}
     parameters = tuple(
@@ -86,10 +89,12 @@ def used_by_some(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 @law("P6", used_by_some, needs=lambda claims: claimed(claims) and claims.most_ranks > 1)
 def test_a_parameter_that_some_ranks_used_gets_the_mean_on_all(trial: Trial, scenario: Scenario) -> None:
-    """Ranks that did not use a parameter contribute zeros, and receive the mean like the others.
+    """Ranks that did not use a parameter contribute zeros to its mean, and receive the mean like the others.
 
-    Why: the mean over the whole batch counts every sample, and every replica must take the same step. Broken by ranks
-    that keep None (pytorch/pytorch#158719), by dividing by the number of contributors, by sending what was in a buffer.
+    Why: the mean over the whole batch counts every sample, and every replica must take the same step.
+
+    Broken by ranks that keep None (pytorch/pytorch#158719), by dividing by the number of contributors, and by sending
+    stale contents of a buffer.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "A parameter that only some ranks used does not get the mean.")
 
@@ -128,9 +133,11 @@ def without_its_unit(scenario: Scenario) -> Scenario:
 
 @law("P6", used_inside_no_sync_alone, needs=lambda claims: claimed(claims) and claims.accumulation)
 def test_what_was_used_only_inside_no_sync_is_synchronized(trial: Trial, scenario: Scenario) -> None:
-    """A parameter used in an earlier micro-batch counts at the next synchronization, used in that one or not.
+    """A parameter used in an earlier micro-batch counts at the next synchronization, even if that micro-batch does not
+    use it.
 
-    Why: what has accumulated since the last mean is due. Broken where use is noted only in backwards that synchronize:
-    pytorch/pytorch#69031.
+    Why: all gradients accumulated since the last mean are due.
+
+    Broken by noting uses only in backwards that synchronize: pytorch/pytorch#69031.
     """
     judge.values_equal(*trial.run_and_expect(scenario), "What was used inside no_sync alone is not synchronized.")

@@ -19,12 +19,13 @@ TOLD = {"again": "second gradient", "second": "second result", "given": "gradien
 
 @law("P14", calls_of_any, needs=lambda claims: bool(claims.collectives))
 def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -> None:
-    """Whatever the shape, strides and group, every member gets the reduction, broadcast or gathering of all members'.
-    What a member gives stays as it is, unless it is what is returned; and so does a result while there is another call.
+    """For any shape, strides and group, every member gets the reduction, broadcast or gathering of all members' inputs.
+    An input stays unchanged, unless it is also the output. A result stays unchanged during the next call.
 
-    Why: callers do not know how a tensor lies in memory, and a root or a share goes by one numbering of ranks. Broken
-    by reducing a contiguous copy and returning the original, by memory taken for values, and by a rank in the group
-    taken for a global one: NVIDIA/Megatron-LM#5337, pytorch/pytorch#192920, pytorch/pytorch#128066.
+    Why: callers do not know a tensor's layout in memory. A root or a share is counted by one numbering of ranks.
+
+    Broken by reducing a contiguous copy and returning the original, by reading memory in place of values, and by taking
+    a rank in the group for a global rank: NVIDIA/Megatron-LM#5337, pytorch/pytorch#192920, pytorch/pytorch#128066.
     """
     outcome = run(trial, call, adjoint=False)
     compare(
@@ -51,13 +52,15 @@ def test_wrappers_return_what_their_collective_means(trial: Trial, call: Call) -
 
 @law("P14", calls, needs=lambda claims: claims.differentiable)
 def test_backward_through_a_wrapper_is_the_transpose_of_its_collective(trial: Trial, call: Call) -> None:
-    """For y = A x over all members, with the ranks' losses added up, the gradient of x is the transpose of A times y's,
-    which stays as it is.
+    """For y = A x over all members, with the ranks' losses added up, the gradient of x is the transpose of A times that
+    of y. The gradient of y stays unchanged.
 
-    Why: that is the chain rule, whoever holds the pieces: sums go to sums and averages to averages, a gathering to a
-    scattered sum, a broadcast to a sum at its root. And autograd gives y's gradient to others too. Broken by a backward
-    that forgets the reduction, and by roots that are compared with ranks of another numbering: horovod/horovod#2116,
-    horovod/horovod#2654, pytorch/pytorch#130515.
+    Why: this is the chain rule, whichever rank holds which piece: sums become sums and averages become averages, a
+    gathering becomes a scattered sum, a broadcast becomes a sum at its root. Autograd passes y's gradient to others
+    too.
+
+    Broken by a backward that forgets the reduction, and by comparing roots with ranks of another numbering:
+    horovod/horovod#2116, horovod/horovod#2654, pytorch/pytorch#130515.
     """
     outcome = run(trial, call, adjoint=True)
     compare(call, outcome, "gradient", adjoints(call), "Backward is not the transpose of forward.")
