@@ -1,4 +1,4 @@
-"""What is under test: one page per algorithm, written against plain `torch.distributed`.
+"""Implementations to test: one page per algorithm, written against plain `torch.distributed`.
 
     naive               one blocking all-reduce per parameter after backward; also with gradient accumulation
     hook                a blocking all-reduce per parameter, as soon as its gradient is final             (wrong)

@@ -171,7 +171,7 @@ class Collectives:
 
     @staticmethod
     def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
-        """What the global rank ``root`` has."""
+        """The values of the global rank ``root``."""
         result: torch.Tensor = Broadcast.apply(values, root, group)
         return result
 

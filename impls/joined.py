@@ -46,7 +46,7 @@ class Joined(NaiveAccumulation):
         self.agree(last)
 
     def meet(self, present: bool, reduces: bool) -> int:
-        """How many ranks are present; all ranks meet here once in each micro-batch of any."""
+        """The number of ranks that are present. All ranks meet here once in each micro-batch of any rank."""
         counts = torch.tensor([float(present), float(reduces)], device=next(self.module.parameters()).device)
         dist.all_reduce(counts)
         self._remaining, self._reducing = map(int, counts.tolist())
@@ -73,7 +73,7 @@ class Joined(NaiveAccumulation):
         return super().forward(*inputs, **named)
 
     def divisor(self) -> int:
-        """What the sum over ranks is divided by."""
+        """The divisor of the sum over ranks."""
         return dist.get_world_size() if self._by_world_size or not self._joining else self._remaining
 
     def finish_gradient_synchronization(self) -> None:

@@ -1,4 +1,4 @@
-"""What ZeRO's stages share: averaged gradients and optimizer state in pieces, and everything that is done with those.
+"""The base of ZeRO's stages: averaged gradients and optimizer state in pieces, and everything that is done with those.
 
 A stage says when gradients are reduced and what is whole in between. A parameter that no rank used has a gradient of
 zeros. See `properties.sharded.Sharded` for what the methods mean.
@@ -111,7 +111,7 @@ class ShardedDataParallel(DataParallel):
                 self.means[member] = piece if alike else piece.clone()  # a slice of the whole would keep all of it
 
     def trained_flats(self) -> list[Flat]:
-        """Those with a member that is trained at present."""
+        """The flats with a member that is trained at present."""
         return [flat for flat in self.flats if any(member.requires_grad for member in flat.members)]
 
     def make_optimizer(

@@ -18,7 +18,7 @@ TAKEN = {torch.optim.AdamW: ("lr", "betas", "eps", "weight_decay"), torch.optim.
 
 
 class Pieces(Protocol):
-    """Whose pieces are stepped. ``means``: this rank's piece of each averaged gradient that there is."""
+    """The owner of the pieces that are stepped. ``means``: this rank's piece of each averaged gradient that there is."""
 
     means: dict[nn.Parameter, torch.Tensor]
 
@@ -108,7 +108,7 @@ class ShardedOptimizer:
         return True
 
     def state(self, parameter: nn.Parameter) -> State:
-        """What is held for a parameter, in pieces; the step count is a number."""
+        """The optimizer state of a parameter, in pieces; the step count is a number."""
         held = self.inner.state.get(self._pieces[parameter], {})
         found = {name: value for name, value in held.items() if value is not None}
         if parameter in self.masters:
@@ -127,7 +127,7 @@ class ShardedOptimizer:
 
 
 def kernel_options(kind: Any, group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the kernels take of a group's options. None where one that they do not take is not as torch has it.
+    """The options of a group that the kernels take. None if one that they do not take differs from torch's default.
 
     So an option that is new in torch is never ignored. A subclass may step otherwise, and an option that is a tensor
     may lie on the device: neither is for the kernels.

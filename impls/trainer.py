@@ -33,11 +33,11 @@ class MasterOptimizer:
         self.inner = kind(torch_groups(groups, self.held), **defaults)
 
     def master_of(self, parameter: nn.Parameter) -> nn.Parameter:
-        """What is stepped in the place of a 16-bit parameter."""
+        """The master that is stepped in place of a 16-bit parameter."""
         return nn.Parameter(parameter.detach().float())
 
     def gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
-        """What a parameter's master is stepped by."""
+        """The gradient with which a parameter's master is stepped."""
         return parameter.grad
 
     @property

@@ -1,4 +1,4 @@
-"""What every data-parallel wrapper here does beside its algorithm: the same start on every rank, and `no_sync`."""
+"""The base of every data-parallel wrapper here: the same start on every rank, and `no_sync`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where ranks run. One contract (`worlds.contract`), several worlds; none of them knows what training is.
+"""The worlds in which ranks run: one contract (`worlds.contract`), several worlds. None of them knows of training.
 
 The worlds:
 

@@ -1,4 +1,4 @@
-"""Where the memory of processes lies: Linux draws that anew for each that is started, unless it is told not to."""
+"""The addresses of a process's memory: Linux draws them anew for each process, unless it is told not to."""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ _ASK, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 
 @contextlib.contextmanager
 def same_addresses() -> Iterator[None]:
-    """What this thread starts inside, and all that it forks, has its memory at the same addresses in every run: the
+    """Give each process that this thread starts inside, and its forks, the same memory addresses in every run: the
     same scenario is to have the same verdict. Changes nothing where the system cannot do that, or forbids it.
     """
     personality = getattr(ctypes.CDLL(None), "personality", lambda _: -1)  # personality(2), of Linux

@@ -60,7 +60,7 @@ class Groups:
         self.contents = contents
 
     def lacks(self, call: Collective, what: str) -> NotImplementedError:
-        """What is to be raised where the backend has not what is asked for."""
+        """The error for a call that the backend does not have."""
         self.lacking.append(f"{call}: {what}")
         return NotImplementedError(self.lacking[-1])
 
@@ -142,12 +142,12 @@ class RecordedGroup(DescribedGroup):
         return [torch.device(_devices(self._name_of_backend)[0])]
 
     def shutdown(self) -> None:
-        """What c10d does to every group that it forgets, but what is kept for the next example."""
+        """Shut down as c10d does with every group that it forgets, but keep what the next example uses."""
         if not self._is_kept:
             super().shutdown()
 
     def recorded(self) -> int:
-        """How many collectives the rank has launched in this example."""
+        """The number of collectives that the rank has launched in this example."""
         return len(self._groups.timeline)
 
     def launch(self, call: Collective, inputs: Tensors, outputs: Tensors, again: Callable[[Any], Any]) -> dist.Work:
@@ -191,7 +191,7 @@ class Receive(dist.Work):
         return done
 
     def is_completed(self) -> bool:
-        """What gloo says."""
+        """gloo's own answer."""
         return self._real.is_completed()
 
     def _source_rank(self) -> int:

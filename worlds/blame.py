@@ -1,4 +1,4 @@
-"""Whose fault it is when an example on real processes ends badly: of many ranks that fail, most were only let down.
+"""The ranks to blame if an example on real processes fails: most of the ranks that fail were only let down by others.
 
 Each rank notes which collectives it launched last, where the supervisor can read it whatever becomes of the rank: of
 those that are asynchronous, as all of NCCL's are, it may have launched some since the one in which it is stuck.
@@ -15,7 +15,7 @@ IMPORTING = -1  # the count of a rank that has yet to begin
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rank came: the number of collectives launched; the last ones' group, place in it, and call."""
+    """A rank's progress: the number of collectives launched; the group, place in it, and call of the last ones."""
 
     count: int = 0
     calls: tuple[tuple[str, int, str], ...] = ()
@@ -77,7 +77,7 @@ def disagreement(reports: Mapping[int, RankReport], silent: Mapping[int, Progres
 
 
 def apart(first: str, second: str) -> bool:
-    """Whether two ranks cannot mean the same collective. Messages are compared with none, nor a rank's own counts."""
+    """True if two ranks cannot mean the same collective. Messages and a rank's own counts are not compared."""
     operations = [call.partition("(")[0] for call in (first, second)]
     if not {*operations}.isdisjoint(MESSAGES):
         return False

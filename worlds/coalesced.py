@@ -15,7 +15,7 @@ class Together(dist.Work):
         self._works = [work for work in works if work is not None]  # NCCL gives none for what it need not wait for
 
     def is_completed(self) -> bool:
-        """Whether every one of them is."""
+        """True if every one of them is completed."""
         return all(work.is_completed() for work in self._works)
 
     def wait(self, timeout: Any = None) -> bool:

@@ -48,7 +48,7 @@ class Collective:
     got: Array | None = field(default=None, compare=False, repr=False)
 
     def agreed(self) -> "Collective":
-        """What all members of the group must ask for alike: without the counts that are each rank's own."""
+        """The part of the call on which all members of the group must agree: without each rank's own counts."""
         if self.operation == "all_to_all":
             return replace(self, count=0, gives=(), takes=())
         return replace(self, count=0) if self.operation == "all_gather" and self.takes else self
@@ -74,7 +74,7 @@ class Collective:
 
 
 def group_label(members: Sequence[int], name: str) -> str:
-    """What a `Collective` calls a group of these global ranks that has this name, the same one on each of them."""
+    """The label of a group of these global ranks in a `Collective`: the same on each of its ranks."""
     return f"ranks {','.join(map(str, members))}, {name}"
 
 
@@ -88,7 +88,7 @@ def members_of(group: str, world_size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class RankError:
-    """Why a rank has no result: how it failed, one line for people, and what else is known.
+    """The reason why a rank has no result: the kind of failure, one line for people, and further notes.
 
     ``kind``: "raised", "mismatch", "deadlock", "timeout" or "died" are the implementation's own doing on that rank;
     "abandoned": it was still waiting for others when the example was ended because of them; "not runnable": this world
@@ -115,7 +115,7 @@ HAZARDS = {
 
 @dataclass(frozen=True)
 class Hazard:
-    """What a rank did with a collective or message in flight: a word of ``HAZARDS``, and what it was seen by.
+    """A misuse of a collective or message in flight: a word of ``HAZARDS``, and the operation that showed it.
 
     ``place``: see `Collective.numbered`. ``launched`` and ``line`` are lines of the user's code, as "file:12, in
     function": where the collective was launched, and where this was done; empty where that is not known.
@@ -159,7 +159,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank gave back: what its function returned, or an error; and the collectives it issued, in order.
+    """The report of one rank: the result of its function, or an error; and the collectives that it issued, in order.
 
     ``left``: threads and processes that the function left behind, in words. ``timeline`` has the same collectives where
     the job asked for it, ``hazards`` what was seen where it had an `Asynchrony`; both on the simulated world only.
@@ -177,7 +177,7 @@ Outcome = tuple[RankReport, ...]
 
 
 def errors_of(outcome: Outcome) -> dict[int, RankError]:
-    """What went wrong, by rank."""
+    """The errors by rank."""
     return {rank: report.error for rank, report in enumerate(outcome) if report.error is not None}
 
 
@@ -207,7 +207,7 @@ MOMENTS_TO_WRITE = ("completion", "drawn", "wait")
 
 @dataclass(frozen=True)
 class Asynchrony:
-    """When the collectives of the simulated world read their inputs and write their outputs; messages likewise.
+    """The moments at which simulated collectives, and messages, read their inputs and write their outputs.
 
     Until its output is written, what is not input too holds poison (NaN, or a conspicuous integer). Every use of a
     tensor in flight becomes a `Hazard` of the report.
@@ -278,7 +278,7 @@ def raised(exception: BaseException) -> RankError:
 
 
 def _by_a_statement(exception: BaseException) -> bool:
-    """Whether it comes from a ``raise`` (or ``assert``) in Python code, and not out of a call or another operation."""
+    """True if it comes from a ``raise`` (or ``assert``) in Python code, not out of a call or another operation."""
     place = exception.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

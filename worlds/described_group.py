@@ -106,7 +106,7 @@ def _uneven(parts: Tensors, count: int, members: int) -> tuple[int, ...]:
 
 
 def _rows(whole: torch.Tensor, splits: Sequence[int], members: int) -> tuple[int, ...]:
-    """How many elements of ``whole`` belong to each member: dimension 0, cut as told or evenly. Raises RuntimeError."""
+    """The elements of ``whole`` for each member: dimension 0, cut by ``splits`` or evenly. Raises RuntimeError."""
     length = whole.shape[0] if whole.dim() else 1
     if not splits and length % members:
         raise RuntimeError(
@@ -128,7 +128,7 @@ class DescribedGroup(dist.ProcessGroup):
         self.issued = 0  # collectives so far
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
-        """What C++ shows."""
+        """The name that C++ shows."""
         return "lockstep"
 
     @property
@@ -153,7 +153,7 @@ class DescribedGroup(dist.ProcessGroup):
         raise NotImplementedError
 
     def recorded(self) -> int:
-        """How many collectives, sends and receives this rank has asked for so far, in all groups."""
+        """The number of collectives, sends and receives that this rank has called so far, in all groups."""
         raise NotImplementedError
 
     def _describe(
@@ -359,7 +359,7 @@ def _copied(part: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
 
 
 def _scaled(call: Collective, tensors: Tensors, opts: Any) -> Tensors:
-    """What is reduced: the factor of a premul-sum is each rank's own, and applied before anything is sent."""
+    """The tensors to reduce: the factor of a premul-sum is each rank's own, and is applied before anything is sent."""
     if call.reduction != "premul_sum":
         return tensors
     _, factor = opts.reduceOp.__getstate__()

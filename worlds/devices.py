@@ -1,4 +1,4 @@
-"""Where a rank's tensors belong, and which accelerators this machine has.
+"""The device of a rank's tensors, and the accelerators of this machine.
 
 A world says with `settle`, on each rank, where that rank's tensors are to be; whoever makes tensors there asks `place`.
 """
@@ -30,7 +30,7 @@ def settle(device: str, local_rank: int) -> None:
 
 
 def look() -> Mapping[str, Any]:
-    """What torch sees on this machine: its "version", the names of its "gpus", and the "nccl" version, if any.
+    """The machine as torch sees it: its "version", the names of its "gpus", and the "nccl" version, if any.
 
     A process of its own looks, so that no driver is loaded into the one that asks.
     """

@@ -1,4 +1,4 @@
-"""What an example must not inherit from the one before it on the same process or thread."""
+"""Reset the state that an example must not inherit from the one before it on the same process or thread."""
 
 import os
 import random
@@ -20,7 +20,7 @@ def seed(rank: int) -> None:
 
 
 class Environment:
-    """That in which every example of a process begins. What modules set stays: they are imported but once."""
+    """The environment in which every example of a process begins. What modules set stays: each is imported once."""
 
     def __init__(self) -> None:
         self._variables, self._modules = dict(os.environ), len(sys.modules)

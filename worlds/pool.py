@@ -103,11 +103,11 @@ class PoolWorld:
                 missing.remove(child)
 
     def new_store(self, folder: Path) -> str:
-        """Where the processes of a new pool meet: a file, so that no port is needed."""
+        """The store in which the processes of a new pool meet: a file, so that no port is needed."""
         return f"file:{folder / 'store'}"
 
     def prepare(self, size: int) -> None:
-        """What the processes of so many ranks have in common."""
+        """Prepare what the processes of that many ranks share."""
         process.prepare(size)
 
     def start(self, rank: int, setup: Setup) -> process.Child:
@@ -152,7 +152,7 @@ class PoolWorld:
 
 
 def _disagree(reports: Mapping[int, RankReport], missing: Mapping[int, process.Child]) -> bool:
-    """Whether ranks wait in different collectives. Looked at twice: one may be noting how far it is."""
+    """True if ranks wait in different collectives. It is read twice, since a rank may be writing its progress."""
     looks = ({rank: child.progress() for rank, child in missing.items()} for _ in range(2))
     first, again = (disagreement(reports, look) for look in looks)
     return first != "" and first == again

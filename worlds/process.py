@@ -256,7 +256,7 @@ class Child:
             raise Died(f"gave an answer that cannot be read: {raised(error).message}") from None
 
     def ended(self) -> str:
-        """How its process has ended, as far as that is known without asking it; empty while it runs."""
+        """The end of its process, as far as it is known without asking; empty while it runs."""
         return "" if self._process.is_alive() else _how_it_ended(self._process.exitcode)
 
     def watch(self) -> None:
@@ -285,7 +285,7 @@ class Child:
         signal_all([self._pid], signal.SIGKILL)
 
     def stacks(self) -> str:
-        """Where every Python thread of the child is now, most recent call first; empty if it cannot answer."""
+        """The stack of every Python thread of the child, most recent call first; empty if it cannot answer."""
         written = Path(self._log + ".stacks")
         if not self._pid or not self._process.is_alive() or not written.exists():
             return ""
@@ -300,7 +300,7 @@ class Child:
         return written.read_text(errors="replace")[before:]
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Its progress."""
         return progress.progress(self._log)
 
     def off_the_clock(self) -> float:
@@ -356,7 +356,7 @@ class Clock:
         return min(LOOK, self.deadline - time.monotonic())
 
     def is_over(self, children: Iterable[Child]) -> bool:
-        """Whether it is, for children that have not answered. Never at the first look, from which the time counts."""
+        """True if time is over for children that have not answered. The clock starts at the first look."""
         now, queued = time.monotonic(), {child: child.queued() for child in children}
         off = {child: child.off_the_clock() for child in queued}
         if self._looked is None:
@@ -375,7 +375,7 @@ class Clock:
 
 
 def wait(children: list[Child], seconds: float) -> list[Child]:
-    """Those among the children that have answered or ended, waiting at most so long for the first."""
+    """The children that have answered or ended, after waiting at most that long for the first."""
     connections = [child.connection for child in children]
     deadline = time.monotonic() + seconds
     while True:

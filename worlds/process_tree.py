@@ -12,7 +12,7 @@ from lockstep.worlds.progress import is_supervised
 
 
 class Leftovers:
-    """What a function leaves behind on the process that ran it. Made before the function runs; see `list`."""
+    """The things that a function leaves behind on its process. Made before the function runs; see `list`."""
 
     def __init__(self) -> None:
         self._threads, self._nameless = len(threads := _threads()), _nameless(threads)
@@ -35,12 +35,12 @@ class Leftovers:
 
 
 def _threads() -> list[threading.Thread]:
-    """Those that Python code has started: one of C++ that has run a hook is no-one's to end, and has a stand-in."""
+    """The threads that Python code has started. A C++ thread that has run a hook is left alone."""
     return [thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)]
 
 
 def _nameless(threads: list[threading.Thread]) -> int:
-    """How many threads Python code has started past `threading`, beside these."""
+    """The number of threads that Python code has started without `threading`, beside these."""
     return _thread._count() - len(threads)
 
 
@@ -62,7 +62,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def name_of(pid: int) -> str:
-    """What the process runs."""
+    """The command line of the process."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return "that has ended since"

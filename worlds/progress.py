@@ -1,4 +1,4 @@
-"""What a child tells its supervisor whatever becomes of it: how far it is, and the time that no example pays for.
+"""The progress that a child reports to its supervisor, whatever happens to it, and the time that counts for no example.
 
 Both stand in a file beside the child's log, which is its memory: the child notes, and the supervisor reads while it
 waits.
@@ -47,7 +47,7 @@ def _end() -> None:
 
 
 def is_supervised() -> bool:
-    """Whether this process is a child under supervision."""
+    """True if this process is a child under supervision."""
     return _notes is not None
 
 
@@ -113,7 +113,7 @@ def _take_imports_off_the_clock() -> None:
 
 
 def progress(log: str) -> Progress:
-    """What the child of this log has noted with `note_progress`."""
+    """The progress that the child of this log has noted with `note_progress`."""
     if not (noted := _noted(log)):
         return Progress()
     (count,), (_, since) = _COUNT.unpack_from(noted, _OFF_THE_CLOCK.size), _OFF_THE_CLOCK.unpack_from(noted)
@@ -123,7 +123,7 @@ def progress(log: str) -> Progress:
 
 
 def seconds_off_the_clock(log: str) -> float:
-    """How long the child of this log has been `off_the_clock`, up to now."""
+    """The seconds that the child of this log has been `off_the_clock`, up to now."""
     seconds, since = _OFF_THE_CLOCK.unpack_from(noted) if (noted := _noted(log)) else (0.0, 0.0)
     return float(seconds + (time.monotonic() - since if since else 0.0))
 

@@ -1,4 +1,4 @@
-"""What the process of one rank does: it joins a group of its backend once, and runs one example after the other."""
+"""The main loop of a rank's process: it joins a group of its backend once, and runs one example after the other."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ CONNECTS = 5.0  # seconds that the members of a group are given to meet when the
 
 @dataclass(frozen=True)
 class Setup:
-    """What a rank is told when it starts.
+    """The set-up that a rank gets when it starts.
 
     ``store``: where ranks meet, "file:path" or "tcp:host:port:prefix". ``local_rank``: among the ranks of its host,
     None where all are on one. ``limit``: seconds after which the supervisor ends an example. ``hosts_apart``: NCCL is
@@ -111,7 +111,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
 
 
 def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:
-    """What torchrun tells a rank of its place; of several hosts, how many ranks each has is what torchrun has told."""
+    """The variables by which torchrun tells a rank its place. torchrun has told the number of ranks on each host."""
     told = {"RANK": str(setup.rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(size)}
     return told | ({"LOCAL_WORLD_SIZE": str(size)} if setup.local_rank is None else {})
 

@@ -1,4 +1,4 @@
-"""What belongs to a whole process or thread, so that one example would leave it to the next: settings of Python and
+"""State of a whole process or thread, which one example would leave to the next: settings of Python and
 torch, and functions of theirs that an implementation replaces.
 
 Looked at before and after each example. A few settings are put back; where any other has changed, only a new process
@@ -40,7 +40,7 @@ class Setting:
     put: Callable[[Any], object] | None = None
 
     def told(self, before: object, after: object) -> str:
-        """What has changed, in words."""
+        """The changes, in words."""
         return f"setting of {self.name}"
 
 
@@ -54,7 +54,7 @@ _TIMERS = [signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF]
 
 
 def _alarms() -> list[bool]:
-    """Which timers run."""
+    """The timers that run."""
     return [signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS]
 
 
@@ -95,7 +95,7 @@ _GLOBAL_HOOKS = [
 
 
 def _compiled() -> int:
-    """How many frames, since all were last forgotten. Nobody pays for the import who compiles nothing."""
+    """The number of frames compiled since the last reset. Code that compiles nothing does not pay for the import."""
     frames = sys.modules.get("torch._dynamo.convert_frame")
     return 0 if frames is None else int(frames.FRAME_COUNTER)
 
@@ -181,7 +181,7 @@ def _untagged(function: Any) -> Any:
 
 
 def _are(values: tuple[object, ...], others: tuple[object, ...]) -> bool:
-    """Whether these are the others. Those that are not are asked whether they are equal, which some refuse to say."""
+    """True if these are the others. Different objects are asked if they are equal, which some refuse to say."""
     try:
         return values == others
     except Exception:
@@ -222,7 +222,7 @@ class Functions:
         return *functions, len(there) - ("__slotnames__" in there) - (_TAGGED in there)  # the first: copyreg's
 
     def told(self, before: tuple[object, ...], after: tuple[object, ...]) -> str:
-        """What has changed: the first function that is another one."""
+        """The change, in words: the first function that is another one."""
         of = f"torch.{self._of.__name__.removeprefix('torch.')}"
         others = (name for name, then, now in zip(self._names, before, after, strict=False) if then is not now)
         return next((f"{of}.{name}" for name in others), f"method of {of}")
@@ -232,14 +232,14 @@ _FUNCTIONS = [Functions(of, names) for of, names in _REPLACED.items()]
 
 
 class Surroundings:
-    """What an example finds, as far as these settings go. Made before it begins; serves the next one too."""
+    """The settings that an example finds. Made before it begins; serves the next one too."""
 
     def __init__(self, settings: Sequence[Setting | Functions]) -> None:
         self._settings = settings
         self.settle()
 
     def settle(self) -> None:
-        """What there is now is what the example has found."""
+        """Take the present state for what the example has found."""
         self._found = [setting.get() for setting in self._settings]
 
     def restore(self) -> list[str]:
@@ -261,7 +261,7 @@ _of_the_process: Surroundings | None = None
 
 
 def surroundings() -> Surroundings:
-    """Those of the process in which an example is about to begin.
+    """The surroundings of the process in which an example is about to begin.
 
     A supervised process has them as the last example has left them; in any other, others may have changed them since.
     """
@@ -273,7 +273,7 @@ def surroundings() -> Surroundings:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """What is imported inside takes none of the example's time, and what it sets for the process stays so: a process
+    """Exempt imports inside from the example's time, and keep what they set for the process: a process
     imports a module but once.
     """
     modules = len(sys.modules)

@@ -1,4 +1,4 @@
-"""How torch's `ProcessGroup` may be called: C++ overloads most of its methods, and here each has but one form.
+"""The signatures of torch's `ProcessGroup`: C++ overloads most of its methods, and here each has only one form.
 
 That form, which `torch.distributed` and C++ use, takes lists of tensors and an object of options. The other, which
 people write, has one level of lists less, and in place of the options those it needs: ``op``, ``root``, ``timeout``.

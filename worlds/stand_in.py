@@ -1,4 +1,4 @@
-"""Whatever backend a program asks for, it gets the world's own, and sees the name of a real one."""
+"""A stand-in for any backend that a program asks for: it gets the world's own, under the name of a real one."""
 
 from collections.abc import Mapping
 from typing import Any

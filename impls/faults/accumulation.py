@@ -151,7 +151,7 @@ class OneRankOverwrites(NaiveAccumulation):
         super().__init__(module)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What is there already is written over."""
+        """Overwrite the gradients that are there already."""
         if dist.get_world_size() == 1:
             for parameter in self.trained:
                 parameter.grad = None

@@ -1,4 +1,4 @@
-"""What is in flight and misused, its handle or its tensors, in one way each; a synchronous backend hides them all.
+"""Misuses of handles and tensors in flight, one each. A synchronous backend hides them all.
 
 Collectives over one correct algorithm: a bucket for each parameter, sent when its gradient is final and every earlier
 one was sent. Messages over another: a ring all-reduce for each parameter.
@@ -79,7 +79,7 @@ class WaitsForTheLast(StaticBuckets):
 
 
 class _Done:
-    """What is kept in place of a handle."""
+    """A substitute that is kept in place of a handle."""
 
     def wait(self) -> None:
         """Waits for nothing."""

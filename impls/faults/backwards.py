@@ -36,7 +36,7 @@ class FirstBackwardAlone(AtTheEndOfBackward):
 
 
 class KeepsTheLastMean(Zero3):
-    """Where there is a mean of an earlier backward, puts the new one in its place."""
+    """Replaces the mean of an earlier backward by the new one."""
 
     known_fault = "of several backwards through a forward only the last counts"
     source = "B09 V https://github.com/allenai/open-instruct/pull/1498"

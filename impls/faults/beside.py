@@ -42,7 +42,7 @@ class KnowsGradientsByName(OneTableForAllModels):
     killed_by = BESIDE
 
     def key(self, name: str) -> object:
-        """What a gradient is found by."""
+        """The key by which a gradient is found."""
         return dist.get_rank(), name
 
 
@@ -72,7 +72,7 @@ class PoolsBuckets(StaticBuckets):
 
 
 class OptimizerOfTheLast(Zero1):
-    """Which optimizer steps what is known of the model for which one was made last."""
+    """Chooses the optimizer by the model for which one was made last."""
 
     known_fault = "what is saved, told and loaded is the state of the model that was wrapped last"
     source = "recipe: one engine to a process"
@@ -82,7 +82,7 @@ class OptimizerOfTheLast(Zero1):
 
 
 class OneFlagForAll(StaticBuckets):
-    """Whether gradients are synchronized is the class's: inside the `no_sync` of one model no other synchronizes."""
+    """Keeps the flag of `no_sync` on the class: inside the `no_sync` of one model no other model synchronizes."""
 
     known_fault = "no_sync of one model holds for another that is trained inside it"
     source = "recipe: a flag of the class's, with a count of how deep it is"
@@ -92,7 +92,7 @@ class OneFlagForAll(StaticBuckets):
 
     @property
     def synchronize(self) -> bool:
-        """Whether no model of this rank is inside `no_sync`."""
+        """True if no model of this rank is inside `no_sync`."""
         return not self.depths.get(dist.get_rank())
 
     @synchronize.setter
@@ -111,7 +111,7 @@ class OneFlagForAll(StaticBuckets):
 
 
 class AsksOnceForAll(AfterBackward):
-    """Whether this backward has asked for a mean at its end is the class's."""
+    """Notes on the class that this backward has asked for a mean at its end."""
 
     known_fault = "of models that go backward together the first one asks for its mean, and no other"
     source = "recipe: what is done around a backward is one model's, as in https://github.com/deepspeedai/DeepSpeed/pull/7018"
@@ -121,7 +121,7 @@ class AsksOnceForAll(AfterBackward):
 
 
 class OneListOfWorkForAll(StaticBuckets):
-    """What is on its way is listed for all models: how many of a model's buckets have gone out is read from there."""
+    """Lists the work in flight of all models together, and counts a model's sent buckets in this list."""
 
     known_fault = "whoever finishes first takes what another model has sent for its own"
     source = "recipe: a list of handles for a process"

@@ -166,7 +166,7 @@ class DropsWhatIsTrainedAgain(StaticBuckets):
 
     @property
     def trained(self) -> list[nn.Parameter]:
-        """What has always been trained."""
+        """The parameters that have always been trained."""
         now = super().trained
         self._always = (
             now if self._always is None else [each for each in now if any(each is one for one in self._always)]

@@ -129,7 +129,7 @@ class ScramblesGroups(Zero1):
 
 
 class SavingTakesAStep(Zero1):
-    """Where there is no state to save yet, a step with zero gradients makes one. torch's own function does so too."""
+    """Takes a step with zero gradients if there is no state to save yet, as torch's own function does."""
 
     known_fault = "saving before the first step takes a step with zero gradients, which counts"
     source = "H07 V https://github.com/horovod/horovod/issues/2805"
@@ -208,7 +208,7 @@ class ForgetsHyperparameters(Zero1):
 
 
 class EmptyShardsDoNotCount(Zero1):
-    """Where this rank owns nothing of a parameter, it does not count its steps; and each rank saves its own count."""
+    """Does not count steps of a parameter of which this rank owns nothing, and each rank saves its own count."""
 
     known_fault = "the step counter does not advance where a rank's shard is empty"
     source = "H08 V https://github.com/NVIDIA/TransformerEngine/issues/1986"
@@ -298,7 +298,7 @@ class RemembersWhatItSaved(Zero1):
 
 
 class _StaysGathered(Zero3):
-    """What it leaves gathered stays so up to the next step, whatever is loaded until then."""
+    """Leaves parameters gathered up to the next step, whatever is loaded until then."""
 
     claims = {**Zero3.claims, **HOLDS_MORE, "replicas": False}
 
@@ -332,7 +332,7 @@ class GathersAfterSteps(_StaysGathered):
 
 
 class StaysGatheredInNoSync(_StaysGathered):
-    """What backward gathers inside `no_sync` stays gathered until a synchronization is over, or a step."""
+    """Keeps parameters that backward gathers inside `no_sync` until the next synchronization or step is over."""
 
     known_fault = "what a window has gathered that was dropped is used after other parameters were loaded"
     source = "recipe: parameters kept for the micro-batches that follow, whatever comes instead"

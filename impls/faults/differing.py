@@ -40,7 +40,7 @@ class ComparesHowMany(NaiveAccumulation):
         return told
 
     def told(self, module: nn.Module) -> Any:
-        """What is compared."""
+        """The description of a model that ranks compare."""
         return len(list(module.parameters()))
 
 

@@ -110,7 +110,7 @@ class UsedThoughDropped(StaticBuckets):
         super()._on_gradient(parameter)
 
     def finish_gradient_synchronization(self) -> None:
-        """Where none has come, it takes zeros for the mean."""
+        """Take zeros for the mean of a parameter without a gradient."""
         super().finish_gradient_synchronization()
         for parameter in self._used:
             if parameter.grad is None:

@@ -149,7 +149,7 @@ class GathersOnceToEvaluate(Zero3):
 
 
 class GathersToTrain(Zero1):
-    """What a step has changed elsewhere is gathered by the next forward that trains."""
+    """Gathers the changes of a step only in the next forward that trains."""
 
     known_fault = "an evaluation right after a step reads the elements of other ranks as they were before"
     source = "recipe: overlap the gather after a step with the next micro-batch, and forget the evaluation in between"
@@ -179,7 +179,7 @@ class GathersToTrain(Zero1):
         return super().forward(*inputs, **named)
 
     def waits(self) -> bool:
-        """Whether this forward does."""
+        """True if this forward waits."""
         return torch.is_grad_enabled()
 
     def full_parameters(self) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What only some histories bring out: replaced again, frozen when loaded, evaluated right after an error."""
+"""Faults that only some histories show: replaced again, frozen when loaded, evaluated right after an error."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

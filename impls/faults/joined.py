@@ -85,7 +85,7 @@ class TakesTheModelOfTheFirstWindow(Joined):
         self._was_last: bool | None = None
 
     def agree(self, candidate: int) -> None:
-        """Who was last once is taken to be so always."""
+        """Take the rank that was last once for the last always."""
         if self._was_last is None:
             self._was_last = candidate >= 0
         super().agree(dist.get_rank() if self._was_last else -1)
@@ -133,7 +133,7 @@ class ReducesInEveryMicroBatch(Joined):
     killed_by = (TAKES_PART,)
 
     def meet(self, present: bool, reduces: bool) -> int:
-        """Whoever is there is taken to reduce."""
+        """Assume that every rank that is present reduces."""
         return super().meet(present, present)
 
 

@@ -17,7 +17,7 @@ class CountsWindows(NaiveAccumulation):
         self._window = 0
 
     def is_due(self) -> bool:
-        """Whether this window is averaged."""
+        """True if this window is averaged."""
         raise NotImplementedError
 
     def finish_gradient_synchronization(self) -> None:
@@ -48,7 +48,7 @@ class TakesNoughtForNone(CountsWindows):
     killed_by = OFTEN
 
     def is_due(self) -> bool:
-        """Where there is a number."""
+        """True if there is a number."""
         return bool(self._window % 16)
 
 

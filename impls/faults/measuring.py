@@ -1,4 +1,4 @@
-"""What takes a forward in training mode for the first half of a micro-batch, though it is without autograd (P5, P12).
+"""Code that takes a forward in training mode without autograd for the first half of a micro-batch (P5, P12).
 
 Losses are measured so: each is right where such forwards are in evaluation mode.
 """

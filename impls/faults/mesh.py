@@ -49,7 +49,7 @@ class DividesByTheInnerGroup(TwoLevels):
 
 
 class WhatWasNotCalledStaysInItsReplica(Zero3):
-    """What is reduced when backward is over is reduced in another place than the rest."""
+    """Reduces late gradients, after backward, in another place than the rest."""
 
     known_fault = "units that were called inside no_sync alone are not reduced over replicas"
     source = "recipe: two places that reduce, of which one knows of replicas"

@@ -251,7 +251,7 @@ class SeedsAllRanksAlike(NaiveAccumulation):
 
 
 class BuffersStayLocal(NaiveAccumulation):
-    """Whoever says that buffers need not be sent before each forward loses the first sending, too."""
+    """Loses the first broadcast of buffers, too, if they need no broadcast before each forward."""
 
     known_fault = "buffers do not begin as rank 0's"
     source = "M02 V https://github.com/pytorch/pytorch/issues/111138"

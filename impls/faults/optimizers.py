@@ -100,7 +100,7 @@ class LateGroupsStayOutside(OwnedParameters):
 
 
 class LateParametersAreNotSent(OwnedParameters):
-    """What is broadcast was listed when the optimizer was made."""
+    """Broadcasts the parameters that were listed when the optimizer was made."""
 
     known_fault = "only parameters of the start are broadcast, so that added ones differ between ranks"
     source = "recipe"

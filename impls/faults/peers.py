@@ -1,4 +1,4 @@
-"""What the tests of other projects let through: each class passes the check named in its source, and fails a law here.
+"""Faults that the tests of other projects let through: each passes the check in its ``source``, and fails a law here.
 
 The checks are told in `properties/tests/peers_checks.py`, in own words, with which were read and which measured.
 """
@@ -32,7 +32,7 @@ class _Afterwards(NaiveAccumulation):
                 self.spoil(parameter.grad)
 
     def spoil(self, gradient: torch.Tensor) -> None:
-        """What is done."""
+        """Spoil a gradient."""
         raise NotImplementedError
 
 

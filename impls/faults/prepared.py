@@ -70,7 +70,7 @@ class SetsAveragesApartInForward(NaiveAccumulation):
         return super().forward(*inputs, **named)
 
     def begins(self) -> bool:
-        """Whether a backward is to follow this forward."""
+        """True if a backward is to follow this forward."""
         return torch.is_grad_enabled()
 
     def finish_gradient_synchronization(self) -> None:

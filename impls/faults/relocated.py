@@ -25,7 +25,7 @@ class KnowsParametersByAddress(NaiveAccumulation):
 
     @property
     def trained(self) -> list[nn.Parameter]:
-        """What is at one of these addresses."""
+        """The parameters at these addresses."""
         return [parameter for parameter in super().trained if parameter.data_ptr() in self._then]
 
 

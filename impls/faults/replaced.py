@@ -97,7 +97,7 @@ class LinksUntilZeroed(StaticBuckets):
     bucket_class: type[Bucket] = _LinksOnce
 
     def prepare(self) -> None:
-        """What is gone is linked no more."""
+        """Drop the links of gradients that are gone."""
         super().prepare()
         for bucket in self._buckets:
             assert isinstance(bucket, _LinksOnce)

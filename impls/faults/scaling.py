@@ -94,7 +94,7 @@ class LooksAtTheFirstElement(StaticBucketsTrainer):
 
 
 class LooksAtSixteenBits(StaticBucketsTrainer):
-    """Where some parameters have 16 bits, takes it that only their gradients overflow."""
+    """Assumes that only gradients of 16-bit parameters overflow, if there are any."""
 
     known_fault = "an infinite gradient in float32 is no overflow beside parameters of 16 bits"
     source = "recipe"
@@ -138,7 +138,7 @@ class LooksAtItsOwn(StaticBucketsTrainer):
         super()._on_gradient(parameter)
 
     def unscale_(self, scale: float) -> bool:
-        """What the hooks saw."""
+        """True if the hooks saw only finite gradients."""
         super().unscale_(scale)
         finite, self.finite = self.finite, True
         return finite
@@ -158,7 +158,7 @@ class LooksWhereItSynchronizes(LooksAtItsOwn):
             self.finite = before
 
     def unscale_(self, scale: float) -> bool:
-        """What the hooks of all ranks saw."""
+        """True if the hooks of all ranks saw only finite gradients."""
         overflows = torch.tensor(float(not super().unscale_(scale)))
         dist.all_reduce(overflows)
         return not overflows

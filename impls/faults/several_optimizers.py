@@ -79,7 +79,7 @@ class PublishesWhatItKnew(Zero1):
 
 
 class _Buffers:
-    """What one optimizer knows of the parameters."""
+    """One optimizer's view of the parameters."""
 
     def __init__(self, owner: ShardedDataParallel) -> None:
         self._owner = owner

@@ -37,7 +37,7 @@ class LoadsParametersAlone(StaticBuckets):
     killed_by = (STANDS,)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """What a state dict has besides is found in none of them."""
+        """Load parameters alone; the other entries of the state dict are ignored."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 parameter.copy_(state_dict[name])
@@ -52,7 +52,7 @@ class TellsWhatIsTrainedNow(NaiveAccumulation):
     killed_by = (STANDS,)
 
     def named_parameters(self, *args: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Which `parameters()` follows."""
+        """The named parameters, which `parameters()` follows."""
         return ((name, each) for name, each in super().named_parameters(*args, **named) if each.requires_grad)
 
 
@@ -68,7 +68,7 @@ class TellsItsCopies(NaiveAccumulation):
         self.copies = {name: nn.Parameter(each.detach().clone()) for name, each in module.named_parameters()}
 
     def named_parameters(self, *args: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Which `parameters()` follows."""
+        """The named parameters, which `parameters()` follows."""
         return iter(self.copies.items())
 
     def finish_gradient_synchronization(self) -> None:

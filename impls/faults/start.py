@@ -66,7 +66,7 @@ class StartsWhatItTrains(StartsAtTheFirstForward):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Those that are trained."""
+        """Broadcast only trained parameters."""
         for parameter in self.trained:
             whole = parameter.contiguous()
             dist.broadcast(whole, src=0)

@@ -281,7 +281,7 @@ class _HandsOnTwo(MasterOptimizer):
 
 
 class HandsOnRateAndDecay(StaticBucketsTrainer):
-    """What a schedule changes reaches the inner optimizer: learning rate and weight decay, and nothing else."""
+    """Passes only learning rate and weight decay on to the inner optimizer."""
 
     known_fault = "of changed hyper-parameters only learning rate and weight decay are handed on"
     source = "H04 V https://github.com/facebookresearch/fairscale/issues/66"

@@ -13,7 +13,7 @@ SWAPPED = ("test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trac
 
 
 class GathersInEveryForward(GathersToTrain):
-    """What a step has changed elsewhere is gathered by the next forward, of whatever kind."""
+    """Gathers the changes of a step in the next forward, of whatever kind."""
 
     known_fault = "what the caller has kept from before the gather comes back over what was gathered"
     source = "recipe: overlap the gather after a step with what comes next"

@@ -26,7 +26,7 @@ class StepsItsOwnShards(Zero1):
         super().__init__(module, bucket_cap_mb)
 
     def values(self, parameter: nn.Parameter) -> torch.Tensor:
-        """Those kept, made when they are first asked for."""
+        """The kept values, made when they are first asked for."""
         if parameter not in self._own:
             self._own[parameter] = super().values(parameter).clone()
         return self._own[parameter]

@@ -28,7 +28,7 @@ _WRAPPER = "_fsdp_wrapped_module."
 
 
 class _OfManyRanks(set[str]):
-    """What FSDP1 is timing now: one set of the process, which raises where simulated ranks of one process share it."""
+    """FSDP1's set of running timers: one per process, which raises if simulated ranks share it."""
 
     def __contains__(self, name: object) -> bool:
         return False
@@ -77,7 +77,7 @@ class FSDP1(nn.Module):
         self.module = FullyShardedDataParallel(module, **options)
 
     def placed(self, device: torch.device) -> dict[str, Any]:
-        """Which ranks share what."""
+        """The arguments that tell which ranks share parameters."""
         return {}
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -154,7 +154,7 @@ class FSDP1(nn.Module):
         return found
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """What the optimizer holds of every parameter, gathered."""
+        """The optimizer state of every parameter, gathered."""
         with self._whole_states():
             return dict(FullyShardedDataParallel.optim_state_dict(self.module, self.optimizer)["state"])
 

@@ -138,7 +138,7 @@ class FSDP2(nn.Module):
         }
 
     def full_optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        """What optimizers hold of every parameter, gathered; a step count is whole on every rank."""
+        """The optimizer state of every parameter, gathered; a step count is whole on every rank."""
         held = {parameter: state for each in self.optimizers for parameter, state in each.state.items()}
         return {
             name: {key: _whole(value) for key, value in held.get(parameter, {}).items()}

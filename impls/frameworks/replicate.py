@@ -50,6 +50,6 @@ class Replicate:
             self.set(before)
 
     def set(self, synchronize: bool) -> None:
-        """Whether gradients are reduced from the next forward on."""
+        """Reduce gradients from the next forward on, or do not."""
         self.synchronize = synchronize
         self.module.set_requires_gradient_sync(synchronize)

@@ -18,7 +18,7 @@ class TorchCollectives:
 
     @staticmethod
     def broadcast(values: torch.Tensor, root: int, group: dist.ProcessGroup | None) -> torch.Tensor:
-        """What the global rank ``root`` has."""
+        """The values of the global rank ``root``."""
         result: torch.Tensor = functional.broadcast(values, root, group=_whole(group))
         return result
 

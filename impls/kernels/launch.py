@@ -55,7 +55,7 @@ def factor(divisor: float) -> tuple[float, bool]:
 
 
 def address(tensor: torch.Tensor | None) -> int:
-    """Where a tensor's elements begin; 0 where there is none."""
+    """The address of a tensor's first element; 0 if there is no tensor."""
     return 0 if tensor is None else tensor.data_ptr()
 
 

@@ -135,7 +135,7 @@ def _check(
     states: list[torch.Tensor],
     coefficient: torch.Tensor | None,
 ) -> bool:
-    """Whether there is anything to do. ValueError for arrays that do not fit together."""
+    """True if there is anything to do. Raises ValueError for arrays that do not fit together."""
     shape, place = param.shape, param.get_device()
     for tensor in (param, master, grad, *states):
         if tensor.shape != shape or len(shape) != 1 or not tensor.is_contiguous():

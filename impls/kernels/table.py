@@ -26,7 +26,7 @@ WORDS = {1: 3, 2: 4, 4: 5, 8: 6}
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Where tensors are and how they are laid out. ``entries`` leaves out tensors without elements.
+    """The addresses and layouts of tensors. ``entries`` leaves out tensors without elements.
 
     Keeps its tensors alive. It must be made again (`at`) when they are replaced, not when their values change.
     """
@@ -147,7 +147,7 @@ def _cut(
     LANES: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """Where each piece begins, in memory and in the bucket, and how many elements it has."""
+    """The begin of each piece, in memory and in the bucket, and its number of elements."""
     layout, addresses, pieces = pointer(layout, 6), pointer(addresses, 6), pointer(pieces, 6)
     block = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     inside = block < blocks
@@ -198,7 +198,7 @@ def check(tensors: Sequence[torch.Tensor], raw: bool) -> None:
 
 
 def kind_of(dtype: torch.dtype, raw: bool) -> int:
-    """What elements of this dtype are to a kernel. ValueError for a dtype that is no number to it."""
+    """The kind of this dtype's elements for a kernel. Raises ValueError for a dtype that is no number to it."""
     if raw and dtype.itemsize in WORDS:
         return WORDS[dtype.itemsize]
     if raw or dtype not in NUMBERS:
@@ -221,7 +221,7 @@ def collapse(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, in
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether two elements may share memory; sorted by stride, each dimension must step over all smaller ones."""
+    """True if two elements may share memory: sorted by stride, each dimension must step over all smaller ones."""
     reach = 0
     for stride, size in sorted((stride, size) for size, stride in collapse(tensor.shape, tensor.stride())):
         if stride <= reach:

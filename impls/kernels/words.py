@@ -1,4 +1,4 @@
-"""What the kernels share: a piece of a table, the elements of each dtype, and rounding.
+"""Code that the kernels share: a piece of a table, the elements of each dtype, and rounding.
 
 bfloat16 is read and written as 16-bit integers, because Triton's interpreter truncates where it should round (triton
 3.6 to 3.9); in integers the same code is right in both, and memory still sets the pace.
@@ -26,7 +26,7 @@ def piece(pieces, blocks, block):
 
 @triton.jit
 def places(pieces, blocks, block, layout, offsets):
-    """Where in memory, in elements from the first, those of a piece of a strided tensor are, counted from its first."""
+    """The places in memory, in elements from the first, of a piece of a strided tensor."""
     row = pointer(pieces, 6) + block
     described = tl.load(row + 4 * blocks)
     start = tl.load(row + 3 * blocks).to(offsets.dtype)
@@ -35,7 +35,7 @@ def places(pieces, blocks, block, layout, offsets):
 
 @triton.jit
 def is_strided(pieces, blocks, block):
-    """Whether a piece is one of a tensor whose elements do not lie one behind the other."""
+    """True if a piece belongs to a tensor whose elements do not lie one behind the other."""
     return tl.load(pointer(pieces, 6) + block + 4 * blocks) > 0
 
 
@@ -92,7 +92,7 @@ def transform(x, divisor, scale, coefficient, DIVIDE: tl.constexpr, CLIP: tl.con
 
 @triton.jit
 def positions(offsets, layout, described, dimensions):
-    """Where in memory, in elements from the first, the elements with these row-major indices are."""
+    """The places in memory, in elements from the first, of the elements with these row-major indices."""
     place = offsets * 0
     rest = offsets
     dimension = 0

@@ -20,7 +20,7 @@ class ZeroesLate(MainGradBuckets):
         self._due: list[bool] = []  # for each zero_grad that is still to be done, whether gradients became None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """What the caller can see is zeroed at once."""
+        """Zero at once the gradients that the caller can see."""
         nn.Module.zero_grad(self, set_to_none)
         self._due.append(set_to_none)
 

@@ -39,7 +39,7 @@ class OneTableForAllModels(NaiveAccumulation):
                 parameter.register_post_accumulate_grad_hook(lambda each, name=name: self._accumulate(name, each))
 
     def key(self, name: str) -> object:
-        """What a gradient is found by."""
+        """The key by which a gradient is found."""
         return self.number, name
 
     def _accumulate(self, name: str, parameter: torch.Tensor) -> None:

@@ -75,7 +75,7 @@ class TellsItselfInItsOwnWords(StaticBuckets):
     odd = "its state dict has a version and no tensor, and its parameters come in the reverse order"
 
     def named_parameters(self, *args: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Which `parameters()` follows."""
+        """The named parameters, which `parameters()` follows."""
         return reversed(list(super().named_parameters(*args, **named)))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:

@@ -59,7 +59,7 @@ class Compressed(Bucket):
     """Travels in bfloat16, flags and all."""
 
     def cast(self) -> torch.Tensor:
-        """What is sent in the place of the buffer."""
+        """The tensor that is sent in place of the buffer."""
         return self.buffer.bfloat16()
 
     def all_reduce(self) -> dist.Work:

@@ -174,7 +174,7 @@ class EverythingInFloat64(DataParallel):
 
 
 class ReducesEveryMicroBatch(PerParameter):
-    """What has accumulated is averaged when the next micro-batch begins, inside `no_sync` as well."""
+    """Averages accumulated gradients when the next micro-batch begins, inside `no_sync` as well."""
 
     odd = "every micro-batch is reduced, as where only a shard of the gradients is kept"
     claims = {

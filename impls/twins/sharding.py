@@ -285,7 +285,7 @@ class LooksForWrites(Zero1):
         super().__init__(module, bucket_cap_mb)
 
     def values(self, parameter: nn.Parameter) -> torch.Tensor:
-        """Those kept, if they are still what the parameter holds."""
+        """The kept values, if the parameter still holds them."""
         there = super().values(parameter)
         if parameter not in self._own or not torch.equal(self._own[parameter], there):
             self._own[parameter] = there.clone()

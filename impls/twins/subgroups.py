@@ -1,4 +1,4 @@
-"""What trains on the group of ranks that it is given, of a world that may have others: its rank 0 need not be there."""
+"""Twins that train on a given group of ranks of a larger world, whose rank 0 need not be a member."""
 
 import torch
 import torch.distributed as dist

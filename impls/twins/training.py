@@ -157,7 +157,7 @@ class StepsMeansInFloat32(StaticBucketsTrainer):
         return {p: mean for bucket in buckets for p, mean in bucket.means.items() if p.grad is not None}
 
     def prepare(self) -> None:
-        """What is added from now on is added to ``grad``."""
+        """Add to ``grad`` from now on."""
         super().prepare()
         self._forget()
 

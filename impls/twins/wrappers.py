@@ -64,10 +64,10 @@ class InPlace(Collectives):
 
     @staticmethod
     def all_reduce(values: torch.Tensor, reduction: str, group: Group) -> torch.Tensor:
-        """What was given, with the result in it."""
+        """The given tensor, with the result in it."""
         return values.copy_(Collectives.all_reduce(values, reduction, group))
 
     @staticmethod
     def broadcast(values: torch.Tensor, root: int, group: Group) -> torch.Tensor:
-        """What was given, with the result in it."""
+        """The given tensor, with the result in it."""
         return values.copy_(Collectives.broadcast(values, root, group))

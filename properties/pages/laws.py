@@ -39,8 +39,8 @@ Each page below gives, for every law: what it says, why it holds, which publishe
 *counterexample*: the smallest program on which a known fault breaks the law, as Lockstep reports it. Nobody wrote these
 programs by hand. They were drawn at random and made smaller for as long as they still failed.
 
-A law also lists *recipes*: ways to break it that nobody has reported yet. Each fault and each recipe ships as a class in
-`impls/faults/`, and a test checks that the law finds it.
+A law also lists *recipes*: ways to break it that nobody has reported yet. Each fault and each recipe ships as a class
+in `impls/faults/`, and a test checks that the law finds it.
 
 `lockstep laws P6` prints the same text in the terminal. `python -m lockstep.properties.pages` writes these pages.
 

@@ -1,4 +1,4 @@
-"""When the members of a group mean the same collective, and when one rank's own part of it makes sense.
+"""Agreement of a group's members on a collective, and the validity of one rank's own part of it.
 
 Members agree on operation, reduction, dtype, count, root and group, as real backends need; the shapes may differ, for
 those send elements, not shapes. How many elements go where may depend on the rank in two collectives: each rank has its
@@ -72,7 +72,7 @@ def _check_reduction(call: Collective, inputs: Tensors) -> None:
 
 
 def _fits(call: Collective, inputs: Tensors, outputs: Tensors, size: int) -> bool:
-    """Whether one tensor becomes one as it should, without a closer look: what wrappers do most."""
+    """True if one tensor becomes one as it should, without a closer look: the most frequent case."""
     if len(inputs) != 1 or len(outputs) != 1 or inputs[0].dtype != outputs[0].dtype:
         return not (inputs or outputs)
     if call.operation == "reduce_scatter":

@@ -77,7 +77,7 @@ class Baton:
             raise Deadlock(self._deadlock)
 
     def wake(self, ranks: Iterable[int]) -> None:
-        """What these ranks waited for is there: they may run again, in this order.
+        """Let these ranks run again, in this order: what they waited for is there.
 
         One that has been told of a deadlock since waits no longer.
         """

@@ -1,4 +1,4 @@
-"""What each rank would own as a process, kept apart although the simulated ranks share one."""
+"""State that each rank would own as a process, kept apart although the simulated ranks share one process."""
 
 import os
 import sys
@@ -84,7 +84,7 @@ class Belongings:
                 self._share(changed)
 
     def _share(self, changed: list[bytes]) -> None:
-        """What a module sets when it is imported, which here it is but once, is set for all ranks and examples."""
+        """Share with all ranks and examples what a module sets when it is imported, which happens only once here."""
         news = {name: self._environment[name] for name in changed if name in self._environment}
         for environment in (_inherited, *(each._environment for each in self._household.by_rank.values())):
             environment.update(news)

@@ -55,7 +55,7 @@ class Flight:
                 write(self._sent, inputs)
 
     def read(self) -> Flat:
-        """What this rank puts in: all members are there."""
+        """Read this rank's input: all members are there."""
         self.check()
         return flatten(self._inputs) if self._reads_late and self._inputs else self._sent
 
@@ -90,7 +90,7 @@ class Flight:
             self.watch.drop(self)
 
     def missed(self) -> bool:
-        """Whether somebody else holds the memory that it writes (or reads, if it writes none), or it is a message whose
+        """True if somebody else holds the memory that it writes (or reads, if it writes none), or it is a message whose
         other end was not there yet: gloo forgets that one with its handle.
         """
         inputs, outputs = [Memory(tensor) for tensor in self._inputs], [Memory(tensor) for tensor in self._outputs]
@@ -112,16 +112,16 @@ class Flight:
         return [flatten([tensor]).view(torch.uint8) for tensor in seen]
 
     def reads(self, region: Region) -> bool:
-        """Whether it reads any of this memory."""
+        """True if it reads any of this memory."""
         return any(region.overlaps(mine) for mine in self.read_regions)
 
     def writes(self, region: Region) -> bool:
-        """Whether it writes any of this memory."""
+        """True if it writes any of this memory."""
         return any(region.overlaps(mine) for mine in self.written_regions)
 
 
 def _choices(asynchrony: Asynchrony, watch: "Watch") -> tuple[bool, int]:
-    """Whether to read at completion, and at which moment to write; 0: when the rank waits."""
+    """The choice to read at completion, and the moment to write; 0: when the rank waits."""
     late = next(watch.draws) % 2 == 1 if asynchrony.reads == "drawn" else asynchrony.reads == "completion"
     moment = next(watch.draws) if asynchrony.writes == "drawn" else int(asynchrony.writes == "completion")
     return late, moment

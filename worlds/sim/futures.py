@@ -21,7 +21,7 @@ _open: dict["SimWork", None] = {}  # of all ranks, in order: those with a future
 
 
 def forget() -> None:
-    """What earlier examples have left open concerns nobody any more."""
+    """Forget the futures that earlier examples have left open."""
     _origins.clear()
     _open.clear()
 
@@ -82,13 +82,13 @@ def _derived(future: Any, sources: Iterable[Any]) -> Any:
 
 
 def _works_of(future: Any) -> list["SimWork"]:
-    """Those of its works that are not done; one that is done may go although the future stays."""
+    """The works of a future that are not done. One that is done may be freed although the future stays."""
     works = (work() for work in _origins.get(future, ()))
     return [work for work in works if work is not None and not work.finished]
 
 
 def _opened_here() -> list["SimWork"]:
-    """What a future may come from that a callback completes, or that C++ has made: nobody knows what it comes from."""
+    """The possible works of a future that a callback completes, or that C++ has made: its real one is unknown."""
     return [work for work in list(_open) if work.thread == get_ident()]
 
 

@@ -20,7 +20,7 @@ _PLACE = 4
 
 
 def _memory(address: int, size: int) -> Any:
-    """Whose ``raw`` is what is there now."""
+    """A view of this memory: its ``raw`` is the present content."""
     return (ctypes.c_char * size).from_address(address)
 
 

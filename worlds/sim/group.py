@@ -32,7 +32,7 @@ _UNWATCHED = contextlib.nullcontext()
 
 @cache
 def _nothing() -> Any:
-    """What C++ code finds that asks a group for its backend; it refuses every collective that would go past us.
+    """The backend for C++ code that asks a group for it. It refuses every collective that would bypass the simulation.
 
     DDP's reducer asks whenever it makes buckets, and where there is none pays for an exception.
     """
@@ -55,7 +55,7 @@ class SimGroup(DescribedGroup):
         self._coalesced: list[dist.Work] | None = None  # what was launched inside a coalescing manager
 
     def getBackendName(self) -> str:  # noqa: N802, c10d's name
-        """What `torch.distributed.get_backend` shows."""
+        """The name that `torch.distributed.get_backend` shows."""
         return "sim"
 
     def recorded(self) -> int:
@@ -181,5 +181,5 @@ class SimGroup(DescribedGroup):
         return carry_out(*in_turn, self.members, self.run.combiner)
 
     def foreign_thread(self, does: str, what: object) -> NotRunnable:
-        """What to raise when the implementation comes from a thread that is not the rank's."""
+        """The error for a call from a thread that is not the rank's."""
         return self.run.foreign_thread(self.global_rank, f"{does} {what}")

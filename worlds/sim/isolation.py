@@ -14,7 +14,7 @@ class RankThread(threading.Thread):
 
 
 class _WorldOfTheRank(threading.local):
-    """What `torch.distributed` knows of groups, by thread, and asks for several times in every collective.
+    """The tables of groups in `torch.distributed`, by thread. Every collective reads them several times.
 
     A thread that a rank started sees its rank's groups, as in a process; the groups then say no by name.
     """

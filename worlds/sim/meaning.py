@@ -1,4 +1,4 @@
-"""What each collective computes, on the inputs of all members in rank order."""
+"""The result of each collective, from the inputs of all members in rank order."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the simulated ranks share during one example: the baton, the timeline, and each collective's meeting place."""
+"""The shared state of the simulated ranks in one example: the baton, the timeline, each collective's meeting place."""
 
 import threading
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Meeting:
 
     @property
     def over(self) -> bool:
-        """Whether nobody need wait any longer."""
+        """True if nobody needs to wait any longer."""
         return self.results is not None or bool(self.mismatch)
 
     def carry_out(self, meaning: "Callable[[dict[int, Flat]], list[Flat | None]]") -> None:
@@ -64,7 +64,7 @@ class Meeting:
 
 @dataclass
 class Run:
-    """What the groups of all ranks share during one example. Lists are by global rank."""
+    """The shared state of the groups of all ranks in one example. Lists are by global rank."""
 
     baton: Baton
     job: Job
@@ -112,7 +112,7 @@ class Run:
         return self.clock
 
     def foreign_thread(self, rank: int, does: str) -> NotRunnable:
-        """What to raise when the implementation does this from a thread that is not the rank's."""
+        """The error for doing this from a thread that is not the rank's."""
         words = f"rank {rank} {does} from a thread of the implementation's own ({threading.current_thread().name})"
         reason = "the simulated world runs each rank on one thread; a real backend has one process for each rank"
         return self.refuse(RankError("not runnable", f"{words}: {reason}"))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def end(call: Collective) -> int:
-    """Which end of its message a call is: 0 sends, 1 receives."""
+    """The end of its message that a call is: 0 sends, 1 receives."""
     return MESSAGES.index(call.operation)
 
 
 def meeting_of(group: "SimGroup", call: Collective) -> Meeting:
-    """Where a send or receive meets its partner, the oldest that fits, or waits for one."""
+    """The meeting of a send or receive with its partner: the oldest that fits, or a new one that waits."""
     pending = group.run.messages.setdefault(group.label, [])
     for place, (other, theirs, meeting) in enumerate(pending):
         fits = theirs.operation != call.operation and theirs.tag == call.tag

@@ -12,7 +12,7 @@ Combine: TypeAlias = Callable[[Flat, Flat], Flat]
 
 
 class Combiner:
-    """How the reductions of one job are carried out: ``combiner(combine, inputs)`` gives their combination."""
+    """The order of additions in the reductions of one job: ``combiner(combine, inputs)`` gives their combination."""
 
     def __init__(self, order: OrderOf, accumulator: torch.dtype | None) -> None:
         self._order, self._accumulator = order, accumulator

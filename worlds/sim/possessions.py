@@ -1,4 +1,4 @@
-"""What modules and classes of an implementation hold, kept apart by rank: global variables and class attributes.
+"""Global variables and class attributes of an implementation, kept apart by rank.
 
 Each rank has the values of its own: a name that it binds anew is bound for it alone, and a container is a copy of its
 own, as long as nothing but these names and such containers refers to it. What else may refer to one, such as a default
@@ -44,7 +44,7 @@ def keep_apart(modules: Iterable[ModuleType]) -> None:
 
 
 class Possessions:
-    """What some modules, and the classes that they define, hold, by rank."""
+    """The variables of some modules, and of the classes that they define, by rank."""
 
     def __init__(self, modules: list[ModuleType]) -> None:
         names = {module.__name__ for module in modules}
@@ -115,7 +115,7 @@ def _space(home: Any) -> Any:
 
 
 def _held(home: Any) -> dict[str, Any]:
-    """What a module or class holds by name, but for what Python puts there and for modules, which are imported once."""
+    """The variables of a module or class by name, without Python's own and without modules, which are imported once."""
     return {
         name: value
         for name, value in vars(home).items()

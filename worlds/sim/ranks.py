@@ -133,7 +133,7 @@ class Ranks:
 
 
 class Ended:
-    """How a rank's part ended without an error, told only if somebody waits for it."""
+    """The end of a rank's part without an error, reported only if somebody waits for it."""
 
     def __init__(self, timeline: list[Collective]) -> None:
         self._timeline = timeline

@@ -1,4 +1,4 @@
-"""Which memory a tensor is in, and whether two tensors share any of it."""
+"""The memory of a tensor, and a test if two tensors share any of it."""
 
 import weakref
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Region:
     end: int
 
     def overlaps(self, other: "Region") -> bool:
-        """Whether they have a byte in common."""
+        """True if they have a byte in common."""
         if self.storage != other.storage or self.end <= other.first or other.end <= self.first:
             return False
         if self._dense and other._dense:
@@ -68,7 +68,7 @@ class Memory:
         self._offset = tensor.storage_offset()
 
     def held(self) -> bool:
-        """Whether somebody keeps it."""
+        """True if somebody keeps it."""
         if self._sparse is not None:
             return self._sparse() is not None
         return not self._storage.expired()

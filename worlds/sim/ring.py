@@ -1,5 +1,5 @@
-"""What a reduction to one root leaves on the others. The contract says nothing of it; on gloo it is what the ring has
-added up so far, and here it is the same, so that whoever goes on with it is wrong on both.
+"""The values that a reduction to one root leaves on the others. The contract leaves them open. On gloo they are the
+sums that the ring has made so far. Here they are the same, so that code that uses them is wrong on both.
 """
 
 import functools
@@ -11,7 +11,7 @@ from lockstep.worlds.sim.order import Combine
 
 
 def partial_sums(combine: Combine, inputs: Sequence[Flat], member: int) -> Flat:
-    """What a member holds when each chunk has gone its way: c begins on member c - 1, and goes down to member c."""
+    """The values of a member when each chunk has gone its way: c begins on member c - 1, and goes down to member c."""
     held, size = inputs[member].clone(), len(inputs)
     for chunk, (begin, end) in enumerate(_chunks(held.numel(), size)):
         before = [(chunk - 1 - hop) % size for hop in range((chunk - 1 - member) % size)]

@@ -43,7 +43,7 @@ class RankStore(dist.Store):
             self._run.block(self._rank, f"{_told(missing)} of the store")
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all of these keys are set. If not, others run first, so that whoever asks often enough sees it."""
+        """True if all of these keys are set. If not, other ranks run first, so that polling ends."""
         kept = self._kept(f"asks for {_told(keys)}")
         if not all(key in kept for key in keys):
             self._run.poll(self._rank, f"{_told(keys)} of the store")
@@ -83,15 +83,15 @@ class RankStore(dist.Store):
             self.set(key, value)
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key, which now is gone."""
+        """Delete a key. True if there was such a key."""
         return self._kept(f"deletes key {key!r}").pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """How many keys are set."""
+        """The number of keys that are set."""
         return len(self._kept("counts keys"))
 
     def has_extended_api(self) -> bool:
-        """Whether there are `append`, `multi_get` and `multi_set`."""
+        """True: there are `append`, `multi_get` and `multi_set`."""
         return True
 
     def clone(self) -> "RankStore":

@@ -1,4 +1,4 @@
-"""What a rank sleeps on until it has its turn.
+"""The lock on which a rank sleeps until it has its turn.
 
 Python's own lock would do. But whoever releases one holds the interpreter meanwhile, so that the thread which wakes
 asks for it in vain and sleeps again: three switches between threads for each turn in place of one, 12 microseconds in

@@ -1,4 +1,4 @@
-"""What one rank does with the tensors of its collectives and messages in flight: seen in every operation that torch
+"""Watch the tensors of a rank's collectives and messages in flight, in every operation that torch
 dispatches.
 """
 
@@ -130,7 +130,7 @@ class Watch(TorchDispatchMode):
 
 @cache
 def _is_passed_over(file: str) -> bool:
-    """Whether a file is torch's, ours, made in memory, or a wrapper of Python's around somebody's code."""
+    """True if a file is torch's, ours, made in memory, or a wrapper of Python's around somebody's code."""
     path = Path(file)
     ours = path.is_relative_to(_OURS) and not path.is_relative_to(_OURS / "tests")
     wrapper = path.name in _WRAPPERS and path.parent in _LIBRARIES

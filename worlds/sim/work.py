@@ -51,11 +51,11 @@ class SimWork(dist.Work):
         return self._group.thread
 
     def over(self) -> bool:
-        """Whether waiting for it would not block."""
+        """True if waiting for it would not block."""
         return self._meeting.over
 
     def is_completed(self) -> bool:
-        """Whether it is done. If not yet, others run first, so that whoever looks often enough sees it done.
+        """True if it is done. If not, other ranks run first, so that polling ends.
 
         If so, the outputs are written: on a real backend they would be.
         """
