@@ -18,7 +18,7 @@ TAKEN = {torch.optim.AdamW: ("lr", "betas", "eps", "weight_decay"), torch.optim.
 
 
 class Pieces(Protocol):
-    """The owner of the pieces that are stepped. ``means``: this rank's piece of each averaged gradient that there is."""
+    """The owner of the pieces that are stepped. ``means``: this rank's piece of each averaged gradient."""
 
     means: dict[nn.Parameter, torch.Tensor]
 
