@@ -63,6 +63,7 @@ Cost:
     cost                 bytes held, elements moved, time; ``lockstep cost`` prints an example
     overlap              what backward hides of it
     batches, sampler     samples per step, and which of them a rank sees
+    dealing              what samples dealt to ranks must keep, in whatever order
 
 Refused everywhere alike:
 

@@ -15,6 +15,7 @@ The laws are test_*.py, one file per family. What a law is made of:
 
 What is known on both sides, by pytest and by the ranks:
 
+    exercise          what is no program of events, such as a call or a sampler's epoch
     wrapper_call      a call of a wrapper of a collective: what ranks put in, and what must come out
     conditions        how a program is run, where that is not as usual
     part              of a program that stops, and goes on in another world
@@ -41,6 +42,7 @@ The way of an example, package by package. None imports one that comes later, bu
 More:
 
     kernels           P17, which has a bench of its own
+    data              P20: samplers and loaders
     soundness         whether the world itself is right; ``lockstep world`` prints its order of addition
     catalogue         every law, fault and twin
     demo              ``lockstep demo`` finds a bug from scratch

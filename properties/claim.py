@@ -14,7 +14,8 @@ class Shape:
     has a piece of a plain layer's parameters. ``is_optimizer``: it takes parameters and the class of an optimizer, and
     ``averages_in_step``, ``takes_closures``, ``adds_groups``, ``schedules`` (for torch's schedulers) and ``saved_by``
     say what was seen of that; ``of_one_kind``: it takes no class, but has a rule of its own. ``spares_ranks``: it
-    declares how many parameters there are for each rank.
+    declares how many parameters there are for each rank. ``is_sampler``: it deals samples, and ``takes_batch``,
+    ``takes_shuffle``, ``takes_drop_last``, ``resumes`` and ``gathers`` say what was seen of that.
     """
 
     has_no_sync: bool | None
@@ -37,6 +38,12 @@ class Shape:
     saved_by: str | None = None
     of_one_kind: bool = False
     spares_ranks: bool = False
+    is_sampler: bool = False
+    takes_batch: bool = False
+    takes_shuffle: bool = False
+    takes_drop_last: bool = False
+    resumes: bool = False
+    gathers: bool = False
 
     @property
     def leaves_weights(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
+from lockstep.oracle.dealing import REMAINDERS
 from lockstep.oracle.joining import DIVISORS
 from lockstep.oracle.setup import AVERAGINGS, UNUSED, WIRES
 from lockstep.properties.claim import Shape, by_name, claim, on_one_line, told, wrong_value
@@ -36,6 +37,10 @@ MASTERS = "always"
 MOST_PER_RANK = 2
 # Who saves a sharded optimizer's state: each rank its own, or rank 0 that of all, which every rank then loads.
 SAVED_BY = ("each rank", "rank 0")
+# What a sampler that was interrupted goes on on.
+RESUMES = ("same ranks", "any ranks")
+# What has laws of its own, and is held against no others: which claim says so, and the number of those laws.
+KINDS = {"kernels": "P17", "collectives": "P14", "sampler": "P20"}
 
 
 def _no_no_sync(shape: Shape) -> str:
@@ -134,6 +139,21 @@ def _another_schedule(claims: "Claims") -> str:
         return ""
     known = ", ".join(f"{way!r} at stage {stage}" for stage, ways in SCHEDULES.items() for way in ways)
     return f"schedule is None, {known}, not {on_one_line(claims.schedule)} at stage {claims.stage}"
+
+
+def _no_argument(name: str, argument: str) -> Callable[[Shape], str]:
+    words = f"{name} needs a constructor argument {argument}"
+    return lambda shape: "" if getattr(shape, f"takes_{argument}") else words
+
+
+def _no_sampler(name: str) -> Callable[["Claims"], str]:
+    words = f"{name} is for what deals samples to ranks, and sampler is False"
+    return lambda claims: words if getattr(claims, name) and not claims.sampler else ""
+
+
+def _two_families(claims: "Claims") -> str:
+    several = [name for name in KINDS if getattr(claims, name)]
+    return f"{' and '.join(several)} do not go together: each has laws of its own" if several[1:] else ""
 
 
 def _no_collectives(name: str) -> Callable[["Claims"], str]:
@@ -506,12 +526,64 @@ class Claims:
     )
     integers: bool = claim(False, "Its collectives also take int64 tensors.", excluded=_no_collectives("integers"))
 
+    # What deals samples to ranks.
+    sampler: bool = claim(
+        False,
+        "It is a sampler, batch sampler or loader. Only P20 is checked.",
+        inferred=lambda shape: shape.is_sampler,
+        excluded=_two_families,
+    )
+    batches: bool = claim(
+        False,
+        "It gives batches, of the size that its constructor takes as `batch_size`.",
+        inferred=lambda shape: shape.takes_batch,
+        lacking=_no_argument("batches", "batch"),
+        excluded=_no_sampler("batches"),
+    )
+    shuffles: bool = claim(
+        False,
+        "Its constructor takes `shuffle`.",
+        inferred=lambda shape: shape.takes_shuffle,
+        lacking=_no_argument("shuffles", "shuffle"),
+        excluded=_no_sampler("shuffles"),
+    )
+    drops_last: bool = claim(
+        False,
+        "Its constructor takes `drop_last`. With it, samples that ranks cannot share evenly are left out.",
+        inferred=lambda shape: shape.takes_drop_last,
+        lacking=_no_argument("drops_last", "drop_last"),
+        excluded=_no_sampler("drops_last"),
+    )
+    remainder: str = claim(
+        REMAINDERS[0],
+        "If ranks cannot share the samples evenly, some are repeated, or some ranks get fewer, or some are dropped.",
+        choices=REMAINDERS,
+    )
+    resumes: str | None = claim(
+        None,
+        "A new one that loads its `state_dict` goes on with the next sample, on as many ranks or on any number.",
+        choices=(None, *RESUMES),
+        inferred=lambda shape: RESUMES[0] if shape.resumes else None,
+        excluded=_no_sampler("resumes"),
+    )
+    gathers: bool = claim(
+        False,
+        "Its `gather_for_metrics` returns one value for each sample of all ranks.",
+        inferred=lambda shape: shape.gathers,
+        excluded=_no_sampler("gathers"),
+    )
+
     def __post_init__(self) -> None:
         wrong = [wrong_value(each, getattr(self, each.name)) for each in fields(self)]
         if not any(wrong):
             wrong = [excluded(self) for each in fields(self) if (excluded := told(each).excluded) is not None]
         if words := next(filter(None, wrong), ""):
             raise ValueError(f"claims: {words}")
+
+    @property
+    def family(self) -> str:
+        """The number of the laws that alone are held against it, such as P14; empty for what trains models."""
+        return next((number for name, number in KINDS.items() if getattr(self, name)), "")
 
     def without_broadcasts(self) -> "Claims":
         """The same, for programs in which it is open when buffers that are broadcast are broadcast next: who broadcasts

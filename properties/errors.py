@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from lockstep.oracle.events import Event, Step
 from lockstep.oracle.program import Scenario
+from lockstep.properties.exercise import Exercise
 from lockstep.properties.failure_place import construction_of, place_of
 from lockstep.properties.members import misnames_a_rank
 from lockstep.properties.verdict import Crashes, Hangs, NotRunnableHere, Refused
-from lockstep.properties.wrapper_call import Call
 from lockstep.worlds.contract import Outcome, RankError, errors_of, to_blame
 
 # After construction only these errors count as a refusal; in the constructor any that a `raise` raises does. An index
@@ -18,7 +18,7 @@ REFUSALS = ("ValueError", "NotImplementedError")
 OF_TORCH = {True: ("RuntimeError", "NotImplementedError"), False: ("NotImplementedError",)}
 
 
-def judge_errors(scenario: Scenario | Call, outcome: Outcome) -> None:
+def judge_errors(scenario: Scenario | Exercise, outcome: Outcome) -> None:
     """Does nothing where no rank failed. Raises NotRunnableHere, Refused, Hangs or Crashes otherwise."""
     errors = errors_of(outcome)
     if not errors:

@@ -27,6 +27,12 @@ CORRECT = (
     "lockstep.impls.frameworks.zero_redundancy:ZeroRedundancy",
 )
 WRAPPERS = ("lockstep.impls.collective_wrappers:Collectives",)
+SAMPLERS = (
+    "lockstep.impls.dealing:StridedSampler",
+    "lockstep.impls.dealing:StridedLoader",
+    "lockstep.impls.frameworks.torch_data:TorchSampler",
+    "lockstep.impls.frameworks.torch_data:TorchLoader",
+)
 # Other options of the same packages: correct, and held against the laws only where they are named.
 OPTIONS = (
     "lockstep.impls.frameworks.torch_ddp:TorchDDPStaticGraph",
@@ -81,12 +87,16 @@ class Implementation:
         return self.name.rpartition(":")[2]
 
 
+# By the family of laws, what constructs an implementation once.
+TRIED_OUT = {"": "lockstep.properties.ranks.program:try_out", "P20": "lockstep.properties.data.rank:try_out"}
 NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFound` begins in a rank's report
 
 
 def as_found(implementation: Implementation) -> str:
     """How it is going to be used, as far as that was found by looking at it: one line, in which a wrong guess shows."""
-    if implementation.claims.kernels or implementation.claims.collectives:
+    if implementation.claims.sampler:
+        return _as_found_of_samplers(implementation.claims)
+    if implementation.claims.family:
         return ""
     if implementation.made:
         return "a function; the methods of what it makes are looked for on the ranks"
@@ -113,6 +123,23 @@ def _as_found_of_optimizers(claims: Claims) -> str:
     found += ["it has an add_param_group"] * claims.adds_groups + ["its step takes a closure"] * claims.closures
     saves = {None: "nobody saves its state", "rank 0": "rank 0 saves the state of all"}
     return "; ".join([*found, saves.get(claims.saved_by, "each rank saves its own state")])
+
+
+def _as_found_of_samplers(claims: Claims) -> str:
+    found = ["taken for a sampler", f"it gives {'batches' if claims.batches else 'single samples'}"]
+    found += [f'the remainder: "{claims.remainder}"' + ', or "drop" with drop_last' * claims.drops_last]
+    found += ["it shuffles if asked to"] * claims.shuffles
+    found += (
+        [
+            f"what is saved goes on on {'the' if claims.resumes == 'same ranks' else ''} {claims.resumes}".replace(
+                "  ", " "
+            )
+        ]
+        if claims.resumes
+        else []
+    )
+    found += ["it gathers for metrics"] * claims.gathers
+    return "; ".join(found)
 
 
 class Unusable(ValueError):
@@ -176,9 +203,10 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
     """
     try:
         for each in found:
-            if not (each.claims.kernels or each.claims.collectives):
+            if each.claims.family in TRIED_OUT:
                 asked = {"implementation": each.name, "accumulates": each.claims.accumulation}
-                (report,) = world.run(Job("lockstep.properties.ranks.program:try_out", json.dumps(asked), 1))
+                asked |= {"batch": int(each.claims.batches)}
+                (report,) = world.run(Job(TRIED_OUT[each.claims.family], json.dumps(asked), 1))
                 if report.result is not None and report.result["wrong"]:
                     raise Unusable(f"{each.name}: {report.result['wrong']}")
     finally:
@@ -191,7 +219,7 @@ def described(name: str, told: Mapping[str, Any]) -> Implementation:
     takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}
     takes["shards"] = told.get("shards", False)
-    takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"]}
+    takes |= {"is_optimizer": bool(told["optimizer"]), **told["optimizer"], **told["sampler"]}
     finishes = None if told["made"] else told["finish"] is not None
     seen = Shape(**shape, **takes, finishes=finishes)
     claims = read_claims(told["claims"], seen)

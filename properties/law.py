@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstep.properties.claims import Claims
+from lockstep.properties.claims import KINDS, Claims
 from lockstep.properties.trial import Trial
 
 
@@ -91,12 +91,14 @@ def plainness(law: Law) -> tuple[int, int]:
 
 
 def concerns(law: Law, claims: Claims) -> bool:
-    """Whether the law is about code that claims this: wrappers of collectives have laws of their own, P14."""
+    """Whether the law is about code that claims this: some families, such as wrappers of collectives, have laws of
+    their own, and no others.
+    """
     if claims.is_optimizer and (law.name in NOT_OF_OPTIMIZERS or not {law.number, law.name} & OF_OPTIMIZERS):
         return False
     if claims.of_one_kind and law.name != OF_CLASSES:
         return False
-    if claims.kernels or bool(claims.collectives) != (law.number == "P14"):
+    if law.number != claims.family and (claims.family or law.number in KINDS.values()):
         return False
     return law.needs(claims)
 

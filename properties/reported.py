@@ -50,7 +50,7 @@ def page() -> str:
 def _reports() -> Iterator[tuple[str, str, str, str, Any]]:
     """The code of each report, its address, how far it is known, the fault's name, and the fault."""
     for name, fault in every_fault().items():
-        for code, known, address in re.findall(r"([A-N]\d\d) ([VDS]) (https://[^\s,]+)", fault.source):
+        for code, known, address in re.findall(r"([A-Z]\d\d) ([VDS]) (https://[^\s,]+)", fault.source):
             yield code, address, known, name, fault
 
 

@@ -66,7 +66,7 @@ class LawBroken(AssertionError):
     """
 
     headline: str
-    scenario: Any  # a Scenario; of P14, a `properties.wrapper_call.Call`
+    scenario: Any  # a Scenario; of what is no program, a `properties.exercise.Exercise`
     outcome: Outcome = field(repr=False)
     difference: Difference | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -4,14 +4,14 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from lockstep.oracle import collectives
 from lockstep.oracle.collectives import Array, on_group
 from lockstep.oracle.formats import FORMATS
-from lockstep.oracle.short import Short
+from lockstep.properties.exercise import Exercise
 
 LAYOUTS = ("contiguous", "transposed", "columns")
 AROUND = -1.0  # what lies between the elements of a tensor that is every other column of another
@@ -24,7 +24,7 @@ SECOND = 500  # what the numbers of another call begin at
 
 
 @dataclass(frozen=True, repr=False)
-class Call(Short):
+class Call(Exercise):
     """``group``: global ranks, in ascending order; ``root``: a global rank; ``rows`` are those of one member's share.
 
     ``layout``: of what each member puts in: contiguous, the transpose of what is, or every other column of what is.
@@ -42,7 +42,7 @@ class Call(Short):
     dimensions: int = 2
     dtype: str = "float32"
 
-    program: ClassVar[tuple[Any, ...]] = ()  # a `Scenario` has one, so `properties.errors.judge_errors` looks for it
+    called: ClassVar[str] = "call"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -32,4 +32,5 @@ TOPICS = {
     "L": "Hooks on the wrong tensor",
     "M": "Start and buffers",
     "N": "Kernels",
+    "O": "Samplers and loaders",
 }

@@ -29,11 +29,12 @@ FAMILIES = {
     "P16": "Start and buffers",
     "P17": "Kernels",
     "P18": "Cost and overlap",
+    "P20": "Samplers and loaders",
 }
 INDEX = """# Laws
 
 A *law* is a sentence about training that is true for every correct implementation of what it claims. Lockstep draws
-programs, runs them, and holds each law against what it sees. The laws come in families, P1 to P18.
+programs, runs them, and holds each law against what it sees. The laws come in families, P1 to P20.
 
 Each page below gives, for every law: what it says, why it holds, which published defects break it, and a
 *counterexample*: the smallest program on which a known fault breaks the law, as Lockstep reports it. Nobody wrote these

@@ -11,6 +11,7 @@ from lockstep.properties.conditions import Conditions
 from lockstep.properties.diagnosing.diagnosis import Diagnosis
 from lockstep.properties.errors import alike
 from lockstep.properties.events import event_words
+from lockstep.properties.exercise import Exercise
 from lockstep.properties.failure_place import place_of
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.naming import model_words
@@ -24,7 +25,6 @@ from lockstep.properties.reports.whereabouts import from_here
 from lockstep.properties.script.whole import file_name, write_script
 from lockstep.properties.trial import Trial, of_the_ranks
 from lockstep.properties.verdict import LawBroken, SilentlyWrong, Wasteful
-from lockstep.properties.wrapper_call import Call
 from lockstep.worlds.contract import to_blame
 
 FOLDER = Path("lockstep-report")  # for scripts, where a trial names no other
@@ -40,7 +40,7 @@ def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any
     Of a real model the run is the cause, and what is wrong before the first step is plain.
     """
     broken, scenario, least = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core
-    real = not isinstance(scenario, (Scenario, Call))
+    real = not isinstance(scenario, (Scenario, Exercise))
     whole = repr(scenario) if real else f"{law.name} {scenario!r}"
     cause = _raised_at_first(broken) or (whole if least is None else repr(least))
     begun = broken.difference is not None and broken.difference.place >= 0
@@ -75,8 +75,8 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
     as usual.
     """
     broken, scenario, least, script = diagnosis.broken, diagnosis.broken.scenario, diagnosis.core, None
-    if isinstance(scenario, Call):
-        again = entry("Call", repr(scenario))
+    if isinstance(scenario, Exercise):
+        again = entry(scenario.called.capitalize(), repr(scenario))
     elif isinstance(scenario, Scenario):
         command, script = _script(law, trial, broken)
         silent = entry("Note", IN_NO_VALUE) if script is not None and _in_no_value(broken) else []
@@ -92,11 +92,13 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
 def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
     """What happened, line by line."""
     failure, scenario = diagnosis.failure, diagnosis.broken.scenario
-    if not isinstance(scenario, (Scenario, Call)):
+    if not isinstance(scenario, (Scenario, Exercise)):
         return real_models.story(law, trial, failure)
     words = opening(law, trial, failure)
-    if isinstance(scenario, Call):
-        words += ["", *wrapped(f"The smallest call that shows it: {scenario.words()}.", "    ")]
+    if isinstance(scenario, Exercise):
+        words += ["", *wrapped(f"The smallest {scenario.called} that shows it: {scenario.words()}.", "    ")]
+        shown = scenario.shown(diagnosis.broken.outcome)
+        words += ["", *shown] if shown else []
         words += ["", *entry("Elsewhere", failure.elsewhere)] if failure.elsewhere else []
         return words
     how = otherwise.in_words(diagnosis.broken.choices)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lockstep.properties.implementations import CORRECT, WRAPPERS, Unusable, try_out
+from lockstep.properties.implementations import CORRECT, SAMPLERS, WRAPPERS, Unusable, try_out
 from lockstep.properties.kernels import device
 from lockstep.properties.models.on_yours import try_out_model
 from lockstep.properties.running import profiles
@@ -55,7 +55,7 @@ def begin(config: pytest.Config) -> tuple[Bench, Record | None]:
     report = Path(option("--report")) if option("--report") else None
     if option("--model") and not names:
         raise pytest.UsageError("--model: name what is to wrap the model, too")
-    bench = Bench(names or [*CORRECT, *WRAPPERS], where, report=report)
+    bench = Bench(names or [*CORRECT, *WRAPPERS, *SAMPLERS], where, report=report)
     if record is not None and not config.option.help:
         for name in bench.names:
             record.sources(name)

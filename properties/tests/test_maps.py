@@ -19,6 +19,7 @@ MAPPED = (
     "impls/kernels",
     "oracle",
     "properties",
+    "properties/data",
     "properties/judging",
     "properties/kernels",
     "properties/models",

@@ -71,7 +71,7 @@ def test_a_known_fault_says_what_it_is_and_where_it_was_seen(fault: str) -> None
     for law in every_fault()[fault].killed_by:
         assert law in LAWS, f"{fault} is killed by {law}, and there is no such law"
         assert concerns(LAWS[law], FAULTS[fault].claims), f"{fault} does not claim what {law} needs"
-    known = r"^[A-N]\d\d [VDS] https://|recipe|^systems: "
+    known = r"^[A-Z]\d\d [VDS] https://|recipe|^systems: "
     of_a_peers_test = (
         fault.startswith("lockstep.impls.faults.peers:") and every_fault()[fault].source
     )  # the check it passes
