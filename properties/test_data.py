@@ -20,11 +20,14 @@ def shuffles(claims: Claims) -> bool:
 
 @law("P20", draws.dealings, needs=lambda claims: claims.sampler)
 def test_each_epoch_deals_every_sample_to_one_rank(trial: Trial, dealing: Dealing) -> None:
-    """What ranks cannot share evenly is repeated, left uneven or dropped, as is claimed. Batches have the size that was
-    asked for, but for a rank's last, `len` is right, and without shuffling all epochs are the same.
+    """If ranks cannot share the samples evenly, some are repeated, or some ranks get fewer, or some are dropped, as is
+    claimed. All batches but a rank's last have the size that was asked for. `len` is the number of items. Without
+    shuffling, all epochs are equal.
 
-    Why: a sample on two ranks counts twice in the mean, and ranks with different numbers of batches wait for each other
-    for ever. Broken by a seed for each rank, by a length that is divided before it is shuffled, by ranks with a batch
+    Why: a sample on two ranks counts twice in the mean. Ranks with different numbers of batches wait for each other for
+    ever.
+
+    Broken by a seed for each rank, by a length that is divided before it is shuffled, by ranks with a batch
     more, and by a `len` that forgets the remainder: NVlabs/LongLive#71, modelscope/ms-swift#9907, m2lines/Samudra#557,
     huggingface/accelerate#4122.
     """
@@ -44,10 +47,11 @@ def test_each_epoch_deals_every_sample_to_one_rank(trial: Trial, dealing: Dealin
 
 @law("P20", draws.shuffled, needs=shuffles)
 def test_a_shuffled_order_is_another_each_epoch_and_the_same_again(trial: Trial, dealing: Dealing) -> None:
-    """A new process that is at the same epoch gets the same order, whether it has been through those before or not.
-    Another epoch has another order, and another seed too.
+    """A new process gets the same order in the same epoch, even if it has skipped the epochs before. Another epoch has
+    another order, and so has another seed.
 
-    Why: an order that stays trains on the same batches for ever, and one that hangs on history cannot be resumed.
+    Why: if the order stays, the batches are the same in each epoch. If it depends on history, it cannot be resumed.
+
     Broken by a `set_epoch` that nobody heeds or hands on, by a generator that runs on from epoch to epoch, and by a
     seed that is dropped: pytorch/pytorch#31771, m2lines/Samudra#717, open-mmlab/mmagic#815.
     """
@@ -70,10 +74,12 @@ def test_a_shuffled_order_is_another_each_epoch_and_the_same_again(trial: Trial,
 
 @law("P20", draws.interrupted, needs=lambda claims: claims.sampler and claims.resumes is not None)
 def test_what_is_resumed_goes_on_with_the_next_sample(trial: Trial, dealing: Dealing) -> None:
-    """Saved after any item or at the end of an epoch, and loaded into a new process of the same rank, once or several
-    times, it gives what an epoch without interruptions gives, and then whole epochs.
+    """State is saved after any item or at the end of an epoch, and loaded in a new process of the same rank, once or
+    several times. The rest of the epoch and the next epoch are those of a run without interruptions.
 
-    Why: samples that come again, or never, are not seen in any loss. Broken by a position that is counted from the last
+    Why: no loss shows that samples come again or never.
+
+    Broken by a position that is counted from the last
     resumption, by an order that is that of epoch 0 again, by an epoch that has ended and is taken for one to be
     skipped, and by skipping as many in each later epoch: KempnerInstitute/KempnerForge#58,
     huggingface/accelerate#4071, meta-pytorch/data#1513.
@@ -91,9 +97,12 @@ def test_what_is_resumed_goes_on_with_the_next_sample(trial: Trial, dealing: Dea
 
 @law("P20", draws.resumed_elsewhere, needs=lambda claims: claims.sampler and claims.resumes == "any ranks")
 def test_what_is_resumed_on_other_ranks_repeats_and_misses_nothing(trial: Trial, dealing: Dealing) -> None:
-    """With what rank 0 has saved, ranks of another number get what none has had in this epoch, and then whole epochs.
+    """Rank 0's state is loaded on another number of ranks. They get the samples that no rank has had in this epoch, and
+    then whole epochs.
 
-    Why: a job that loses a machine goes on on fewer. Broken by positions that are each rank's own, and mean other
+    Why: a job that loses a machine goes on with fewer ranks.
+
+    Broken by positions that are each rank's own, and mean other
     samples where there are more ranks: huggingface/transformers#40245, OpenRLHF/OpenRLHF#1067.
     """
     before = run(trial, replace(dealing, onto=0), "interrupted", then=0)
@@ -115,11 +124,12 @@ def test_what_is_resumed_on_other_ranks_repeats_and_misses_nothing(trial: Trial,
 
 @law("P20", draws.evaluations, needs=lambda claims: claims.sampler and claims.gathers)
 def test_an_evaluation_counts_every_sample_once(trial: Trial, dealing: Dealing) -> None:
-    """What `gather_for_metrics` gives of all batches of an epoch has every sample once, on every rank.
+    """`gather_for_metrics` of all batches of an epoch returns every sample once, on every rank.
 
-    Why: shards are filled up so that ranks stay together, and a metric is to be that of the data set. Broken by what is
-    filled up and counts twice, and by a remainder that is cut off where there is none or from the wrong end:
-    huggingface/accelerate#575, huggingface/accelerate#1674, roboflow/rf-detr#1507.
+    Why: shards are padded so that all ranks have as many batches. A metric must be that of the data set.
+
+    Broken by counting padding, and by a remainder that is cut off where there is none or from the wrong end:
+    huggingface/accelerate#350, huggingface/accelerate#952, roboflow/rf-detr#1507.
     """
     outcome = run(trial, dealing, "evaluation")
     for rank, seen in enumerate(results(outcome)):
