@@ -499,7 +499,7 @@ class Claims:
     )
     schedulers: bool = claim(
         False,
-        "torch's schedulers may set its learning rates.",
+        "Schedulers of torch may set its learning rates.",
         inferred=lambda shape: shape.schedules,
         lacking=_no_optimizer("schedulers"),
     )
