@@ -15,6 +15,9 @@ import pytest
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.failure import FOLDER
 from lockstep.properties.reports.matrix import filed_by
+from lockstep.properties.results import known as known_failures
+from lockstep.properties.results import settled
+from lockstep.properties.results.known import Known
 from lockstep.properties.running.session import Held, Session
 from lockstep.properties.running.summary import summary
 from lockstep.properties.verdict import ERROR_IN_LOCKSTEP
@@ -44,7 +47,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class LawResult:
-    """The end of one law on one world: its verdict, and the number of examples."""
+    """The end of one law on one world: its verdict, and the number of examples. ``passed``: true also if all that fails is
+    known.
+    """
 
     law: str
     world: str
@@ -54,17 +59,19 @@ class LawResult:
 
 
 class CheckResult:
-    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken."""
+    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken, without the
+    known ones. ``mended``: the entries of the file of known failures that fail no more.
+    """
 
-    def __init__(self, target: str, ends: Sequence[Any]) -> None:
-        self.target, self._ends = target, ends
+    def __init__(self, target: str, ends: Sequence[Any], mended: Sequence[Known] = ()) -> None:
+        self.target, self._ends, self.mended = target, ends, tuple(mended)
         self.laws = tuple(_result(end) for end in ends)
         self.failures = tuple(failure for end in ends for failure in _failures(end))
 
     @property
     def passed(self) -> bool:
-        """True if every law that the target claims holds."""
-        return all(law.passed for law in self.laws)
+        """True if every law that the target claims holds, but for known failures, and no known failure is mended."""
+        return all(law.passed for law in self.laws) and not self.mended
 
     def raise_for_failures(self) -> None:
         """Raise LawsBroken, with the whole report, unless every law holds."""
@@ -76,7 +83,8 @@ class CheckResult:
         failed = [end for end in told if not end.passed]
         causes = tell_once(failed, all_of_them="`failures` of the result has them all")
         filed = [each for end in told if (each := filed_by(end)) is not None]
-        return "\n".join([*(f"{end.longrepr}\n" for end in failed), *summary(filed, causes, False, None, folded=True)])
+        end = [*summary(filed, causes, False, None, folded=True), *settled.told(filed, self.mended)]
+        return "\n".join([*(f"{each.longrepr}\n" for each in failed), *end])
 
     def __repr__(self) -> str:
         broken = sum(not law.passed for law in self.laws)
@@ -109,6 +117,7 @@ def check(
     examples: int | None = None,
     seed: int | None = None,
     report: str | Path = FOLDER,
+    known: str | Path | None = None,
 ) -> CheckResult:
     """Hold a class, or a function that makes the wrapper, against every law that it claims; try it on the others.
 
@@ -116,14 +125,15 @@ def check(
     ``claims``: in place of its attribute of that name. ``world``: "sim", "gloo", "nccl", or several of them. ``laws``:
     those with this number, such as "P6", or with these words in their names; None: all. ``examples``: training programs
     drawn for each law on simulated ranks, and a tenth of them on real processes. ``seed``: draw the same programs each
-    time. ``report``: the folder for the scripts of failures, made only where there is one to write.
+    time. ``report``: the folder for the scripts of failures, made only where there is one to write. ``known``: a file
+    of failures that are known, see `lockstep.properties.results.known`.
 
     Other processes import the target by its name. One that they cannot import, such as a class defined in a notebook,
     runs on simulated ranks in this process, where nothing ends it should it hang.
 
     Raises Unusable (a ValueError), in one line, for what cannot be put under test.
     """
-    progress = _Progress()
+    progress, entries = _Progress(), known_failures.read(known)
     with _TURN:
         session = Session(target, claims, world, laws, examples, seed, Path(report), progress.say)
         try:
@@ -131,8 +141,9 @@ def check(
             ends = []
             for number, each in enumerate(held):
                 progress.show(number, len(held), f"{each.number} {each.law}")
-                ends.append(_end_of(each))
-            return CheckResult(session.implementation.name, ends)
+                ends.append(_end_of(each, entries))
+            filed = [row for end in ends if (row := filed_by(end)) is not None]
+            return CheckResult(session.implementation.name, ends, settled.mended(filed, entries, laws is None))
         finally:
             progress.clear()
             session.close()
@@ -141,8 +152,8 @@ def check(
 _TURN = threading.RLock()  # of several threads each waits for the other's check: to start a process concerns them all
 
 
-def _end_of(held: Held) -> SimpleNamespace:
-    """The end of a law in the shape of a pytest report."""
+def _end_of(held: Held, entries: Sequence[Known]) -> SimpleNamespace:
+    """The end of a law in the shape of a pytest report; known failures pass."""
     filed: list[tuple[str, Any]] = []
     words, passed = "", True
     try:
@@ -153,7 +164,11 @@ def _end_of(held: Held) -> SimpleNamespace:
         pass
     except Exception:
         words, passed = f"{ERROR_IN_LOCKSTEP}\n{traceback.format_exc()}", False
-    return SimpleNamespace(when="call", user_properties=filed, longrepr=words, passed=passed, held=held)
+    ended = SimpleNamespace(when="call", user_properties=filed, longrepr=words, passed=passed, held=held)
+    row = filed_by(ended)
+    if isinstance(row, dict) and settled.settle(row, entries):
+        ended.passed = True
+    return ended
 
 
 def _result(end: Any) -> LawResult:

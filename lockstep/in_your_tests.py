@@ -20,6 +20,7 @@ def law_tests(
     examples: int | None = None,
     seed: int | None = None,
     report: str | Path = "lockstep-report",
+    known: str | Path | None = None,
 ) -> Callable[..., None]:
     """A pytest test for each law that the target claims, in one parametrized function.
 
@@ -31,6 +32,8 @@ def law_tests(
 
     pytest runs them like any other of the file: `-k`, `-n`, markers on the file, and JUnit work, and nothing is
     registered with it. A verdict is filed in the test's `user_properties`. The arguments are those of `lockstep.check`.
+    Where all that fails of a law is ``known``, its test is an expected failure (xfail). It fails where the file lists
+    the law, and the law holds.
     """
     if is_supervised():  # a process of a rank has imported the file for the class in it, and runs no tests
         return _no_test
@@ -40,10 +43,21 @@ def law_tests(
 
     def test(law: Any, request: Any) -> None:
         from lockstep.properties.reports.matrix import for_junit
+        from lockstep.properties.results import settled
+        from lockstep.properties.results.known import read
 
         __tracebackhide__ = True
-        properties = request.node.user_properties
-        law.run(lambda name, value: properties.extend(for_junit([(name, value)])))
+        entries, filed = read(known), list[tuple[str, Any]]()
+        try:
+            law.run(lambda name, value: filed.append((name, value)))
+        except pytest.fail.Exception:
+            if not (reason := "; ".join(settled.settle(row, entries) for _, row in filed)):
+                raise
+            pytest.xfail(reason)
+        finally:
+            request.node.user_properties.extend(for_junit(filed))
+        if mended := settled.mended([row for _, row in filed], entries, complete=False):
+            pytest.fail("\n".join(settled.told([], mended)), pytrace=False)
 
     placed = _as_if_written_by(sys._getframe(1), test)
     tests: Callable[..., None] = pytest.mark.parametrize("law", cases)(placed)

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import settings
 
 import lockstep
-from lockstep.properties.implementations import KERNELS, as_found
+from lockstep.properties.implementations import KERNELS, Unusable, as_found
 from lockstep.properties.kernels.under_test import Kernels, look_up_kernels
 from lockstep.properties.law import Law
 from lockstep.properties.ranks import cuda_stubs
 from lockstep.properties.reports.causes import tell_once
 from lockstep.properties.reports.matrix import for_junit, verdicts
+from lockstep.properties.results.run import Results
 from lockstep.properties.running import profiles
 from lockstep.properties.running.begin import SEED, begin
 from lockstep.properties.running.bench import Bench
@@ -36,9 +37,11 @@ from lockstep.properties.trial import Trial
 from lockstep.worlds import torchrun
 from lockstep.worlds.contract import World
 
+VERSIONS = ("torch", "numpy", "hypothesis")  # of these packages are told
 LAWS = Path(__file__).parent / "properties"  # the folder that has a file for each family of laws
 _BENCH = pytest.StashKey[Bench]()
 _RECORD = pytest.StashKey[Record | None]()
+_RESULTS = pytest.StashKey[Results]()
 _CAUSES = pytest.StashKey[Sequence[str]]()
 
 profiles.register()
@@ -64,7 +67,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     """A wrong implementation, a world that cannot be, or an interruption, is one clear line, before any collection."""
     try:
+        config.stash[_RESULTS] = Results(config.getoption)
         config.stash[_BENCH], config.stash[_RECORD] = begin(config)
+    except Unusable as error:
+        raise pytest.UsageError(str(error)) from None
     except KeyboardInterrupt as ended:  # which pytest does not tell so early
         why = str(ended) or "interrupted"
         pytest.exit(f"{why}, before any law was held against anything", returncode=pytest.ExitCode.INTERRUPTED)
@@ -110,9 +116,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """--junitxml prints what a test has filed by its end: each value as a property of its own."""
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What is known fails nothing. --junitxml prints what a test has filed by its end: each value as a property."""
     report = yield
+    if report.when == "call":
+        item.config.stash[_RESULTS].settle(report)
     if report.when == "teardown":
         report.user_properties = for_junit(report.user_properties)
     return report
@@ -176,7 +184,7 @@ def gloo(request: pytest.FixtureRequest) -> World:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """The implementations, worlds, profile, seed and versions of a run, and the Lockstep that runs."""
-    versions = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "hypothesis"))
+    versions = ", ".join(f"{package} {version(package)}" for package in VERSIONS)
     names = config.getoption("--impl") or ["what ships with Lockstep"]
     profile, seed, bench = settings.get_current_profile_name(), config.getoption(SEED), config.stash[_BENCH]
     count = {world: profiles.examples(world != "sim", len(bench.names)) for world in bench.where.worlds}
@@ -207,12 +215,19 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands what it left out to the process that prints the summary, which tells each cause once."""
+    """A worker hands what it left out to the process that prints the summary, which tells each cause once.
+
+    A known failure that is mended fails the run.
+    """
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = sorted(config.stash[_BENCH].left_out)
     elif terminal := config.pluginmanager.getplugin("terminalreporter"):  # whose summary is still to come
         config.stash[_CAUSES] = tell_once(terminal.stats.get("failed", []), in_full=config.option.verbose > 0)
+        rows = verdicts(report for reports in terminal.stats.values() for report in reports)
+        few = any(map(config.getoption, ("keyword", "--shard", "--model"))) or _was_stopped(session.exitstatus, config)
+        if config.stash[_RESULTS].look_for_mended(rows, complete=not few) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -224,16 +239,26 @@ def pytest_terminal_summary(
     """
     yield
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
-    bench, failed = config.stash[_BENCH], len(terminalreporter.stats.get("failed", []))
+    bench, results = config.stash[_BENCH], config.stash[_RESULTS]
     words = config.getoption("keyword")  # with which what was not chosen is not told
     filed = verdicts(reports, () if words else bench.left_out)
-    most = config.getoption("maxfail") or 0
-    stopped = exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= failed
+    stopped = _was_stopped(exitstatus, config)
     of_a_user = bench if config.getoption("--impl") else None
+    results.keep(
+        filed,
+        lockstep=lockstep.__version__,
+        versions={package: version(package) for package in VERSIONS},
+        profile=settings.get_current_profile_name(),
+        seed=config.getoption(SEED) or "",
+        worlds=tuple(world for world in bench.where.worlds if world not in bench.where.impossible),
+        stopped=stopped,
+    )
     tell = functools.partial(summary, filed, config.stash[_CAUSES], stopped, of_a_user)
     if lines := tell():
         terminalreporter.section("verdicts")
         for line in tell(folded=bool(of_a_user) and config.option.verbose <= 0):
+            terminalreporter.write_line(line)
+        for line in results.told(filed):
             terminalreporter.write_line(line)
         if record := config.stash[_RECORD]:
             record.keep_summary([*pytest_report_header(config), "", *lines], filed)
@@ -242,3 +267,9 @@ def pytest_terminal_summary(
             f"No law was held: none with {words!r} in its name is claimed. `lockstep laws` lists the names; without -k "
             "the verdicts name the laws that are not claimed."
         )
+
+
+def _was_stopped(exitstatus: int, config: pytest.Config) -> bool:
+    """Whether a run ended before every law had come to its end."""
+    terminal, most = config.pluginmanager.getplugin("terminalreporter"), config.getoption("maxfail") or 0
+    return exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminal.stats.get("failed", []))

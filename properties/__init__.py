@@ -37,6 +37,7 @@ The way of an example, package by package. None imports one that comes later, bu
     script            writes the failure as a script of its own
     models            are real ones under the laws
     reports           tell it to people
+    results           tell it to machines, and hold it against what is known
     running           does all of this in pytest
 
 More:

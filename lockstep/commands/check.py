@@ -79,7 +79,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", type=int, help="draw the same programs again")
     parser.add_argument("-n", metavar="N", default="auto", help="processes that hold laws (default: one for each core)")
-    parser.add_argument("-k", metavar="WORDS", help="only laws with these words in their names, or of a number: P6")
+    parser.add_argument("-k", metavar="WORDS", help="laws with these words in their names, or of number P6")
     parser.add_argument("-x", action="store_true", help="stop at the first law that is broken")
     parser.add_argument("-v", action="count", default=0, help="tell each failure in full, also those of one cause")
     parser.add_argument("--junitxml", metavar="FILE", help="the verdicts for a CI")
@@ -106,6 +106,9 @@ def _asked(asked: argparse.Namespace) -> list[str]:
         "--shard": asked.shard,
         "--record": asked.record,
         "--report": asked.report,
+        "--json": asked.json,
+        "--known": asked.known,
+        "--write-known": asked.write_known,
         "--hypothesis-profile": asked.profile,
         "--hypothesis-seed": asked.seed,
         "-k": asked.k and _as_keyword(asked.k),

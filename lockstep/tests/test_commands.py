@@ -79,6 +79,7 @@ WRONG = {
     "a world": (["check", "a:B", "--world", "mars"], "argument --world: invalid choice: 'mars'"),
     "a seed": (["check", "a:B", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
     "a command": (["chekc"], "lockstep: argument COMMAND: invalid choice: 'chekc'"),
+    "a result": (["diff", "none.json", "none.json"], "lockstep diff: none.json: No such file or directory"),
     "a law": (["laws", "P99"], "lockstep laws: P99: no law has this number or these words in its name"),
     "a claim": (["claims", "unsed"], "lockstep claims: unsed: there is no such claim; did you mean unused?"),
     "ranks": (["world", "--ranks", "0"], "lockstep world: --ranks 0 and --elements 13: both are at least 1"),

@@ -12,6 +12,8 @@ error_notes  what a kernel was given, in words, where it raises
 reference    what must come out, in the oracle's arithmetic
 comparing    whether it has come out
 under_test   kernels under test, and the process in which they run
+smaller      makes a failing case smaller
+script       a failing call as a script of a few lines
 law          the decorator that makes a law of a check, and its search
 device       interpreted or compiled: what this machine can do
 """

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from lockstep.properties.kernels import device
+from lockstep.properties.kernels.script import script
+from lockstep.properties.kernels.smaller import least
 from lockstep.properties.kernels.under_test import Kernels
 from lockstep.properties.law import as_sentence
 from lockstep.properties.reports.matrix import PROPERTY
@@ -32,7 +34,7 @@ def kernel_law(
     def decorate(check: Callable[[Kernels, Any], None]) -> Callable[..., None]:
         def test(kernels: Kernels, record: Callable[[str, Any], None]) -> None:
             law = as_sentence(check.__name__)
-            filed = {"number": "P17", "law": law, "implementation": kernels.name}
+            filed: dict[str, Any] = {"number": "P17", "law": law, "implementation": kernels.name}
             lacking = [
                 function
                 for function, arguments in needs.items()
@@ -47,6 +49,9 @@ def kernel_law(
                 verdict = HOLDS
             except AssertionError as error:
                 verdict, message = WRONG, "\n".join(story(kernels, law, error))
+                case = _case_of(error)
+                told = {"verdict": WRONG, "report": message, "script": "", "scenario": case, "cause": f"{law}: {case}"}
+                filed["failures"] = [{**told, "plain": True, "size": len(case)}]
             finally:
                 ended = {"world": "one process", "verdict": verdict, "examples": len(ends)}
                 record(PROPERTY, {**filed, **ended})
@@ -63,10 +68,16 @@ def kernel_law(
 def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
     """What happened, line by line."""
     result, *details = str(error).splitlines() or [""]
-    case = getattr(error, "__notes__", [])[:1]  # the others are Hypothesis's, and say the same at length
     words = [f"{kernels.name.rpartition(':')[2]} breaks P17: wrong", ""]
     words += [*entry("The law", law), *entry("Result", result), *details]
-    return [*words, "", *entry("Case", *case)]
+    words += ["", *entry("Case", _case_of(error))]
+    lines = script(kernels.name, kernels.functions, getattr(error, "call", {}))
+    return [*words, "", "As a script:", *(f"    {line}".rstrip() for line in lines)] if lines else words
+
+
+def _case_of(error: AssertionError) -> str:
+    """Its first note; the others are Hypothesis's, and say the same at length."""
+    return next(iter(getattr(error, "__notes__", [])), "")
 
 
 def hold(
@@ -81,7 +92,7 @@ def hold(
 
     ``ends``: filled in. The same case ends in the same way, also where chance decided it.
     """
-    known = Ends() if ends is None else ends
+    known, failing = Ends() if ends is None else ends, list[Any]()
     profile = settings()
     wanted = settings(
         max_examples=max(
@@ -96,17 +107,26 @@ def hold(
         suppress_health_check=list(HealthCheck),
     )
 
-    def examine(drawn: Any) -> None:
+    def end(drawn: Any) -> AssertionError | None:
         case = repr(drawn)
         if case not in known:
             known[case] = _wrong(check, kernels, drawn)
-        if (error := known[case]) is not None:
+        return known[case]
+
+    def examine(drawn: Any) -> None:
+        if (error := end(drawn)) is not None:
+            failing[:] = [drawn]
             raise error
 
     search = given(draws)(examine)
     for case in reversed(always):
         search = example(case)(search)
-    wanted(search)()
+    try:
+        wanted(search)()
+    except AssertionError as error:
+        if not shrink or not failing:
+            raise
+        raise (end(least(failing[0], lambda case: end(case) is not None)) or error) from None
 
 
 def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) -> AssertionError | None:
@@ -115,5 +135,6 @@ def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) 
         check(kernels, drawn)
     except AssertionError as error:
         error.add_note(repr(drawn))
+        error.call = dict(kernels.called)  # type: ignore[attr-defined]  # of `script`
         return error
     return None

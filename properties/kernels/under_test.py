@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.properties.kernels import device
@@ -18,16 +18,19 @@ LIMIT = 60.0  # seconds for one case: a GPU compiles a kernel when it first meet
 class Kernels:
     """An implementation's kernels and the supervised process that they run in.
 
-    ``examples``: of each law; None: as many as the profile has.
+    ``examples``: of each law; None: as many as the profile has. ``called``: the last operation, and what it was given.
     """
 
     name: str
     world: World
     functions: Functions
     examples: int | None = None
+    called: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, operation: str, **request: Any) -> list[Array]:
         """The results of one case, as bytes. AssertionError where it fails, or writes where it must not."""
+        self.called.clear()
+        self.called.update(request, operation=operation)
         data = {"implementation": self.name, "operation": operation, **request}
         (report,) = self.world.run(
             Job("lockstep.properties.kernels.runner:run", json.dumps(data, default=plain), 1, limit=LIMIT)

@@ -8,6 +8,7 @@ from lockstep.properties.verdict import IMPOSSIBLE, NOT_CLAIMED
 
 PROPERTY = "lockstep"  # the key under which a law's test files its verdict with pytest
 KINDS = 3  # of refusals that are told
+OF_FAILURES = ("verdict", "cause", "scenario", "script", "known")  # what a JUnit file has of each
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
@@ -36,7 +37,8 @@ def filed_by(report: Any) -> Mapping[str, Any] | None:
 
 def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """A test's properties for a JUnit file: of what its law has filed each value as one of its own, such as
-    "lockstep.verdict", and the scripts of failures; not their reports, which such a file has anyway.
+    "lockstep.verdict", and of its first failure "lockstep.1.verdict", "lockstep.1.cause" and so on; not its report,
+    which such a file has anyway.
     """
     told: list[tuple[str, Any]] = []
     for key, filed in properties:
@@ -44,7 +46,8 @@ def for_junit(properties: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
             told.append((key, filed))
             continue
         told += [(f"{key}.{name}", value) for name, value in filed.items() if isinstance(value, str | int)]
-        told += [(f"{key}.script", each["script"]) for each in filed.get("failures", ()) if each["script"]]
+        for number, failure in enumerate(filed.get("failures", ()), 1):
+            told += [(f"{key}.{number}.{name}", failure[name]) for name in OF_FAILURES if failure.get(name)]
     return told
 
 
@@ -85,7 +88,8 @@ def _ended(by_world: list[Mapping[str, Any]]) -> str:
     for each in sorted(by_world, key=lambda each: str(each["world"]), reverse=True):
         told = f"{each['examples']}" if "examples" in each else ""
         told += f", {each['refused']} refused" if "refused" in each else ""
-        places.setdefault(each["verdict"], []).append(f"{each['world']} ({told})" if told else each["world"])
+        verdict = f"known: {each['verdict']}" if each.get("known") else each["verdict"]
+        places.setdefault(verdict, []).append(f"{each['world']} ({told})" if told else each["world"])
     ended = [f"{verdict} on {' and '.join(worlds)}" for verdict, worlds in places.items() if worlds != [""]]
     return "; ".join(ended) or next(iter(places))
 

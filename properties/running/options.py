@@ -20,8 +20,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
         "choices": WORLDS,
         "metavar": "WORLD",
-        "help": "where ranks run: sim (simulated in one process), gloo (a process each), nccl (a GPU each), torchrun "
-        f"(those of the job); may be given several times (default: {' and '.join(DEFAULT)})",
+        "help": f"where ranks run: {', '.join(WORLDS)}; may be given several times (default: {' and '.join(DEFAULT)})",
     },
     "--device": {
         "choices": DEVICES,
@@ -42,11 +41,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--model": {
         "metavar": "MODULE:NAME",
-        "help": "a function that makes a model of yours: laws on that alone",
+        "help": "a function that makes your model: laws on that alone",
     },
     "--shard": {"metavar": "I/N", "help": "only the I-th of N parts of the laws"},
-    "--record": {"metavar": "FOLDER", "help": "keep what is done; started again with it, a stopped run goes on"},
+    "--record": {"metavar": "FOLDER", "help": "keep what is done; started again, a stopped run goes on"},
     "--report": {"metavar": "FOLDER", "help": "for the scripts of failures (default: lockstep-report)"},
+    "--json": {"metavar": "FILE", "help": "write the results as data; `lockstep diff` reads it"},
+    "--known": {"metavar": "FILE", "help": "known failures: new ones fail the run, and mended ones"},
+    "--write-known": {"metavar": "FILE", "help": "write such a file, of what fails"},
 }
 
 

@@ -27,6 +27,7 @@ MAPPED = (
     "properties/ranks",
     "properties/diagnosing",
     "properties/reports",
+    "properties/results",
     "properties/running",
     "properties/script",
     "properties/searching",

@@ -112,7 +112,7 @@ def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
         first, _, says, *rest = str(failure.value).splitlines()
         assert first == "Raises breaks P17: wrong"
         assert says == f"The law:   {as_sentence(law.__name__)}"
-        told = " ".join(" ".join(rest).split())
+        told = " ".join("\n".join(rest).partition("\nAs a script:")[0].split())
         assert told.startswith(f"Result: {words} Traceback (most recent call last): ")
         assert re.search(r" Case: (Shard|Case)\(.*\)$", told)
 
@@ -130,6 +130,32 @@ def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
 def test_what_is_drawn_is_shown_without_what_is_usual_and_evaluates_back(drawn: Any, shown: str) -> None:
     assert repr(drawn) == shown
     assert eval(shown) == drawn
+
+
+def test_a_case_that_is_always_tried_is_made_small_and_ends_with_a_script(
+    sim: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = look_up_kernels("lockstep.properties.tests.user_kernels:ForgetsStrides", sim)
+    for law, case, printed in (
+        (
+            laws.test_pack_puts_every_element_at_its_place,
+            "Case((Tensor((2, 2), order=(0, 1)),), bucket=Tensor((4,), seed=97))",
+            "tensor([-120.,  -46.,  -83.,   -9.])",  # where it must be -120, -83, -46, -9
+        ),
+        (
+            laws.test_average_scale_and_clip_are_one_pass_in_place,
+            "Case((Tensor(()), Tensor(())), bucket=Tensor((2,), seed=97), divisor=7.0)",
+            "[tensor(-17.1429), tensor(-120.)]",
+        ),
+    ):
+        filed: dict[str, Any] = {}
+        with pytest.raises(pytest.fail.Exception) as failure:
+            law(kernels, lambda _, value, filed=filed: filed.update(value))
+        (told,) = filed["failures"]
+        assert told["scenario"] == case
+        lines = str(failure.value).partition("As a script:\n")[2]
+        exec("\n".join(line.removeprefix("    ") for line in lines.splitlines()), {})
+        assert capsys.readouterr().out == f"{printed}\n"
 
 
 @pytest.mark.parametrize("broken", [AssertionError, RuntimeError])

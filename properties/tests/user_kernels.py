@@ -164,3 +164,23 @@ class Raises:
     @staticmethod
     def sgd_step(param: torch.Tensor, master: torch.Tensor, grad: torch.Tensor, *, lr: float) -> None:
         raise ValueError(f"no {grad.dtype}")
+
+
+class ForgetsStrides:
+    """Takes what lies in memory for what is in row-major order, and cannot scale two tensors. Its norm is right."""
+
+    claims = {"kernels": True}
+
+    @staticmethod
+    def pack(tensors: list[torch.Tensor], bucket: torch.Tensor) -> None:
+        flat = [tensor.as_strided((tensor.numel(),), (1,)) for tensor in tensors]
+        bucket.copy_(torch.cat([bucket[:0], *flat]))
+
+    @staticmethod
+    def scale_(tensors: list[torch.Tensor], divisor: float = 1.0) -> None:
+        for tensor in tensors[:1]:
+            tensor.div_(divisor)
+
+    @staticmethod
+    def norm(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return end_to_end(tensors).double().norm()

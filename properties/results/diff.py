@@ -1,0 +1,84 @@
+"""Two runs side by side: what is new, mended or changed, and what was judged on more or fewer examples."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from lockstep.properties.results.document import Defect, Document, LawEnd, Target, in_order
+from lockstep.properties.verdict import HOLDS, NOT_CLAIMED
+
+Thing = TypeVar("Thing", Defect, LawEnd)
+
+
+def differences(before: Document, after: Document) -> tuple[list[str], bool]:
+    """The lines to print, and whether something got worse: a defect is new, or a law that held does not hold any more,
+    unless it is no longer claimed or was not run.
+    """
+    lines, worse = [], False
+    olds, news = ({target.name: target for target in each.targets} for each in (before, after))
+    for name in sorted({*olds, *news}):
+        if name not in olds or name not in news:
+            lines.append(f"{name}: only in the {'second' if name in news else 'first'} run")
+        told, is_worse = _of_target(olds.get(name, Target(name)), news.get(name, Target(name)))
+        lines += [name, *(f"  {line}" for line in told)] if told else []
+        worse = worse or is_worse
+    versions = {**before.versions, "lockstep": before.lockstep}, {**after.versions, "lockstep": after.lockstep}
+    lines += [
+        f"{package}: {versions[0].get(package, 'not there')} before, {versions[1].get(package, 'not there')} after"
+        for package in sorted({*versions[0], *versions[1]})
+        if versions[0].get(package) != versions[1].get(package)
+    ]
+    return lines, worse
+
+
+def _of_target(old: Target, new: Target) -> tuple[list[str], bool]:
+    lines, worse = [], False
+    for _, before, after in _pairs(_by_what(old.defects), _by_what(new.defects)):
+        if before is None and after is not None:
+            worse = worse or not after.known
+            known = f"; known: {after.known}" if after.known else ""
+            lines.append(f"new: {after.verdict} in {after.law}{_more(after)}{known}")
+        elif after is None and before is not None:
+            where = "mended" if _was_held(before, new) else "not met"
+            lines.append(f"{where}: {before.verdict} in {before.law}{_more(before)}")
+    for _, was, now in _pairs(_by_law(old.laws), _by_law(new.laws)):
+        if was is None or now is None:
+            only = was or now
+            if only is not None and only.world:
+                when = "before" if now is None else "now"
+                lines.append(f"only {when}: {only.law}{_on(only)}: {only.verdict}")
+        elif was.verdict != now.verdict:
+            worse = worse or (was.verdict == HOLDS and now.verdict != NOT_CLAIMED and not now.known)
+            lines.append(f"changed: {was.law}{_on(was)}: {was.verdict} before, {now.verdict} after")
+        elif was.runs != now.runs:
+            more = "more" if now.runs > was.runs else "fewer"
+            lines.append(f"{more} examples: {was.law}{_on(was)}: {was.runs} before, {now.runs} after")
+    return lines, worse
+
+
+def _by_what(defects: Iterable[Defect]) -> Mapping[tuple[str, ...], Defect]:
+    return {each.what: each for each in defects}
+
+
+def _by_law(laws: Iterable[LawEnd]) -> Mapping[tuple[str, ...], LawEnd]:
+    return {(each.law, each.world): each for each in sorted(laws, key=lambda each: (in_order(each.law), each.world))}
+
+
+def _pairs(
+    old: Mapping[tuple[str, ...], Thing], new: Mapping[tuple[str, ...], Thing]
+) -> Iterator[tuple[tuple[str, ...], Thing | None, Thing | None]]:
+    """What has one key, side by side."""
+    return ((key, old.get(key), new.get(key)) for key in dict.fromkeys((*old, *new)))
+
+
+def _was_held(defect: Defect, target: Target) -> bool:
+    """Whether each law that a defect broke was held again."""
+    return {*defect.laws} <= {law.law for law in target.laws if law.world}
+
+
+def _more(defect: Defect) -> str:
+    count = len(defect.laws) - 1
+    return f" and {count} more {'law' if count == 1 else 'laws'}" if count else ""
+
+
+def _on(law: LawEnd) -> str:
+    return f" on {law.world}" if law.world else ""

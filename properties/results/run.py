@@ -1,0 +1,63 @@
+"""The results of one run: what is known before it begins, and what is left for machines at its end."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lockstep.properties.implementations import Unusable
+from lockstep.properties.reports.matrix import filed_by
+from lockstep.properties.results import known, settled
+from lockstep.properties.results.annotations import annotations, are_read
+from lockstep.properties.results.document import Document, targets, write
+from lockstep.properties.results.known import Known
+
+
+class Results:
+    """Made from the options `--json`, `--known` and `--write-known`.
+
+    Raises Unusable, in one line, for files that cannot be read or written.
+    """
+
+    def __init__(self, option: Callable[[str], str | None]) -> None:
+        self._began, self._seconds = datetime.now(UTC), time.monotonic()
+        self._file, self._json, self._new = (
+            Path(name) if (name := option(each)) else None for each in ("--known", "--json", "--write-known")
+        )
+        for asked, path in (("--json", self._json), ("--write-known", self._new)):
+            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+                raise Unusable(f"{asked} {path}: name a file, in a folder that there is")
+        self.entries = known.read(self._file)
+        self.mended: list[Known] = []
+
+    def settle(self, report: Any) -> None:
+        """Makes of a failed test an expected failure, as pytest has them, where all that failed is known."""
+        filed = filed_by(report)
+        if report.failed and isinstance(filed, dict) and (reason := settled.settle(filed, self.entries)):
+            report.outcome, report.wasxfail = "skipped", reason
+
+    def look_for_mended(self, rows: Sequence[Mapping[str, Any]], complete: bool) -> bool:
+        """Finds what is listed and fails no more; whether there is such. ``complete``: every law was held."""
+        self.mended = settled.mended(rows, self.entries, complete)
+        return bool(self.mended)
+
+    def told(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The lines for the end of the run: what is known, and what is mended."""
+        return settled.told(rows, self.mended)
+
+    def keep(self, rows: Sequence[Mapping[str, Any]], **about: Any) -> None:
+        """Writes what was asked for. ``about``: the fields of a `Document` that are not made here."""
+        if self._new is not None:
+            still = [each for each in self.entries if each not in self.mended]
+            self._new.write_text(known.written([*still, *known.new_ones(rows)]), "utf-8")
+        if self._json is None and not are_read():
+            return
+        seconds = round(time.monotonic() - self._seconds, 1)
+        mended, started = tuple(map(str, self.mended)), self._began.isoformat(timespec="seconds")
+        document = Document(targets=targets(rows), mended=mended, started=started, seconds=seconds, **about)
+        if self._json is not None:
+            write(document, self._json)
+        if are_read():
+            print("\n".join(annotations(document)), file=sys.stdout, flush=True)

@@ -1,0 +1,52 @@
+"""Which failures of a run are known, and which known ones are mended."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lockstep.properties.results.known import Known, failures_of
+from lockstep.properties.verdict import HOLDS
+
+
+def settle(row: dict[str, Any], entries: Sequence[Known]) -> str:
+    """Marks what is known of what a law has filed: ``known``, the reason, of each such failure, and, where nothing else
+    is wrong, ``known`` of the law. Returns the reasons then, and else "".
+    """
+    failures = failures_of(row)
+    for failure in failures:
+        for each in entries:
+            if each.covers(row, failure):
+                failure["known"] = f"{each.reason} ({each.report})" if each.report else each.reason
+                break
+    if not failures or not all("known" in failure for failure in failures):
+        return ""
+    row["known"] = True
+    return "; ".join(dict.fromkeys(failure["known"] for failure in failures))
+
+
+def mended(rows: Sequence[Mapping[str, Any]], entries: Sequence[Known], complete: bool) -> list[Known]:
+    """The entries that no failure of the run is covered by, of those of which the run can tell.
+
+    It can tell of a law's where that law was held, and of a cause alone where the run is ``complete``, that is, where
+    every law was held. Where one of those laws is broken by something new, or could not be judged, it cannot.
+    """
+    found = []
+    for entry in entries:
+        about = [row for row in rows if entry.is_about(row)]
+        broken = [row for row in about if failures_of(row)]
+        if any(entry.covers(row, each) for row in broken for each in failures_of(row)):
+            continue
+        settled = all(row.get("known") for row in broken)
+        held = [row for row in about if row["verdict"] == HOLDS]
+        if settled and (broken or held) and (entry.law or complete):
+            found.append(entry)
+    return found
+
+
+def told(rows: Sequence[Mapping[str, Any]], mended: Sequence[Known]) -> list[str]:
+    """What is known, and what is mended, in lines for the end of a run."""
+    count = sum("known" in failure for row in rows for failure in row.get("failures", ()))
+    count += sum(bool(row.get("known")) and not row.get("failures") for row in rows)
+    are = "1 failure is known, and does" if count == 1 else f"{count} failures are known, and do"
+    return [f"{are} not fail the run."] * (count > 0) + [
+        f"Mended, so take it out of the file of known failures: {each}" for each in mended
+    ]
