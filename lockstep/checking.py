@@ -47,8 +47,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class LawResult:
-    """The end of one law on one world: its verdict, and the number of examples. ``passed``: true also if all that fails is
-    known.
+    """The end of one law on one world: its verdict, and the number of examples. ``passed``: true also if all that
+    fails is known.
     """
 
     law: str
@@ -59,8 +59,8 @@ class LawResult:
 
 
 class CheckResult:
-    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken, without the
-    known ones. ``mended``: the entries of the file of known failures that fail no more.
+    """The result of `check`. ``laws``: the end of each law. ``failures``: each way in which a law is broken, without
+    the known ones. ``mended``: the entries of the file of known failures that fail no more.
     """
 
     def __init__(self, target: str, ends: Sequence[Any], mended: Sequence[Known] = ()) -> None:
