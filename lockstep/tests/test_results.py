@@ -229,14 +229,14 @@ def test_github_is_told_of_each_defect_at_its_line(tmp_path: Path, monkeypatch: 
 def command(folder: Path, *arguments: str) -> tuple[int, str]:
     """The exit code and output of `lockstep`."""
     asked = [sys.executable, "-m", "lockstep", *arguments]
-    ran = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    ran = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     return ran.returncode, ran.stdout + ran.stderr
 
 
 def test_a_run_is_kept_as_data_repeats_itself_and_knows_what_is_known(tmp_path: Path) -> None:
     asked = ("check", WRONG, "--world", "sim", "-n", "0", "-k", "pack_puts or repeats_its_bits", "--seed", "1")
     told = []
-    for turn in ("1", "2", "3"):
+    for turn in ("1", "2"):
         code, output = command(tmp_path, *asked, "--json", f"{turn}.json", "--write-known", f"{turn}.toml")
         assert code == 1, output
         told.append(json.loads((tmp_path / f"{turn}.json").read_text()))
@@ -244,6 +244,7 @@ def test_a_run_is_kept_as_data_repeats_itself_and_knows_what_is_known(tmp_path: 
     assert (defect["law"], defect["verdict"]) == ("P17 pack puts every element at its place", "wrong")
     assert [law["verdict"] for law in told[0]["targets"][0]["laws"]] == [HOLDS, "wrong"]
     assert all(each | {"seconds": 0, "started": ""} == told[0] | {"seconds": 0, "started": ""} for each in told)
+    assert (tmp_path / "1.toml").read_text() == (tmp_path / "2.toml").read_text()
     with (tmp_path / "1.toml").open("a") as file:
         file.write(entry(implementation=WRONG, law="a norm repeats its bits"))
     code, output = command(tmp_path, *asked, "--known", "1.toml")

@@ -99,12 +99,12 @@ def test_a_kernel_that_raises_is_told_in_one_line_first(sim: World) -> None:
     for law, words in (
         (
             laws.test_a_fused_step_of_sgd_is_inside_its_enclosure,
-            "sgd_step(param=bfloat16 (9,), master=float32 (9,), grad=float32 (9,), lr=0.125) "
+            "sgd_step(param=bfloat16 (0,), master=float32 (0,), grad=float32 (0,), lr=0.125) "
             "raised ValueError: no torch.float32",
         ),
         (
             laws.test_the_norm_of_a_list_is_the_norm_of_its_concatenation,
-            "norm(tensors=[float32 (33,), float32 (3, 2)]) raised RuntimeError: device-side assert",
+            "norm(tensors=[float32 ()]) raised RuntimeError: device-side assert",
         ),
     ):
         with pytest.raises(pytest.fail.Exception) as failure:
