@@ -18,14 +18,16 @@ def fabric() -> Any:
 
 
 class FabricLoader:
-    """Fabric sets the sampler's epoch itself, one more in each iteration. Its seed is that of `seed_everything`."""
+    """Fabric sets the sampler's epoch itself, one more in each iteration. Its seed is that of `seed_everything`.
+
+    `drop_last` is not taken: it drops a last batch that is not full, and Fabric's sampler repeats samples all the same.
+    """
 
     claims: Mapping[str, Any] = {"sampler": True}
 
-    def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
+    def __init__(self, dataset: Any, batch_size: int, shuffle: bool, seed: int) -> None:
         os.environ["PL_GLOBAL_SEED"] = str(seed)
-        loader = DataLoader(dataset, batch_size, shuffle=shuffle, drop_last=drop_last)
-        self.loader = fabric().setup_dataloaders(loader)
+        self.loader = fabric().setup_dataloaders(DataLoader(dataset, batch_size, shuffle=shuffle))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.loader)
