@@ -1,0 +1,105 @@
+"""DDP takes what was used in a dropped window for used
+
+Framework: torch 2.13, DistributedDataParallel(find_unused_parameters=True)
+
+Law: P3
+
+Program: A micro-batch inside `no_sync` uses two layers; gradients are zeroed; the next micro-batch uses one.
+
+Why: The map of what was used is kept until the next reduction, and the second layer, which it has, has no gradient
+any more. It asks to be told of a bug. With `set_to_none=False` it runs.
+
+Documented: no
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+MUST = ("None", "None")  # by rank
+IS = (
+    "RuntimeError: Encountered gradient which is undefined, but still allreduced",
+    "RuntimeError: Encountered gradient which is undefined, but still allreduced",
+)  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    m = TwoLayers()
+    d, x = DistributedDataParallel(m, find_unused_parameters=True), torch.ones(1, 1)
+    with d.no_sync():
+        d(x, both=True).sum().backward()
+    d.zero_grad()
+    d(x, both=False).sum().backward()
+    return m.b.weight.grad
+
+
+class TwoLayers(nn.Module):
+    """Two layers; forward uses both or the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+
+    def forward(self, x, both):
+        """Their sum."""
+        return self.a(x) + self.b(x) if both else self.a(x)
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""FSDP1: an average from before a dropped window comes back
+
+Framework: torch 2.13, FullyShardedDataParallel, with `use_orig_params` and without
+
+Law: P3
+
+Program: A micro-batch of 4 is averaged, one of 2 follows inside `no_sync`, gradients are zeroed, and a micro-batch
+of 1 is averaged.
+
+Why: In the micro-batch inside `no_sync` the averaged gradient is set apart, and it is added to the next average,
+whatever has happened to the gradients in between.
+
+Documented: no
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+MUST = ("[1.0]", "[1.0]")  # by rank
+IS = ("[5.0]", "[5.0]")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    m, x = nn.Linear(2, 1, bias=False), torch.ones(1, 2)
+    f = FullyShardedDataParallel(m, use_orig_params=True, device_id=torch.device("cpu"))
+    f(4 * x).sum().backward()
+    with f.no_sync():
+        f(2 * x).sum().backward()
+    f.zero_grad()
+    f(x).sum().backward()
+    return next(f.parameters()).grad.tolist()
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

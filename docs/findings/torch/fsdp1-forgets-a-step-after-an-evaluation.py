@@ -1,0 +1,94 @@
+"""FSDP1 forgets a step after an evaluation
+
+Framework: torch 2.11 to 2.14, FullyShardedDataParallel, with `use_orig_params` and without
+
+Law: P12
+
+Program: A forward without a backward between `backward()` and `step()`, as where a validation loss is taken there:
+the next forward runs on the parameters from before the step.
+
+Why: The root's parameters stay gathered after every forward, since backward is to use them at once, and a forward
+that finds them gathered does not gather them again; the step changes the shards. A forward with autograd whose loss
+nobody differentiates does the same.
+
+Documented: no: that the root stays gathered is, that a step is lost is not
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+MUST = ("-12.0", "-12.0")  # by rank
+IS = ("6.0", "6.0")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    m = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(m.weight)
+    f = FullyShardedDataParallel(m, use_orig_params=True, device_id=torch.device("cpu"))
+    o, x = torch.optim.SGD(f.parameters(), 1.0), torch.full((1, 2), 3.0)
+    f(x).sum().backward()
+    with torch.no_grad():
+        f(x)
+    o.step()
+    return f(x).item()
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

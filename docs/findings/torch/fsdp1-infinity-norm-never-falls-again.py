@@ -1,0 +1,92 @@
+"""FSDP1's infinity norm never falls again
+
+Framework: torch 2.11 to 2.14, FullyShardedDataParallel.clip_grad_norm_
+
+Law: P9
+
+Program: One parameter of one element on two ranks, so that rank 1 owns nothing. A step with a gradient of 3, then
+one with a gradient of 1: the norm is told as 3 again.
+
+Why: The norm of a rank without gradients is a tensor of zero that the module makes once and keeps, and the maximum
+over ranks is taken in place, into that very tensor (`_get_grad_norm` and `clip_grad_norm_` in
+`fully_sharded_data_parallel.py`). Gradients are then scaled too far down, on every rank.
+
+Documented: no; by its documentation the norm is that of the gradients
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+MUST = ("[3.0, 1.0]", "[3.0, 1.0]")  # by rank
+IS = ("[3.0, 3.0]", "[3.0, 3.0]")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    f = FullyShardedDataParallel(nn.Linear(1, 1, bias=False), use_orig_params=True, device_id=torch.device("cpu"))
+    norms = []
+    for x in (3.0, 1.0):
+        f.zero_grad()
+        f(torch.full((1, 1), x)).sum().backward()
+        norms.append(f.clip_grad_norm_(10.0, float("inf")).item())
+    return norms
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The infinity norm of an FSDP2 gradient fails on a rank that owns nothing of it
+
+Framework: torch 2.13, torch.nn.utils.clip_grad_norm_ on parameters of fully_shard
+
+Law: P9
+
+Program: One parameter of one element on two ranks; its gradient is clipped by the infinity norm. Rank 1 owns
+nothing and raises, rank 0 waits for it.
+
+Why: The norm of each local shard is taken first, and `_foreach_norm` cannot compute the infinity norm of an empty
+tensor. The norm of the whole gradient exists, and the 1-, 2- and 3-norms are given.
+
+Documented: no
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+MUST = ("1.0", "1.0")  # by rank
+IS = (
+    "RuntimeError",
+    "RuntimeError: _foreach_norm cannot compute the infinity norm on an empty tensor",
+)  # how it begins, when this was written
+LIMIT = 30  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    m = nn.Linear(1, 1, bias=False)
+    fully_shard(m)
+    m(torch.ones(1, 1)).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(m.parameters(), 10.0, norm_type=float("inf"))
+    return norm.full_tensor().item()
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""ZeroRedundancyOptimizer keeps state that what it loads has not
+
+Framework: torch 2.13, ZeroRedundancyOptimizer.load_state_dict
+
+Law: P11
+
+Program: State is saved before the first step, one step is taken, the state is loaded: the next step still has the
+momentum of the first. With torch.optim.SGD in its place it has none.
+
+Why: The states of the file are put into the local optimizer one by one, and nothing is taken out of it. A run that
+goes back to its beginning goes on with the momentum of another.
+
+Documented: no
+
+Reports: none known
+"""
+
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+MUST = ("0.5", "0.5")  # by rank
+IS = ("0.25", "0.25")  # how it begins, when this was written
+LIMIT = 120  # seconds, after which a rank waits for ever
+
+
+def finding(rank):
+    """The smallest program."""
+    m = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(m.weight)
+    o = ZeroRedundancyOptimizer(m.parameters(), torch.optim.SGD, lr=0.5, momentum=0.5)
+    o.consolidate_state_dict(to=0)
+    saved = [o.state_dict() if rank == 0 else None]
+    dist.broadcast_object_list(saved, src=0)
+    m.weight.grad = torch.ones(1, 1)
+    o.step()
+    o.load_state_dict(saved[0])
+    nn.init.ones_(m.weight)
+    o.step()
+    return m.weight.item()
+
+
+# The same in every finding. Exit code 1: the fault is there; 0: it is not; 2: something else is wrong.
+def on_rank(rank, store, out):
+    """Print what a rank must give and what it gives, and send it to the parent."""
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=len(MUST))
+    warnings.simplefilter("ignore")
+    try:
+        given, wait = str(finding(rank)), LIMIT
+    except Exception as error:
+        given, wait = f"{type(error).__name__}: {error}".splitlines()[0], 0
+    print(f"rank {rank}: must be {MUST[rank]}; is {given}", flush=True)
+    out.put((rank, given))
+    time.sleep(wait or 0.1)  # a rank that is done stays, and one that fails goes
+    os._exit(0)
+
+
+def main():
+    """Run the program on gloo processes, and compare."""
+    context, given = multiprocessing.get_context("fork"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        ranks = [context.Process(target=on_rank, args=(rank, f"{folder}/store", out)) for rank in range(len(MUST))]
+        for process in ranks:
+            process.start()
+        ended = time.monotonic() + LIMIT
+        while len(given) < len(ranks) and time.monotonic() < ended:
+            try:
+                rank, words = out.get(timeout=0.2)
+                given[rank] = words
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(ranks) if process.exitcode and rank not in given]
+                given |= dict.fromkeys(dead, "nothing: its process died")
+        for rank, process in enumerate(ranks):
+            given.setdefault(rank, "nothing: it waits for ever")
+            process.kill()
+            process.join()
+    if all(given[rank] == MUST[rank] for rank in given):
+        print("The fault is not there.")
+        return 0
+    as_told = all(given[rank].startswith(IS[rank]) for rank in given)
+    print("The fault is there." if as_told else f"Something else is wrong: it was {IS} when this was written.")
+    return 1 if as_told else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

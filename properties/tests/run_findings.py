@@ -1,0 +1,39 @@
+"""Runs scripts of findings one after the other, each in a copy of a process that has imported torch: prints a line of
+JSON for each, with its exit code and output.
+"""
+
+import json
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+
+# What DDP and FSDP import when they are first used.
+import torch._dynamo
+import torch.distributed.checkpoint.state_dict  # noqa: F401
+
+
+def run(path: Path) -> tuple[int, str]:
+    """The exit code of a script, and what it prints."""
+    with tempfile.TemporaryFile("w+") as output:
+        if (child := os.fork()) == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            code = 3
+            try:
+                runpy.run_path(str(path), run_name="__main__")
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        return code, output.read()
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        ended, printed = run(Path(name))
+        print(json.dumps({"path": name, "code": ended, "output": printed}), flush=True)
