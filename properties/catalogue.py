@@ -56,13 +56,13 @@ def laws_named(words: str) -> list[str]:
 
 @cache
 def every_fault() -> dict[str, Any]:
-    """What in `impls` says by which laws it is killed, by the name that ``--impl`` takes."""
+    """Every fault in `impls`: a class with ``killed_by``, by the name that ``--impl`` takes."""
     return _declaring("killed_by")
 
 
 @cache
 def every_twin() -> dict[str, Any]:
-    """What in `impls` says what is odd about it, though it is correct; by the name that ``--impl`` takes."""
+    """Every twin in `impls`: a correct class with ``odd``, its oddity in words, by the name that ``--impl`` takes."""
     return _declaring("odd")
 
 

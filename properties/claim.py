@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """What is seen of an implementation from outside; None: a function makes the wrapper, so that nobody knows.
+    """The shape of an implementation, seen from outside. None: a function makes the wrapper, so nobody knows.
 
     ``zeroes_otherwise``: gradients may have to be zeroed by a method that nobody here calls. ``finishes``: a method
     ends the synchronization. ``whole``: it declares no ZeRO stage that shards anything. ``shards``: on two ranks, each
@@ -47,13 +47,13 @@ class Shape:
 
     @property
     def leaves_weights(self) -> bool:
-        """Whether parameters and optimizer are the caller's own."""
+        """True if parameters and optimizer are the caller's own."""
         return self.makes_optimizer is False and self.whole
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is declared of a claim, beside its name, type and default.
+    """The declaration of a claim, beside its name, type and default.
 
     ``says``: the promise, in a sentence. ``choices``: its values, the default among them or not; none of a number.
     ``some``: it is a tuple of some of these; of names of classes, where there are no choices. ``probed``: the values
@@ -80,7 +80,7 @@ def claim(default: Any, says: str, **more: Any) -> Any:
 
 
 def told(of: "Field[Any]") -> Claim:
-    """What is declared of the claim that a field is."""
+    """The declaration of the claim that a field is."""
     found: Claim = of.metadata["claim"]
     return found
 
@@ -89,7 +89,7 @@ _WORDS: Mapping[object, str] = {bool: "True or False", int: "a whole number", in
 
 
 def wrong_value(of: "Field[Any]", value: Any) -> str:
-    """What a claim's value has to be, in words, if it is not that; else empty."""
+    """The error in a claim's value, in words; empty if there is none."""
     declared, kind = told(of), of.type
     kinds = (bool,) if kind is bool else (int,) if kind is int else (int, type(None)) if kind == int | None else None
     listed = ", ".join(map(repr, (each for each in declared.choices if each is not None)))

@@ -1,4 +1,4 @@
-"""What an implementation promises: the table of claims. What is claimed is held against it; what is not claimed is not
+"""The table of claims: the promises of an implementation. Claims are checked, and what is not claimed is not
 drawn. Everything that is said of a claim, to people or to code, is said here (`lockstep.properties.claim`).
 """
 
@@ -593,32 +593,32 @@ class Claims:
 
     @property
     def infers(self) -> bool:
-        """Whether an evaluation may be in torch's inference mode."""
+        """True if an evaluation may be in torch's inference mode."""
         return self.evaluates and self.inference_mode
 
     @property
     def measures_losses(self) -> bool:
-        """Whether an evaluation may be in the mode in which modules train, and inside `no_sync`."""
+        """True if an evaluation may be in the mode in which modules train, and inside `no_sync`."""
         return self.evaluates and self.measures
 
     @property
     def saves_state(self) -> bool:
-        """Whether the state of its optimizer may be saved and loaded, and not the weights alone."""
+        """True if the state of its optimizer may be saved and loaded, and not the weights alone."""
         return not self.is_optimizer or self.saved_by is not None
 
     @property
     def changes_ranks(self) -> bool:
-        """Whether a saved state may be loaded on another number of ranks: it is no rank's own."""
+        """True if a saved state may be loaded on another number of ranks: it is no rank's own."""
         return self.most_ranks > 1 and (not self.is_optimizer or self.saved_by == SAVED_BY[-1])
 
     @property
     def several_backwards(self) -> bool:
-        """Whether a micro-batch may have more than one."""
+        """True if a micro-batch may have more than one."""
         return self.backwards == BACKWARDS[-1] or (self.backwards is not None and self.accumulation)
 
     @property
     def may_keep_masters(self) -> bool:
-        """Whether 16-bit parameters may have float32 masters: of the caller's, or of a sharded optimizer's."""
+        """True if 16-bit parameters may have float32 masters: of the caller's, or of a sharded optimizer's."""
         return self.stage is None or bool(self.masters)
 
 

@@ -9,8 +9,8 @@ from lockstep.oracle.program import Scenario
 
 
 def partner(scenario: Scenario) -> Scenario:
-    """What a model does that shares its losses with another: the same, with gradients of the other sign, so that no
-    mean of one is a mean of the other, with another learning rate, and a caller that does all as usual.
+    """The program of a model that shares its losses with another: the same with gradients of the other sign, so that
+    no mean of one is a mean of the other, with another learning rate, and a caller that does all as usual.
     """
     rate = 0.25 if scenario.hyperparameters.learning_rate != 0.25 else 0.5
     return replace(
@@ -23,8 +23,8 @@ def partner(scenario: Scenario) -> Scenario:
 
 
 def companion(scenario: Scenario) -> Scenario:
-    """What one does that takes turns with it: as a partner, after a window more, so that one may be inside `no_sync`
-    while the other is not.
+    """The program of a model that takes turns with it: as a partner's, after a window more, so that one may
+    be inside `no_sync` while the other is not.
     """
     orders = _orders(scenario) if scenario.microbatches else ()
     window = (Backward(orders), Finish(), ZeroGrad()) if any(orders) else ()
@@ -32,7 +32,7 @@ def companion(scenario: Scenario) -> Scenario:
 
 
 def _orders(scenario: Scenario) -> tuple[tuple[int, ...], ...]:
-    """Those of the first micro-batch, or, where parameters are frozen or trained again before it, any of those that
+    """The orders of the first micro-batch, or, if parameters are frozen or trained again before it, any of those that
     are trained at the start.
     """
     kinds = [type(event) for event in scenario.program]

@@ -1,4 +1,4 @@
-"""How ranks run a program, where that is not as usual."""
+"""The unusual conditions under which ranks run a program."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,7 +14,7 @@ OF_CLAIMS = ("equal_from", "asks_for_masters", "averages_in_step", "zeros", "sav
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a law may choose, and what ranks must know of an implementation's claims. TypeError for any other name.
+    """The choices of a law, and the claims that ranks must know. Raises TypeError for any other name.
 
     Events go by their places in the program.
     """
@@ -34,14 +34,14 @@ class Conditions:
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Conditions":
-        """Those that are told by name, as `unusual` gives them or as they come out of JSON; the others are as usual."""
+        """The conditions from names, as `unusual` gives them or as they come out of JSON; the others are as usual."""
         values = tuples(dict(told))
         if isinstance(part := values.get("part"), Mapping):
             values["part"] = Part(**part)
         return cls(**values)
 
     def unusual(self) -> dict[str, Any]:
-        """Those that are not as usual, by name, as JSON has them."""
+        """The unusual conditions by name, as JSON has them."""
         usual = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if getattr(self, name) != usual[name]}
 

@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def at(self) -> str:
-        """Where in the array, in brackets: "[0,2]"; nothing where it has but one element."""
+        """The place in the array, in brackets: "[0,2]"; empty if the array has only one element."""
         return f"[{','.join(map(str, self.element))}]" if self.element else ""
 
     @property
@@ -43,7 +43,7 @@ class Difference:
 
 
 def in_words(difference: Difference, start: str = "construction") -> str:
-    """Where it is, what was seen and what must be, in a sentence. ``start``: after what ranks are seen first."""
+    """A sentence: its place, the seen value and the right one. ``start``: the moment of the first look at ranks."""
     when = f"after {start}" if difference.place < 0 else f"after event {difference.place}"
     told = [shown(values, difference.element) for values in (difference.actual, difference.expected)]
     if difference.kinds:
@@ -62,7 +62,7 @@ def _kind(values: Any) -> str | None:
 
 
 def _quantity(difference: Difference) -> str:
-    """What the difference is in: a.grad, a, exp_avg of a, the norm of all gradients, ..."""
+    """The quantity that differs: a.grad, a, exp_avg of a, the norm of all gradients, ..."""
     match difference.quantity:
         case "parameter":
             return parameter_name(difference.parameter)

@@ -1,4 +1,4 @@
-"""What errors on ranks are: none, a refusal, or a verdict."""
+"""Judging errors on ranks: no error, a refusal, or a verdict."""
 
 import re
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def judge_errors(scenario: Scenario | Exercise, outcome: Outcome) -> None:
 
 
 def _harmless(program: Sequence[Event], place: int, message: str) -> bool:
-    """Whether nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
+    """True if nobody has trained in vain: no event up to that place is a step, or there is nothing like it before, such
     as a norm of that kind, and whoever asks for the first hears that it is not implemented.
     """
     if Step not in map(type, program[: place + 1]):

@@ -7,7 +7,7 @@ from lockstep.oracle.events import Event
 
 
 def of_event(package: str, event: type[Event], name: str, kind: type) -> Any:
-    """What the package's module of the event's name calls ``name``, which is of that kind. ImportError, in one line,
+    """The object ``name`` in the package's module of the event's name, which is of that kind. ImportError, in one line,
     where there is none.
     """
     path = f"{package}.{event.module()}"

@@ -1,4 +1,4 @@
-"""What the oracle tells of a scenario, with the choices that an implementation claims."""
+"""The oracle's expectation of a scenario, with the choices that an implementation claims."""
 
 from lockstep.oracle.expectation import Expectation
 from lockstep.oracle.interpreter import interpret
@@ -8,7 +8,7 @@ from lockstep.properties.claims import Claims
 
 
 def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") -> Expectation:
-    """What every rank must hold. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact, as `interpret`."""
+    """The expectation of every rank. ``optimizers``: see `oracle.optimizer_intervals`. Raises Inexact."""
     unused = claims.unused or "untouched"
     return interpret(
         scenario,
@@ -21,13 +21,13 @@ def expect(scenario: Scenario, claims: Claims, optimizers: str = "torch cpu") ->
 
 
 def is_exact(scenario: Scenario, claims: Claims) -> bool:
-    """Whether the oracle knows every bit."""
+    """True if the oracle knows every bit."""
     expected = known(scenario, claims)
     return expected is not None and expected.exact
 
 
 def known(scenario: Scenario, claims: Claims) -> Expectation | None:
-    """What every rank must hold; None where the oracle knows neither every bit nor an interval."""
+    """The expectation of every rank; None if the oracle knows neither every bit nor an interval."""
     try:
         return expect(scenario, claims)
     except Inexact:

@@ -1,4 +1,4 @@
-"""Where in its program a rank failed: the note that it puts on the error, and what the judge reads of it."""
+"""The place in its program where a rank failed: the note that it puts on the error, and its reading by the judge."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ def note(place: int, program: Sequence[Any], call: str = "") -> str:
 
 
 def construction_of(notes: Iterable[str]) -> str:
-    """How it was constructed, if one of these notes tells it; else empty."""
+    """The call that constructed it, if one of these notes tells it; else empty."""
     return next((each for each in notes if each != CONSTRUCTION and _CONSTRUCTED.fullmatch(each)), "")
 
 

@@ -90,7 +90,7 @@ def entry(law: Law, world: World) -> str:
 
 
 def _source(source: str) -> str:
-    """Where it was seen, without the codes that `impls.faults` explains; what has no address is a recipe."""
+    """The address where it was seen, without the codes that `impls.faults` explains; without one it is a recipe."""
     address = re.search(r"https://[^\s,]+", source)
     return f"seen in <{address[0]}>" if address else "a recipe"
 

@@ -1,4 +1,4 @@
-"""What ships with Lockstep to be held against the laws, and how any implementation is looked up by name."""
+"""The implementations that ship with Lockstep, and the look-up of any implementation by name."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ WRONG = (
 
 @dataclass(frozen=True)
 class Implementation:
-    """What is under test: its name ("module:attribute"), its claims, and the fault it is known to have, if any."""
+    """An implementation under test: its name ("module:attribute"), its claims, and its known fault, if any."""
 
     name: str
     claims: Claims
@@ -93,7 +93,7 @@ NOT_FOUND = "NotFound: "  # how the message of a `properties.ranks.lookup.NotFou
 
 
 def as_found(implementation: Implementation) -> str:
-    """How it is going to be used, as far as that was found by looking at it: one line, in which a wrong guess shows."""
+    """One line that says how it will be used, as far as its shape tells, so that a wrong guess shows."""
     if implementation.claims.sampler:
         return _as_found_of_samplers(implementation.claims)
     if implementation.claims.family:
@@ -182,7 +182,7 @@ def look_up(names: Sequence[str], world: World, claims: Mapping[str, Any] | None
 
 
 def _averages_in_step(name: str, world: World) -> bool:
-    """Whether the step of a sharded optimizer averages gradients: what it leaves on two ranks that have different ones
+    """True if the step of a sharded optimizer averages gradients: what it leaves on two ranks that have different ones
     is of both. Where that cannot be told, it does not.
     """
     if (world.ranks or 2) < 2:
@@ -192,7 +192,7 @@ def _averages_in_step(name: str, world: World) -> bool:
 
 
 def _declared(claims: Any) -> Mapping[str, Any]:
-    """What is declared, as far as that can be."""
+    """The declared claims, without those that are impossible."""
     return claims if isinstance(claims, Mapping) else {}
 
 
@@ -214,7 +214,7 @@ def try_out(found: Iterable[Implementation], world: World) -> None:
 
 
 def described(name: str, told: Mapping[str, Any]) -> Implementation:
-    """What is under test, as `properties.ranks.description.describe` tells of it. Raises TypeError or ValueError."""
+    """The implementation that `properties.ranks.description.describe` has described. Raises TypeError or ValueError."""
     shape = {name: told[name] for name in ("has_no_sync", "has_join", "makes_optimizer", "zeroes_otherwise")}
     takes: dict[str, Any] = {"takes_cap": told["cap"] is not None, "takes_group": told["group"] is not None}
     takes |= {name: told[name] for name in ("takes_replicas", "takes_keywords", "like_its_model")}

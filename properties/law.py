@@ -91,7 +91,7 @@ def plainness(law: Law) -> tuple[int, int]:
 
 
 def concerns(law: Law, claims: Claims) -> bool:
-    """Whether the law is about code that claims this: some families, such as wrappers of collectives, have laws of
+    """True if the law is about code that claims this: some families, such as wrappers of collectives, have laws of
     their own, and no others.
     """
     if claims.is_optimizer and (law.name in NOT_OF_OPTIMIZERS or not {law.number, law.name} & OF_OPTIMIZERS):

@@ -45,7 +45,7 @@ def as_a_world(outcome: Outcome, scenario: Scenario) -> Outcome:
 
 
 def misnames_a_rank(scenario: object, message: str) -> bool:
-    """Whether c10d says that a rank was counted in the world where the group's was meant, or the other way round.
+    """True if c10d says that a rank was counted in the world where the group's was meant, or the other way round.
 
     Nobody refuses a group on purpose in these words.
     """

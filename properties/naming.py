@@ -1,4 +1,4 @@
-"""How parameters, elements and models are called when people read of them; events are in `properties.events`."""
+"""Names of parameters, elements and models for people; those of events are in `properties.events`."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def names(order: tuple[int, ...]) -> str:
 
 
 def exchanged(roles: tuple[int, ...]) -> str:
-    """Which ranks have the samples of others: the ``roles`` of `oracle.setup.Setup`."""
+    """The ranks that have the samples of others: the ``roles`` of `oracle.setup.Setup`."""
     others = [(rank, role) for rank, role in enumerate(roles) if rank != role]
     told = ["has the samples", *["those"] * len(others)]
     return ", ".join(f"rank {rank} {what} of rank {role}" for what, (rank, role) in zip(told, others, strict=False))
@@ -96,7 +96,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _options(scenario: Scenario) -> list[str]:
-    """What is not as usual, in the order of the scenario's fields."""
+    """The unusual options, in the order of the scenario's fields."""
     words = [] if scenario.probe == "linear" else [f"{scenario.probe} probe"]
     words += [] if scenario.mode == MODES[0] else ["trained in evaluation mode"]
     words += [f"contributions of {scenario.signs} sign"] if scenario.signs in SIGNS[1:] else []
@@ -125,7 +125,7 @@ def _options(scenario: Scenario) -> list[str]:
 
 
 def _caller(caller: Caller, units: bool) -> list[str]:
-    """What the caller does throughout. ``units``: whether its model has any."""
+    """The caller's habits. ``units``: its model has units."""
     words = []
     another = "another such model, {}with gradients of the other sign, {}"
     if where := caller.beside:

@@ -1,4 +1,4 @@
-"""Which published defects the laws find: those that a fault that ships was made after, and who finds it.
+"""Published defects that the laws find: each has a fault that ships, and the laws that find it.
 
 `python -m lockstep.properties.reported` writes docs/published-defects.md anew.
 """
@@ -17,13 +17,13 @@ from lockstep.properties.law import sentence
 PAGE = Path(HOME) / "docs" / "published-defects.md"
 HEAD = """# Published defects that the laws find
 
-Each line is a defect that somebody reported of code in use, the class that has it, a few lines over an implementation
-that ships, and the laws that find it within 300 drawn programs, by their numbers, the first in words.
-`--impl` takes the class's name, as in `--impl lockstep.impls.faults.mean:DividesTwice`. {count} reports; of those
-marked with a `d` the cause is partly inferred, and `s` was read in the published source.
-`python -m lockstep.properties.reported` writes this page anew; a test tries every class and law.
+Each line is a defect that somebody reported of code in use. Lockstep has a class with this defect: a few lines over an
+implementation that ships. A test checks that the laws in the last column find it within 300 drawn programs. To try one,
+give the name of its class: `lockstep check lockstep.impls.faults.mean:DividesTwice`.
 
-Those of kernels stand with the classes themselves, in `impls/faults/kernels_*.py`.
+There are {count} reports. `d`: the cause is partly inferred. `s`: the defect was read in the published source.
+`python -m lockstep.properties.reported` writes this page. Defects of kernels are described in
+`impls/faults/kernels_*.py`.
 """
 
 

@@ -1,4 +1,4 @@
-"""What a rank sees of a program, and sends back."""
+"""The observations of a rank, which it sends back."""
 
 from typing import Any, TypedDict
 

@@ -1,4 +1,4 @@
-"""What an implementation offers that holds parameters, gradients or optimizer state in pieces."""
+"""The protocol of implementations that hold parameters, gradients or optimizer state in pieces."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # it is imported where the ranks are
 
 
 class ShardedOptimizer(Protocol):
-    """What `Sharded.make_optimizer` returns. ``param_groups``: in the order of the groups; options may be changed."""
+    """The result of `Sharded.make_optimizer`. ``param_groups``: in the order of the groups; options may be changed."""
 
     param_groups: list[dict[str, Any]]
 
@@ -17,7 +17,7 @@ class ShardedOptimizer(Protocol):
 
 
 class Sharded(Protocol):
-    """What a sharded implementation offers beside forward, `no_sync` and its way to finish.
+    """The methods of a sharded implementation beside forward, `no_sync` and its way to finish.
 
     Each method is optional, but that `make_optimizer` goes with `full_optimizer_state` and `load_full`.
 

@@ -63,7 +63,7 @@ def check(world: World, sizes: Sequence[int] = range(1, 9)) -> None:
 
 
 def run(world: World, size: int, calls: Iterable[Call]) -> list[list[list[Array]]]:
-    """What each call gave on each rank. Raises Unsound where a rank has an error instead."""
+    """The result of each call on each rank. Raises Unsound if a rank has an error instead."""
     outcome = world.run(Job(FUNCTION, json.dumps(list(calls)), size))
     for rank, report in enumerate(outcome):
         if report.result is None:
@@ -146,7 +146,7 @@ def _meanings(size: int, world: World, closely: bool) -> Iterator[Meaning]:
 
 
 def _floats(size: int, form: Format, reductions: Iterable[str], predicted: bool) -> Iterator[Meaning]:
-    """What reduces, and what is used most beside it."""
+    """Reductions, and the collectives used most beside them."""
     name, arrays, factors = form.name, _terms(size, form), _factors(size, form)
     # A backend that averages with a rounded reciprocal may: leave out where that cannot give the exact mean.
     safe = predicted or abs(reciprocal_error(size, form)) <= form.unit_roundoff / 2
@@ -183,7 +183,7 @@ def _whole_numbers(size: int, dtype: str) -> Iterator[Meaning]:
 
 
 def _moves(size: int) -> Iterator[Meaning]:
-    """What adds nothing up, in one format; objects as pickles of uneven lengths."""
+    """Collectives that add nothing up, in one format; objects as pickles of uneven lengths."""
     arrays, root = _terms(size, FORMATS["float32"]), size - 1
     given, pieces = _listed(arrays), [np.split(array, size) for array in arrays]
     yield _call("gather", "float32", given, root=root), [each or [] for each in collectives.gather(arrays, root)]
@@ -205,7 +205,7 @@ def _sparse(size: int) -> Iterator[Meaning]:
 
 
 def _exchanges_lists(world: World) -> bool:
-    """Whether the backend has an all_to_all of lists; gloo has since torch 2.12, and refuses it before."""
+    """True if the backend has an all_to_all of lists; gloo has since torch 2.12, and refuses it before."""
     return world.name in ("sim", "nccl") or tuple(map(int, version("torch").split(".")[:2])) >= (2, 12)
 
 

@@ -69,7 +69,7 @@ def nothing_is_sent(trial: Trial, scenario: Scenario, headline: str) -> None:
 
 
 def followed(scenario: Scenario) -> bool:
-    """Whether each micro-batch inside `no_sync` is followed by one that synchronizes before the model is built anew.
+    """True if each micro-batch inside `no_sync` is followed by one that synchronizes before the model is built anew.
 
     Else it may send what is due to the next forward, as DDP the order of its buckets, and without it no forward comes.
     """
@@ -316,7 +316,7 @@ def split_and_whole(scenario: Scenario) -> tuple[Scenario, Scenario]:
 
 
 def same_samples(pair: tuple[Scenario, Scenario]) -> bool:
-    """Whether both have the same numbers: others are drawn where too many synchronizations come without a ZeroGrad."""
+    """True if both have the same numbers: others are drawn where too many synchronizations come without a ZeroGrad."""
     tables = [np.concatenate([np.concatenate(c, axis=1) for c in contributions(scenario)]) for scenario in pair]
     return np.array_equal(tables[0], tables[1])
 

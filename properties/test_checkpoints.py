@@ -87,7 +87,7 @@ def on_ranks(scenario: Scenario, size: int, claims: Claims) -> list[tuple[Scenar
 
 
 def knows_the_same(one: Expectation, other: Expectation, place: int) -> bool:
-    """Whether two expectations have the same bits or bounds of all parameters and states, up to that event."""
+    """True if two expectations have the same bits or bounds of all parameters and states, up to that event."""
     for mine, theirs in ((one.parameters, other.parameters), (one.states, other.states)):
         for event in (event for event in mine if event <= place):
             if [bounds(each) for each in mine[event]] != [bounds(each) for each in theirs[event]]:
@@ -96,7 +96,7 @@ def knows_the_same(one: Expectation, other: Expectation, place: int) -> bool:
 
 
 def bounds(told: Any) -> Any:
-    """What can be compared of a value, of an interval or of one state by name."""
+    """The comparable form of a value, of an interval or of one state by name."""
     if isinstance(told, Mapping):
         return {name: bounds(value) for name, value in told.items()}
     if isinstance(told, Inside):
@@ -127,7 +127,7 @@ def last_first(scenario: Scenario) -> Scenario:
 
 
 def during(expected: Expectation, begin: int, end: int) -> Expectation:
-    """What is expected of the events from ``begin`` up to, and not with, ``end``."""
+    """The expectation of the events from ``begin`` up to, and not with, ``end``."""
     kept: dict[str, Any] = {}
     for each in fields(expected):
         held = getattr(expected, each.name)

@@ -128,7 +128,7 @@ def evaluated(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def can_be_evaluated(scenario: Scenario) -> bool:
-    """Whether an evaluation may come anywhere: it does while no rank is gone, and broadcasts no buffers."""
+    """True if an evaluation may come anywhere: it does while no rank is gone, and broadcasts no buffers."""
     return not scenario.broadcast_buffers and not scenario.has(Join)
 
 
@@ -262,5 +262,5 @@ def test_models_that_differ_between_ranks_are_refused_on_every_rank(trial: Trial
 
 
 def in_construction(error: RankError) -> bool:
-    """Whether a rank has raised this where it wrapped its model."""
+    """True if a rank has raised this where it wrapped its model."""
     return error.kind == "raised" and place_of(error.notes) == -1

@@ -12,7 +12,7 @@ from lockstep.properties.trial import Trial
 
 
 def joins(claims: Claims) -> bool:
-    """Whether ranks may run out of micro-batches."""
+    """True if ranks may run out of micro-batches."""
     return bool(claims.joins)
 
 

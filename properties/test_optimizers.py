@@ -55,7 +55,7 @@ def test_a_step_runs_its_closure_once_and_returns_the_loss(trial: Trial, scenari
 
 
 def adds_late(claims: Claims) -> bool:
-    """Whether a group may be added later, and may sit steps out, and no rank needs one of the first group."""
+    """True if a group may be added later, and may sit steps out, and no rank needs one of the first group."""
     return claims.adds_groups and claims.unused == "untouched" and not claims.parameters_per_rank
 
 

@@ -36,7 +36,7 @@ TWO_UNITS = Scenario(2, (Parameter((3,)),) * 2, (_IN_TURN, Finish(), Step()), un
 
 
 def is_sharded(claims: Claims) -> bool:
-    """Whether something is: from ZeRO-1 on."""
+    """True if something is: from ZeRO-1 on."""
     return claims.stage is not None and claims.stage >= 1
 
 
@@ -51,12 +51,12 @@ def of_several_steps(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def keeps_state(expected: Expectation) -> bool:
-    """Whether the optimizer keeps arrays for some parameter, which can be shared out."""
+    """True if the optimizer keeps arrays for some parameter, which can be shared out."""
     return any(set(state) - {"step"} for states in expected.states.values() for state in states)
 
 
 def has_idle_rank(scenario: Scenario) -> bool:
-    """Whether a tensor has fewer elements than there are ranks to share it out."""
+    """True if a tensor has fewer elements than there are ranks to share it out."""
     return any(parameter.count < scenario.world_size // scenario.replicas for parameter in scenario.parameters)
 
 
@@ -87,7 +87,7 @@ def between_looks(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def looked_at_from(expected: Expectation, place: int) -> Expectation:
-    """What is expected where gradients, parameters and states are looked at from that event on alone."""
+    """The expectation if gradients, parameters and states are looked at only from that event on."""
     kept: dict[str, Any] = {}
     for kind in ("gradients", "parameters", "states"):
         kept[kind] = {at: each for at, each in getattr(expected, kind).items() if at >= place}
@@ -108,13 +108,13 @@ def test_what_nobody_looks_at_is_trained_all_the_same(trial: Trial, scenario: Sc
 
 
 def unsharded(claims: Claims) -> Claims:
-    """What `UNSHARDED` claims in the place of code that claims this. It takes the mean in a way of its own."""
+    """The claims of `UNSHARDED` in place of code that claims this. It takes the mean in its own way."""
     kept: dict[str, Any] = {"sharded_by": None, "schedule": None, "masters": bool(claims.masters)}
     return replace(claims, stage=None, averaging=Claims.averaging, **kept)
 
 
 def only_steps_round(scenario: Scenario, claims: Claims) -> bool:
-    """Whether gradients and norms are exact, both in the way in which the mean is claimed to be taken and unsharded."""
+    """True if gradients and norms are exact, both in the way in which the mean is claimed to be taken and unsharded."""
     for expected in (known(scenario, each) for each in (claims, unsharded(claims))):
         if expected is None:
             return False
@@ -169,7 +169,7 @@ def where_known(trial: Trial, scenario: Scenario, shares: dict[int, T]) -> dict[
 
 
 def in_one_go(scenario: Scenario) -> bool:
-    """Whether nothing is built anew or kept by the caller, and no error leaves its traceback behind."""
+    """True if nothing is built anew or kept by the caller, and no error leaves its traceback behind."""
     return not scenario.has(SaveAndLoad, Save, Raise)
 
 

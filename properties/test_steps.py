@@ -74,7 +74,7 @@ def with_new_options(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def sits_out(run: Run) -> bool:
-    """Whether a parameter had no gradient when others were stepped."""
+    """True if a parameter had no gradient when others were stepped."""
     gradients = (each for seen in run.observations for each in seen["gradients"].values())
     return any(
         any(gradient is None for gradient in each) and any(gradient is not None for gradient in each)
@@ -166,7 +166,7 @@ def with_several_optimizers(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def sits_a_step_out(scenario: Scenario) -> bool:
-    """Whether a step is of some optimizers and not of others."""
+    """True if a step is of some optimizers and not of others."""
     of = [event.groups for _, event in scenario.events(Step)]
     return any(groups is not None and len(groups) < len(scenario.optimizers) for groups in of)
 
@@ -195,7 +195,7 @@ def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scena
 
 
 def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
-    """What the caller writes into parameters, between two steps or anywhere; any feature."""
+    """Scenarios in which the caller writes into parameters, between two steps or anywhere; any feature."""
     return st.one_of(
         exact_scenarios(claims, has=("write between steps",)),
         exact_scenarios(claims, has=("write between steps", "momentum")),

@@ -18,7 +18,7 @@ from lockstep.properties.trial import Trial
 
 
 def claimed(claims: Claims) -> bool:
-    """Whether parameters may go unused."""
+    """True if parameters may go unused."""
     return claims.unused is not None
 
 

@@ -121,12 +121,12 @@ class Trial:
 
     @property
     def claims(self) -> Claims:
-        """What is held against the implementation, as far as the world has ranks for it."""
+        """The claims of the implementation, as far as the world has ranks for them."""
         claims, most = self.implementation.claims, self.world.ranks
         return claims if most is None else replace(claims, most_ranks=min(most, claims.most_ranks))
 
     def expected(self, scenario: Scenario) -> Expectation:
-        """What every rank must hold, with the choices that the implementation claims.
+        """The expectation of every rank, with the choices that the implementation claims.
 
         On a GPU torch's optimizers have other forms, and so may those that shards bring along; what cannot be told then
         is not an example: UnsatisfiedAssumption.
@@ -212,7 +212,7 @@ class Trial:
 def job(
     implementation: str, scenario: Scenario, contents: bool = False, choices: Mapping[str, Any] | None = None
 ) -> Job:
-    """What a world is handed. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
+    """The job for a world. ``choices``: those of `Trial.run`; what is not the world's is the ranks'."""
     choices = choices or {}
     ranks = of_the_ranks(choices)
     payload = json.dumps({"implementation": implementation, "scenario": scenario.to_json(), **ranks})
@@ -221,7 +221,7 @@ def job(
 
 
 def of_the_ranks(choices: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those that ranks are told; the others are the world's."""
+    """The choices that ranks are told; the others are the world's."""
     return {name: value for name, value in choices.items() if name not in ("asynchrony", "order", "timeline")}
 
 

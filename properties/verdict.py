@@ -1,4 +1,4 @@
-"""How a law against an implementation ends, and what is known of a failure.
+"""The verdicts of a law against an implementation, and the failures that lead to them.
 
     holds, refuses, silently wrong, wasteful, hangs, crashes, not claimed, not runnable here, sim only, shows nothing;
     of kernels wrong; where a world cannot have the law, cannot be told; where it or Lockstep is at fault, not judged
@@ -82,7 +82,7 @@ class LawBroken(AssertionError):
         return self.headline[:1].upper() + self.headline[1:]
 
     def same_as(self, other: "LawBroken") -> bool:
-        """Whether the other failure shows the same: the same verdict, and the same bits at the first difference."""
+        """True if the other failure shows the same: the same verdict, and the same bits at the first difference."""
         return type(self) is type(other) and repr(self.difference) == repr(other.difference)
 
 

@@ -51,7 +51,7 @@ class Call(Exercise):
         return (rows, self.columns, 2)[: self.dimensions]
 
     def to_json(self, implementation: str, adjoint: bool) -> str:
-        """What the ranks are handed."""
+        """The call as JSON for the ranks."""
         return json.dumps({"implementation": implementation, "adjoint": adjoint, "call": asdict(self)})
 
     def words(self) -> str:

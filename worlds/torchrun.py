@@ -38,17 +38,17 @@ class JobLost(KeyboardInterrupt):
 
 
 def is_agent() -> bool:
-    """Whether this process is a rank of a torchrun job other than 0."""
+    """True if this process is a rank of a torchrun job other than 0."""
     return all(name in os.environ for name in VARIABLES) and os.environ["RANK"] != "0"
 
 
 def missing_variables() -> list[str]:
-    """What torchrun sets and is not set here."""
+    """The variables that torchrun sets and that are missing here."""
     return [name for name in VARIABLES if name not in os.environ]
 
 
 def ranks_of_this_host() -> int:
-    """How many ranks of the job are on this host; of a launcher that does not tell, all."""
+    """The number of the job's ranks on this host; all, if the launcher does not tell."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
 
 
@@ -98,7 +98,7 @@ class Agent:
             raise self.lost() from None
 
     def lost(self) -> JobLost:
-        """What is to be raised when it has gone."""
+        """The error to raise when it has gone."""
         return JobLost(f"{self.name} has gone, so this torchrun job ends here")
 
 
@@ -148,7 +148,7 @@ class RemoteChild(process.Child):
         return content
 
     def stacks(self) -> str:
-        """Where the process's threads are."""
+        """The stacks of the process's threads."""
         return str(self._tell("stacks"))
 
     def output(self) -> str:
@@ -164,7 +164,7 @@ class RemoteChild(process.Child):
         return float(self._tell("off_the_clock"))
 
     def progress(self) -> Progress:
-        """What the process noted last."""
+        """The progress that the process noted last."""
         found: Progress = self._tell("progress")
         return found
 
@@ -235,7 +235,7 @@ def dismiss() -> None:
 
 
 def _told_by_rank_zero(store: Any) -> str:
-    """Where rank 0 listens, which it tells when it first needs its ranks: after hours, where it has other worlds too.
+    """The address of rank 0. It tells it when it first needs its ranks: after hours, if it has other worlds too.
 
     Waits as long as the store answers. Raises RuntimeError, as torch does, when that has gone.
     """
@@ -246,7 +246,7 @@ def _told_by_rank_zero(store: Any) -> str:
 
 
 def be_an_agent() -> int:
-    """What every rank but 0 does until rank 0 ends; the exit status. One that loses rank 0 says so and ends with 1."""
+    """Serve rank 0 until it ends; return the exit status. A rank that loses rank 0 says so and ends with 1."""
     rank = int(os.environ["RANK"])
     store = _join()
     try:

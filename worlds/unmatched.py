@@ -1,5 +1,5 @@
-"""What ranks have launched in an example without its other side, although nobody failed: the next example on the same
-connections would meet it.
+"""Collectives and messages that an example launched without their other side, although no rank failed. The next example
+on the same connections would meet them.
 """
 
 from collections import Counter

@@ -126,7 +126,7 @@ def test_unaligned_addresses_and_the_ends_of_tensors_have_narrow_loads(compiled:
 
 
 def narrowed(ptx: str) -> bool:
-    """Whether a product of 64 bits is cut to 32."""
+    """True if a product of 64 bits is cut to 32."""
     return bool(re.search(r"mul\.lo\.s64\s+(%rd\d+), [^;]*;\s+cvt\.s64\.s32\s+%rd\d+, \1;", ptx))
 
 

@@ -186,7 +186,7 @@ def significands(name: str) -> list[int]:
 
 
 def held(number: int, form: Format) -> bool:
-    """Whether the format holds a positive integer: at most p bits from its first to its last 1, and not too large."""
+    """True if the format holds a positive integer: at most p bits from its first to its last 1, and not too large."""
     return (number // (number & -number)).bit_length() <= form.precision and number <= form.largest
 
 
@@ -208,7 +208,7 @@ def test_ranks_are_divided_by_just_where_the_rounded_reciprocal_gives_every_quot
 
 
 def averages(ranks: int, quotients: Lattice, name: str, averaging: str) -> bool:
-    """Whether the lattice lets one rank's N q, beside zeros, be averaged."""
+    """True if the lattice lets one rank's N q, beside zeros, be averaged."""
     terms: Lattice = np.zeros((ranks, len(quotients)), dtype=np.int64)
     scaled = quotients if name == "float64" else lattice.from_integers(quotients)  # 2**-24 of it changes no rounding
     terms[0] = scaled * ranks

@@ -1,4 +1,4 @@
-"""What is tried with a failure once it is found, so that reports have something to tell.
+"""Experiments with a failure that was found, whose results reports tell.
 
 rerunning    how often it comes again, and whether time or earlier examples are the reason
 confirming   whether it stands, and what real processes make of it

@@ -96,7 +96,7 @@ def _only_simulated(trial: Trial, failure: Failure) -> bool:
 
 
 def _unmatched(trial: Trial) -> bool:
-    """Whether ranks launched what had no other side, although every one of them came to its end."""
+    """True if ranks launched what had no other side, although every one of them came to its end."""
     return any(left.startswith(UNMATCHED) for left in trial.left)
 
 
@@ -113,7 +113,7 @@ def _check_soon(law: Law, trial: Trial, failure: Failure) -> None:
 
 
 def printed(broken: LawBroken) -> str:
-    """What the ranks that died last printed, on one line, but for warnings, which are no cause; empty where nothing is
+    """The last output of the ranks that died, on one line, without warnings, which are no cause; empty where nothing is
     left.
     """
     for report in broken.outcome:

@@ -49,7 +49,7 @@ def core(trial: Trial, failure: Failure) -> Scenario | None:
 
 
 def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
-    """Whether a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
+    """True if a program that goes wrong by itself goes wrong as it did under the law: with a value that is not right
     before or where the law saw one, or with the same errors. Those of real ranks are others, for the same reason.
     """
     mine, its = failure.broken.difference, whole.difference
@@ -61,7 +61,7 @@ def explains(whole: LawBroken, failure: Failure, trial: Trial) -> bool:
 
 
 def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
-    """How a program goes wrong: what is wrong first, and after what kind of event; or the kinds of its errors. What a
+    """The manner in which a program fails: its first wrong value and the kind of event before it, or its errors. What a
     smaller program does in another manner may have another cause.
     """
     if broken is None:
@@ -74,7 +74,7 @@ def _manner(broken: LawBroken | None) -> tuple[Any, ...] | None:
 
 
 def goes_wrong(trial: Trial, scenario: Scenario) -> LawBroken | None:
-    """How a program goes wrong by itself, if it does, and if the oracle can tell."""
+    """The failure of a program by itself, if it fails, and if the oracle can tell."""
     if beyond(trial.claims, scenario) or reads_stepped_gradients(scenario):
         return None
     try:

@@ -20,7 +20,7 @@ from lockstep.worlds.contract import Outcome
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known of a failure. Of what is no program of events, such as a call, the failure alone.
+    """All that is known of a failure. If it is no program of events, for example a call, only the failure itself.
 
     ``core``: the least of its program that goes wrong in the same manner by itself, if it always does. ``expected``:
     what must come out; None where the oracle does not know. ``recorded``: a run with what went into its collectives.
@@ -39,12 +39,12 @@ class Diagnosis:
 
     @property
     def broken(self) -> LawBroken:
-        """How the law was broken."""
+        """The way in which the law was broken."""
         return self.failure.broken
 
     @property
     def always(self) -> bool:
-        """Whether it was seen in every run."""
+        """True if it was seen in every run."""
         failed, runs = self.failure.seen
         return failed == runs
 

@@ -19,7 +19,7 @@ from lockstep.properties.verdict import LawBroken
 
 
 def guess(broken: LawBroken, expected: Expectation) -> str | None:
-    """What would give just these values in every parameter that is wrong, on every rank; None where nothing known does.
+    """The known cause that gives exactly these values in every wrong parameter, on every rank; None if there is none.
 
     One rank alone may mislead: of 1 and 3 the mean divided by two once more is rank 0's own gradient. After clipping
     all may: to a norm of 1, a gradient of its own is 1, and so is nearly any other.
@@ -98,18 +98,18 @@ def _hypotheses(
 
 
 def _rescaled(scenario: Scenario, place: int) -> bool:
-    """Whether gradients are divided by the loss scale up to an event, or the scale may have changed."""
+    """True if gradients are divided by the loss scale up to an event, or the scale may have changed."""
     return any(at <= place for at in scenario.places(Step, Unscale))
 
 
 def _divisor(scenario: Scenario, place: int) -> int:
-    """What a mean divides by that is due at an event."""
+    """The divisor of the mean that is due at an event."""
     gone = scenario.gone(place)
     return scenario.world_size - (len(gone) if scenario.standings[place].divide_by == DIVISORS[1] else 0)
 
 
 def local_gradient(scenario: Scenario, rank: int, place: int, parameter: int) -> Any:
-    """What one rank would have without the others: the same program on a world of its samples alone.
+    """The gradient of one rank without the others: the same program on a world of its samples alone.
 
     None where it has no gradient or an enclosed one, and where it has run out of micro-batches before: it has no such
     program.

@@ -51,7 +51,7 @@ def repeat(law: Law, trial: Trial, failure: Failure) -> Failure | None:
 
 
 def paused(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """Whether time ended all of these, which is no part of a scenario, and none is ended so again."""
+    """True if time ended all of these, which is no part of a scenario, and none is ended so again."""
     late = [failure for failure in failures if _took_too_long(failure.broken)]
     return bool(late) and len(late) == len(failures) and not any(fails(law, trial, failure) for failure in failures)
 
@@ -61,7 +61,7 @@ def _took_too_long(broken: LawBroken) -> bool:
 
 
 def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """Whether one of these fails each time where it was found, and never in processes in which nothing has run before;
+    """True if one of these fails each time where it was found, and never in processes in which nothing has run before;
     or each time in these, and not where it was found.
 
     Not one by chance, which may pass or fail in either.
@@ -79,7 +79,7 @@ def owes_to_the_past(law: Law, trial: Trial, failures: Sequence[Failure]) -> boo
 
 
 def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool:
-    """Whether one of these fails each time, and never where simulated ranks have state of their own."""
+    """True if one of these fails each time, and never where simulated ranks have state of their own."""
     own = replace(trial, own_state=True, witnessed=Counter())
     for failure in failures:
         if not took_the_clock(failure.broken) and not fails(law, own, failure) and fails(law, trial, failure, all):
@@ -90,5 +90,5 @@ def owes_to_sharing(law: Law, trial: Trial, failures: Sequence[Failure]) -> bool
 def fails(
     law: Law, trial: Trial, failure: Failure, how: Callable[[Iterable[bool]], bool] = any, times: int = TIMES
 ) -> bool:
-    """Whether the law is broken on its example, in any of a few runs, or in all."""
+    """True if the law is broken on its example, in any of a few runs, or in all."""
     return how(how_broken(law, trial, failure.drawn, []) is not None for _ in range(times))

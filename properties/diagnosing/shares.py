@@ -1,4 +1,4 @@
-"""Where a wrong value came from: the coefficient of every contribution in it, by linearity.
+"""The origin of a wrong value: the coefficient of every contribution in it, by linearity.
 
 The scenario is run again with all contributions but one silenced, once for each. What then arrives in the wrong element
 is the coefficient of that contribution: exact, in any dtype, whatever the implementation did with it.

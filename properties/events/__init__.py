@@ -1,4 +1,4 @@
-"""What the properties know of each kind of event, in a module of the event's name: how a training loop has it, what
+"""The facets of events: each kind has a module of the event's name. It says how a training loop has it, what
 must be claimed for it, its words, its lines in a script, and what is simpler.
 
     facet      the base of them all: what each has to say
@@ -47,7 +47,7 @@ _SPECIAL = sorted(
 
 
 def facet_of(event: Event) -> Facet[Any]:
-    """What the properties know of its kind."""
+    """The facet of its kind: how it is drawn, told and written into a script."""
     return FACETS[type(event)]
 
 

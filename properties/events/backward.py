@@ -129,7 +129,7 @@ METRIC = Kind(
 
 
 class BackwardFacet(Facet[Backward]):
-    """What the properties know of a micro-batch."""
+    """The facet of a micro-batch: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 
@@ -275,12 +275,12 @@ FACET = BackwardFacet()
 
 
 def hook_orders_differ(scenario: Scenario) -> bool:
-    """Whether in some micro-batch two ranks reach two parameters that both of them use in different orders."""
+    """True if in some micro-batch two ranks reach two parameters that both of them use in different orders."""
     return any(_reached_apart(scenario, batch) for batch in range(len(scenario.microbatches)))
 
 
 def _reached_apart(scenario: Scenario, batch: int) -> bool:
-    """Whether two ranks reach two parameters that both of them use in different orders."""
+    """True if two ranks reach two parameters that both of them use in different orders."""
     for one, other in combinations((scenario.order(batch, rank) for rank in range(scenario.world_size)), 2):
         places = [other.index(parameter) for parameter in one if parameter in other]
         if any(second < first for first, second in pairwise(places)):
@@ -289,7 +289,7 @@ def _reached_apart(scenario: Scenario, batch: int) -> bool:
 
 
 def _begins_without_the_wrapper(scenario: Scenario) -> bool:
-    """Whether the first thing after some construction is a forward of the model itself, or reads its parameters."""
+    """True if the first thing after some construction is a forward of the model itself, or reads its parameters."""
     first = (scenario.program[place] for place in scenario.places(Backward) if scenario.standings[place].built)
     return any(isinstance(event, Backward) and (event.direct or event.loss == READ[1]) for event in first)
 
@@ -313,7 +313,7 @@ def after_local(scenario: Scenario) -> Iterator[int]:
 
 
 def _leaves_some_unused(scenario: Scenario) -> bool:
-    """Whether a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
+    """True if a parameter that takes part somewhere, or is trained throughout, takes no part elsewhere."""
     trained = {index for index, parameter in enumerate(scenario.parameters) if parameter.trainable}
     per_rank = scenario.samples // scenario.world_size
     used = [
@@ -350,7 +350,7 @@ def _metric(scenario: Scenario) -> list[str]:
 
 
 def _overflows(writer: Writer, event: Backward, used: Sequence[int]) -> str:
-    """What a rank's coefficients become that overflow: all of them, or one."""
+    """The overflowing coefficients of a rank: all of them, or one."""
     which = event.overflows
     if which not in ("first", "last"):
         mine = f"coefficients[{writer.role}]"

@@ -1,4 +1,4 @@
-"""What a caller brings to a training loop, and may set anew between steps."""
+"""The hyper-parameters that a caller brings to a training loop, and may change between steps."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class TrainingOptions:
 
 
 def is_short(values: Hyperparameters) -> bool:
-    """Whether a step of SGD with these can be exact: all are multiples of 1/8."""
+    """True if a step of SGD with these can be exact: all are multiples of 1/8."""
     numbers = (values.learning_rate, values.momentum, values.dampening, values.weight_decay)
     return all(number is None or (8 * number).is_integer() for number in numbers)
 

@@ -1,4 +1,4 @@
-"""What must be claimed for something to be drawn."""
+"""The claims that are needed for something to be drawn."""
 
 from collections.abc import Callable
 

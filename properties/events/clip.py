@@ -50,7 +50,7 @@ CLIP = Kind("clip", _clip, while_joined=True)
 
 
 class ClipFacet(Facet[Clip]):
-    """What the properties know of clipping."""
+    """The facet of clipping: how it is drawn, told and written into a script."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (CLIP,)

@@ -19,7 +19,7 @@ COPY_GRADIENTS = Kind("copy gradients", _copy, lambda claims: claims.replaced_gr
 
 
 class CopyGradientsFacet(Facet[CopyGradients]):
-    """What the properties know of copies in the place of gradients."""
+    """The facet of copies in the place of gradients: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

@@ -21,7 +21,7 @@ DROP_LOSS = Kind("drop loss", _drop, lambda claims: claims.drops_losses, forward
 
 
 class DropLossFacet(Facet[DropLoss]):
-    """What the properties know of a loss that is dropped."""
+    """The facet of a loss that is dropped: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

@@ -24,7 +24,7 @@ DUPLICATE = Kind(
 
 
 class DuplicateFacet(Facet[Duplicate]):
-    """What the properties know of copies of the model."""
+    """The facet of copies of the model: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
     reads = True

@@ -23,7 +23,7 @@ END_JOIN = Kind("end join", lambda loop, _: end_join(loop), lambda claims: bool(
 
 
 class EndJoinFacet(Facet[EndJoin]):
-    """What the properties know of the end of a join."""
+    """The facet of the end of a join: how it is drawn, told and written into a script."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (END_JOIN,)

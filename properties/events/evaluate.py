@@ -27,7 +27,7 @@ INFER = Kind("infer", lambda loop, phase: _evaluate(loop, phase, True), lambda c
 
 
 class EvaluateFacet(Facet[Evaluate]):
-    """What the properties know of an evaluation."""
+    """The facet of an evaluation: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
     reads = True

@@ -1,4 +1,4 @@
-"""What the properties know of one kind of event: the base of what each module beside this one says of its own."""
+"""The base of all facets. Each module beside this one has the facet of one kind of event."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ class Feature:
             raise ValueError("a feature that phases or options bring about has no other claim than theirs")
 
     def claimed(self, claims: Claims) -> bool:
-        """Whether everything is claimed that brings it about."""
+        """True if everything is claimed that brings it about."""
         phases = all(kind.may_be_drawn(claims) for kind in self.phases)
         return phases and all(OPTIONS[name](claims) for name in self.options) and self.claim(claims)
 
@@ -64,14 +64,14 @@ class Facet(ABC, Generic[E]):
 
     @abstractmethod
     def lines(self, writer: Writer, number: int, event: E) -> list[str]:
-        """What the caller does, as lines of a script. ``number``: the event's place in the program."""
+        """The caller's act as lines of a script. ``number``: the event's place in the program."""
 
     def features(self) -> Mapping[str, Feature]:
-        """What a scenario can have that is mostly about it, by name."""
+        """The features of scenarios that are mostly about it, by name."""
         return {}
 
     def beyond(self, claims: Claims, scenario: Scenario) -> str:
-        """What of it is not claimed, and no feature, in a few words; empty where there is nothing."""
+        """The part of it that is not claimed, and is no feature, in a few words; empty if there is none."""
         return ""
 
     def simpler(self, event: E) -> Iterator[E]:
@@ -91,7 +91,7 @@ class Facet(ABC, Generic[E]):
 
     @property
     def forward(self) -> bool:
-        """Whether it is a forward on every rank."""
+        """True if it is a forward on every rank."""
         return any(kind.forward for kind in self.kinds())
 
 
@@ -101,6 +101,6 @@ def has(*kinds: type[Event]) -> Callable[[Scenario], bool]:
 
 
 def in_turn(scenario: Scenario, *kinds: type[Event]) -> bool:
-    """Whether events of these kinds come one after the other, others maybe in between."""
+    """True if events of these kinds come one after the other, others maybe in between."""
     events = iter(scenario.program)
     return all(any(isinstance(event, kind) for event in events) for kind in kinds)

@@ -10,7 +10,7 @@ from lockstep.properties.script.writer import Writer
 
 
 class FinishFacet(Facet[Finish]):
-    """What the properties know of the end of a synchronization."""
+    """The facet of the end of a synchronization: how it is drawn, told and written into a script."""
 
     undrawn = "it follows each micro-batch that synchronizes"
 

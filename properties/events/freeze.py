@@ -37,7 +37,7 @@ FREEZE = Kind("freeze", _freeze, lambda claims: claims.freezing)
 
 
 class FreezeFacet(Facet[Freeze]):
-    """What the properties know of freezing."""
+    """The facet of freezing: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

@@ -46,7 +46,7 @@ JOIN = Kind("join", _join, lambda claims: bool(claims.joins), while_joined=True,
 
 
 class JoinFacet(Facet[Join]):
-    """What the properties know of a join."""
+    """The facet of a join: how it is drawn, told and written into a script."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (JOIN,)
@@ -85,7 +85,7 @@ def _windows_left(scenario: Scenario) -> int:
 
 
 def _others_stay(scenario: Scenario) -> bool:
-    """Whether those who are last in one window of a join have run out in another."""
+    """True if those who are last in one window of a join have run out in another."""
     joins = scenario.places(Join)
     stay = [set(range(scenario.world_size)) for _ in (None, *joins)]
     for place, batch in scenario.events(Backward):
@@ -94,5 +94,5 @@ def _others_stay(scenario: Scenario) -> bool:
 
 
 def _steps_without_rank_zero(scenario: Scenario) -> bool:
-    """Whether there is a step while rank 0 has run out of micro-batches."""
+    """True if there is a step while rank 0 has run out of micro-batches."""
     return any(0 in scenario.gone(place) for place in scenario.places(Step))

@@ -1,4 +1,4 @@
-"""What was saved, loaded into what is there: how that is drawn, told and written into a script."""
+"""Loading a saved state into the present objects: how it is drawn, told and written into a script."""
 
 from lockstep.oracle.events import Backward, Evaluate, Load, Save, Step
 from lockstep.oracle.expectation import Expectation
@@ -28,7 +28,7 @@ LOAD = Kind("load", _load, lambda claims: claims.reloads)
 
 
 class LoadFacet(Facet[Load]):
-    """What the properties know of what is loaded into what is there."""
+    """The facet of what is loaded into what is there: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

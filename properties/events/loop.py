@@ -24,7 +24,7 @@ def _nothing(claims: Claims) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RankSeed:
-    """What is drawn for one rank: the number of its order, and the set of parameters absent there as bits."""
+    """The draw for one rank: the number of its order, and the set of parameters absent there as bits."""
 
     order: int
     absent: int
@@ -32,7 +32,7 @@ class RankSeed:
 
 @dataclass(frozen=True)
 class Phase:
-    """What is drawn for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others', and
+    """The draw for one event. ``twist`` and ``shift`` tell a micro-batch's orders and absences from others', and
     which form any other event has.
     """
 
@@ -60,7 +60,7 @@ class Kind:
     rules_out: Callable[[Claims], tuple[str, ...]] = _nothing  # options of a scenario that do not go with it
 
     def may_be_drawn(self, claims: Claims) -> bool:
-        """Whether everything that it takes is claimed."""
+        """True if everything that it takes is claimed."""
         return self.claimed(claims) and all(each.may_be_drawn(claims) for each in self.takes)
 
 

@@ -19,7 +19,7 @@ MOVE = Kind("move", _move, lambda claims: claims.moved_parameters)
 
 
 class MoveFacet(Facet[Move]):
-    """What the properties know of a model that moves."""
+    """The facet of a model that moves: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

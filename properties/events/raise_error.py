@@ -16,7 +16,7 @@ RAISES_DRAWN = ("forward", "backward", "hook", "module", "no_sync", "backward", 
 
 
 def _unclaimed(claims: Claims, where: str, synchronize: bool) -> str:
-    """What is not claimed of an error there, if anything."""
+    """The part of an error there that is not claimed, if any."""
     if not synchronize and not claims.accumulation:
         return "an error inside no_sync"
     evaluates = claims.evaluates if synchronize else claims.measures_losses
@@ -49,7 +49,7 @@ RAISE = Kind("raise", _raise, lambda claims: claims.survives_errors)
 
 
 class RaiseFacet(Facet[Raise]):
-    """What the properties know of an error of the caller's."""
+    """The facet of an error of the caller's: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

@@ -23,7 +23,7 @@ REPLACE = Kind("replace", _replace, lambda claims: claims.replaced_parameters)
 
 
 class ReplaceFacet(Facet[Replace]):
-    """What the properties know of replaced parameters."""
+    """The facet of replaced parameters: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
     optimizes = True

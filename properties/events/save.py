@@ -19,7 +19,7 @@ SAVE = Kind("save", _save, lambda claims: claims.reloads)
 
 
 class SaveFacet(Facet[Save]):
-    """What the properties know of what is saved for later."""
+    """The facet of what is saved for later: how it is drawn, told and written into a script."""
 
     optimizes = True
 

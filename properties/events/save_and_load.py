@@ -31,7 +31,7 @@ def _loaded(loop: Loop, phase: Phase, everything: bool) -> None:
 
 
 def _buffers_of_its_own(claims: Claims) -> tuple[str, ...]:
-    """Those of each rank's own, which the next first forward may make rank 0's."""
+    """The buffers that are each rank's own, and that the next first forward may make rank 0's."""
     return ("buffers",) if claims.equal_from != EQUAL_FROM[0] and claims.buffers != "each" else ()
 
 
@@ -48,7 +48,7 @@ UNSAVED = "the state of an optimizer that cannot be saved"
 
 
 class SaveAndLoadFacet(Facet[SaveAndLoad]):
-    """What the properties know of what is saved, built anew and loaded."""
+    """The facet of what is saved, built anew and loaded: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
     optimizes = True
@@ -86,7 +86,7 @@ FACET = SaveAndLoadFacet()
 
 
 def _goes_on(scenario: Scenario) -> bool:
-    """Whether there is a step before everything is saved and loaded, and another, of new gradients, after."""
+    """True if there is a step before everything is saved and loaded, and another, of new gradients, after."""
     kinds = [type(event) for event in scenario.program]
     places = [place for place, event in enumerate(scenario.program) if event == SaveAndLoad()]
     return any(Step in kinds[:place] and Backward in kinds[place:] and Step in kinds[place:] for place in places)

@@ -21,7 +21,7 @@ SET_HYPERPARAMETERS = Kind("set hyperparameters", _set)
 
 
 class SetHyperparametersFacet(Facet[SetHyperparameters]):
-    """What the properties know of new hyper-parameters."""
+    """The facet of new hyper-parameters: how it is drawn, told and written into a script."""
 
     shown_by = STEP
     optimizes = True

@@ -65,7 +65,7 @@ IDLE_STEP = Kind(
 
 
 class StepFacet(Facet[Step]):
-    """What the properties know of a step."""
+    """The facet of a step: how it is drawn, told and written into a script."""
 
     optimizes = True
 
@@ -119,7 +119,7 @@ FACET = StepFacet()
 
 
 def reads_stepped_gradients(scenario: Scenario) -> bool:
-    """Whether gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
+    """True if gradients count on after a step with Nesterov's momentum, in which torch's foreach form adds to them."""
 
     def adds(place: int) -> bool:
         return any(getattr(options, "nesterov", False) for options in scenario.standings[place].settings)
@@ -128,7 +128,7 @@ def reads_stepped_gradients(scenario: Scenario) -> bool:
 
 
 def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
-    """Whether gradients count on after some step of theirs, of those of which one asks by their place."""
+    """True if gradients count on after some step of theirs, of those of which one asks by their place."""
     everything = {*range(len(scenario.groups) + 1)}
     stepped: set[int] = set()  # groups
     for place, event in enumerate(scenario.program):
@@ -146,14 +146,14 @@ def reads_after_steps(scenario: Scenario, which: Callable[[int], bool]) -> bool:
 
 
 def _steps_apart(scenario: Scenario) -> bool:
-    """Whether there are two steps with a synchronization in between."""
+    """True if there are two steps with a synchronization in between."""
     batches = [scenario.batch(place) for place in scenario.places(Step)]
     between = scenario.microbatches[batches[0] : batches[-1]] if batches else ()
     return any(batch.synchronize for batch in between)
 
 
 def _steps_idly(scenario: Scenario) -> bool:
-    """Whether there is a step without any gradient."""
+    """True if there is a step without any gradient."""
     return any(not scenario.standings[place].gradients for place in scenario.places(Step))
 
 

@@ -23,7 +23,7 @@ SWAP_WEIGHTS = Kind("swap weights", _swap, lambda claims: claims.swaps_weights a
 
 
 class SwapWeightsFacet(Facet[SwapWeights]):
-    """What the properties know of weights that are swapped."""
+    """The facet of weights that are swapped: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
     reads = True

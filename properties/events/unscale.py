@@ -21,7 +21,7 @@ UNSCALE = Kind("unscale", unscaled)
 
 
 class UnscaleFacet(Facet[Unscale]):
-    """What the properties know of unscaling."""
+    """The facet of unscaling: how it is drawn, told and written into a script."""
 
     def kinds(self) -> tuple[Kind, ...]:
         return (UNSCALE,)

@@ -1,4 +1,4 @@
-"""What the caller writes into parameters: how it is drawn, told and written into a script."""
+"""Values that the caller writes into parameters: how they are drawn, told and written into a script."""
 
 from lockstep.oracle.events import Backward, Step, Write
 from lockstep.oracle.expectation import Expectation
@@ -29,7 +29,7 @@ WRITE = Kind(
 
 
 class WriteFacet(Facet[Write]):
-    """What the properties know of what the caller writes."""
+    """The facet of what the caller writes: how it is drawn, told and written into a script."""
 
     shown_by = SYNCHRONIZE
 

@@ -1,4 +1,4 @@
-"""What all ranks together should hold between events, by ZeRO's stages: `oracle.zero`, parameter by parameter."""
+"""The bytes that all ranks together should hold between events, by ZeRO stage (`oracle.zero`), for each parameter."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,7 +48,7 @@ def fair_shares(scenario: Scenario, expected: Expectation, stage: int) -> dict[i
 
 
 def recipe_of(scenario: Scenario, index: int, state: Mapping[str, Any]) -> Recipe:
-    """What an element of a parameter costs, with the state that it has."""
+    """The cost of an element of a parameter, with its optimizer state."""
     size = FORMATS[scenario.parameters[index].dtype].bytes
     master = 4 if scenario.masters and size == 2 else 0
     arrays = len(state.keys() - {"step", "master"})

@@ -1,4 +1,4 @@
-"""What is whole on a rank while forward and backward run, of stages 2 and 3, where it is claimed how they cut."""
+"""The whole tensors on a rank while forward and backward run, at stages 2 and 3, if the layout of slices is claimed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Moment:
 
 
 def ledgers(scenario: Scenario, expected: Expectation, stage: int, slices: str, rank: int) -> dict[int, Ledger]:
-    """What a rank holds when a Backward begins, by its place."""
+    """The holdings of a rank when a Backward begins, by its place."""
     ledger, found = Ledger(scenario, stage, slices, rank), dict[int, Ledger]()
     for place, event in enumerate(scenario.program):
         if event.makes_gradients:
@@ -34,7 +34,7 @@ def ledgers(scenario: Scenario, expected: Expectation, stage: int, slices: str, 
 
 
 def moments(ledger: Ledger, place: int, whens: Sequence[When]) -> list[Moment]:
-    """What is whole at each moment of a Backward that begins with what the ledger says.
+    """The whole tensors at each moment of a Backward that begins with this ledger.
 
     Stage 3: the root's own parameters are whole while anything runs, and beside them those of one unit; gradients are
     reduced with the last call of their unit that backward leaves. Stage 2: those of a bucket, with the last of its
@@ -93,7 +93,7 @@ def _unit(scenario: Scenario, index: int) -> int:
 
 
 def _of_units(scenario: Scenario, slices: str, units: set[int]) -> set[int]:
-    """What is gathered for these units: a tied tensor brings along what it is cut with."""
+    """The tensors gathered for these units: a tied tensor brings along those with which it is cut."""
     mine = {scenario.tensor(index) for index in range(len(scenario.parameters)) if _unit(scenario, index) in units}
     return {tensor for members in flats(scenario, slices) if mine & {*members} for tensor in members}
 

@@ -58,7 +58,7 @@ def values_equal(run: Run, expected: Expectation, headline: str, of: Collection[
 def pairs(
     seen: Seen, expected: Expectation, place: int, rank: int
 ) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
-    """What a rank showed after an event and what it must be: a quantity, and its values by parameter or buffer."""
+    """The seen and the right values of a rank after an event: a quantity, and its values by parameter or buffer."""
     if place < 0 and seen["initial"] is not None:
         yield "parameter", seen["initial"], expected.initial
     if place in expected.gradients:
@@ -145,7 +145,7 @@ def evaluations_equal(run: Run, headline: str) -> None:
 
 
 def as_read(values: Sequence[Any], held: Sequence[Any]) -> list[Any]:
-    """What an evaluation must have read of the parameters that are held, as far as it was seen to read any; where it
+    """The values that an evaluation must have read of the held parameters, as far as it was seen to read any; where it
     computes in another dtype, converted to that.
     """
     return [None if read is None else each.astype(read.dtype) for read, each in zip(values, held, strict=True)]
@@ -160,7 +160,7 @@ def swapped_are_read(run: Run, headline: str) -> None:
 
 
 def kept_equal(run: Run, headline: str) -> None:
-    """What hooks of the caller's have kept of gradients is what these are once the synchronization is finished; they
+    """Check that gradients kept by the caller's hooks are those at the end of the synchronization, and that hooks
     have run for each parameter to which the last micro-batch gave one, and maybe for others.
     """
     scenario = run.scenario
@@ -246,14 +246,14 @@ def compare(
 
 
 def same_bits(seen: Any, wanted: Any) -> bool:
-    """Whether two arrays agree in dtype, shape and every bit, or there is none on either side."""
+    """True if two arrays agree in dtype, shape and every bit, or there is none on either side."""
     if seen is None or wanted is None:
         return seen is wanted
     return seen.dtype == wanted.dtype and seen.shape == wanted.shape and seen.tobytes() == wanted.tobytes()
 
 
 def holds(seen: Any, wanted: Any) -> bool:
-    """Whether what was seen has the wanted bits, or lies in the wanted interval."""
+    """True if what was seen has the wanted bits, or lies in the wanted interval."""
     return _first_difference(seen, wanted) is None
 
 

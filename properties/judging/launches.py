@@ -76,7 +76,7 @@ def overlapping(run: Run, place: int, least: int, several: bool, headline: str) 
 
 
 def _reduced(report: RankReport, least: int) -> list[Launch]:
-    """What adds up so many elements or more; nothing where the world gives no timeline."""
+    """The reductions of at least that many elements; none if the world gives no timeline."""
     places = (place for place, call in enumerate(report.collectives) if call.operation not in MESSAGES)
     return [
         (place, passage)

@@ -1,4 +1,4 @@
-"""Whether ranks call the same collectives, and messages meet."""
+"""Check that ranks call the same collectives, and that messages meet."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What every rank holds to the byte, where an implementation claims how it cuts: `oracle.shards.flat`, `oracle.zero`.
+"""The bytes of every rank, if the layout of slices is claimed: `oracle.shards.flat`, `oracle.zero`.
 
 "units": the parameters of each module of its own, one dtype and either trained or frozen from the start, end to end in
 the order of registration. "buckets": the same of the whole module from the last parameter on, a new one begun where the
@@ -65,7 +65,7 @@ def _shards(scenario: Scenario) -> int:
 
 @dataclass
 class Ledger:
-    """What one rank holds at a moment: tensors whose gradient it has whole, those of whose average it has its slice."""
+    """The holdings of one rank: tensors whose gradient it has whole, and those of whose average it has its slice."""
 
     scenario: Scenario
     stage: int

@@ -1,4 +1,4 @@
-"""What a run has sent, in elements: what each rank moves, in the mean, if collectives go round a ring."""
+"""The traffic of a run in elements: the mean that each rank moves if collectives go round a ring."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Cost:
 
 
 def reductions(calls: Iterable[Collective]) -> list[Collective]:
-    """Those that add up."""
+    """The collectives that add up."""
     return [call for call in calls if call.operation in REDUCTIONS]
 
 
@@ -42,7 +42,7 @@ def passed(calls: Iterable[Collective], ranks: int, due: str = WIDEST) -> Fracti
 
 
 def times_as_wide(call: Collective, due: str) -> Fraction:
-    """How many elements of the dtype that is due an element takes as long as, at least one."""
+    """The width of an element in elements of the dtype that is due, at least one."""
     return max(Fraction(1), Fraction(FORMATS[call.dtype if call.dtype in FORMATS else due].bytes, FORMATS[due].bytes))
 
 
@@ -56,5 +56,5 @@ def _moved(call: Collective, ranks: int) -> Fraction:
 
 
 def cost_of(run: Run, due: str) -> Cost:
-    """What a run has moved beyond what construction does, see `passed`."""
+    """The elements that a run has moved after construction, see `passed`."""
     return Cost(run, tuple(passed(calls, run.scenario.world_size, due) for calls in run.since_construction))

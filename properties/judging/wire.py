@@ -33,7 +33,7 @@ def due(scenario: Scenario) -> dict[str, int]:
 
 
 def in_training(run: Run) -> bool:
-    """Whether it is in training that every rank sends gradients, and not only when somebody looks at them."""
+    """True if it is in training that every rank sends gradients, and not only when somebody looks at them."""
     sent = all(any(call.count for call in calls) for calls in run.since_construction)
     return run.scenario.world_size > 1 and sent and not any(reductions(calls) for calls in run.looks)
 
@@ -66,8 +66,8 @@ def _with_gradients(calls: Sequence[Collective]) -> list[Collective]:
 
 
 def room(call: Collective, dtypes: Sequence[str]) -> int:
-    """How many elements of the dtypes a collective may carry: in one of them, or as bytes, which say nothing of what
-    they are.
+    """The number of elements of these dtypes that a collective may carry: in one of them, or as bytes, which do not
+    tell what they are.
     """
     if call.dtype in dtypes:
         return call.count
@@ -88,7 +88,7 @@ def on_the_wire(dtype: str, claims: Claims) -> str:
 
 
 def _by_dtype(calls: Sequence[Collective]) -> Counter[str]:
-    """How many elements of each dtype these carry, what is not added up maybe as bytes."""
+    """The number of elements of each dtype that these carry; gathers and broadcasts may carry bytes."""
     counts = Counter[str]()
     for call in calls:
         for dtype in HOLDS:

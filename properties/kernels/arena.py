@@ -41,12 +41,12 @@ class Placed:
         return found
 
     def spilled(self) -> bool:
-        """Whether anything but the elements has changed."""
+        """True if anything but the elements has changed."""
         expected = self._before.view(self.tensor.dtype).clone()
         view = expected.as_strided(*self._place)
         view.copy_(self.tensor)
         return not torch.equal(expected.view(torch.uint8), self._memory)
 
     def changed(self) -> bool:
-        """Whether anything has changed at all."""
+        """True if anything has changed at all."""
         return not torch.equal(self._before, self._memory)

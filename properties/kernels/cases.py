@@ -1,4 +1,4 @@
-"""What the laws of kernels draw: lists of tensors in every shape, stride, offset and dtype, and their values."""
+"""Strategies of the laws of kernels: lists of tensors in every shape, stride, offset and dtype, and their values."""
 
 from collections.abc import Sequence
 from typing import Any

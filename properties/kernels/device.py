@@ -5,7 +5,7 @@ import os
 
 
 def gpus() -> int:
-    """How many CUDA devices the driver has; asked of the driver itself, as torch takes seconds to import."""
+    """The number of CUDA devices, asked of the driver itself, because torch takes seconds to import."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -66,7 +66,7 @@ def kernel_law(
 
 
 def story(kernels: Kernels, law: str, error: AssertionError) -> list[str]:
-    """What happened, line by line."""
+    """The report of a failure, line by line."""
     result, *details = str(error).splitlines() or [""]
     words = [f"{kernels.name.rpartition(':')[2]} breaks P17: wrong", ""]
     words += [*entry("The law", law), *entry("Result", result), *details]
@@ -130,7 +130,7 @@ def hold(
 
 
 def _wrong(check: Callable[[Kernels, Any], None], kernels: Kernels, drawn: Any) -> AssertionError | None:
-    """What is wrong in a case, with a note that says which it is."""
+    """The error in a case, with a note that names the case."""
     try:
         check(kernels, drawn)
     except AssertionError as error:

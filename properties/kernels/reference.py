@@ -1,4 +1,4 @@
-"""What kernels must give, in float32 arithmetic that rounds every operation, and one rounding to what is stored."""
+"""The right results of kernels: float32 arithmetic that rounds each operation, and one rounding to the stored dtype."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -63,13 +63,13 @@ def scaled(case: Case, coefficient: float | None) -> list[Array]:
 
 
 def averages(case: Case) -> Array:
-    """What a norm is taken of: all elements, averaged and scaled, in float32."""
+    """The elements of which a norm is taken: all of them, averaged and scaled, in float32."""
     parts = [transformed(values(t, case.kind), "float32", case.divisor, case.scale, None) for t in case.tensors]
     return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
 def norm_enclosure(numbers: Array) -> Enclosure:
-    """Where the norm of float32 values may lie before its last rounding, in any order, fused or not, at any magnitude.
+    """Enclose the norm of float32 values before its last rounding, in any order, fused or not, at any magnitude.
 
     A power of two is taken out first, as a norm is homogeneous: squares in the bound stay in range, as they must in the
     kernel. What then falls below float32 is rounded; the bound's allowance for what is lost between values of about one
@@ -97,7 +97,7 @@ def coefficient_of(norm32: float, max_norm: float) -> float:
 
 
 def coefficients(norms: Enclosure, max_norm: float) -> Interval:
-    """Where min(1, max_norm / (norm + 1e-6)) may lie, computed in float32 or float64 in any way that there is in
+    """Enclose min(1, max_norm / (norm + 1e-6)), computed in float32 or float64 in any way that there is in
     practice: a quotient, a product with a rounded reciprocal (torch), or the inverse of what gradients are divided by.
     """
     return hull(*(coefficient(norms, form, max_norm) for form in ("float32", "float64")))

@@ -207,6 +207,6 @@ def _scaling(
 
 
 def _spilled(targets: list[Placed], sources: list[Placed]) -> list[str]:
-    """Where something was written that is no element of a destination."""
+    """The places written that are no element of a destination."""
     around = [f"around result {index}" for index, target in enumerate(targets) if target.spilled()]
     return around + [f"into source {index}" for index, source in enumerate(sources) if source.changed()]

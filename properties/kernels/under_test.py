@@ -82,5 +82,5 @@ def look_up_kernels(name: str, world: World) -> Kernels:
 
 
 def plain(value: Any) -> Any:
-    """What JSON does not know."""
+    """Convert a value that JSON does not know."""
     return asdict(value) if isinstance(value, Tensor) else float(value)

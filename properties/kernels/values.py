@@ -43,7 +43,7 @@ def elements(kind: str, count: int, dtype: str, seed: int) -> NDArray[Any]:
 
 
 def special(dtype: str) -> NDArray[Any]:
-    """What rounds or compares unlike ordinary numbers: in float32 also the ties between neighbors of 16 bits."""
+    """Values that round or compare unlike ordinary numbers: in float32 also the ties between neighbors of 16 bits."""
     edges = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 65504.0, 65519.0, 65520.0, 2.0**-14, 2.0**-24]
     edges += [2.0**-25, 2.0**-133, 2.0**-134, 2.0**-149, 2.0**-126, 3.3895313892515355e38, 3.4028234663852886e38]
     edges += [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-23, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 - 2.0**-9]

@@ -1,4 +1,4 @@
-"""What decides which program a compiler makes for a case: dtypes, where results go, and which options are given.
+"""The variants of a case that a compiler turns into different programs: dtypes, destinations, and given options.
 
 On a GPU every combination is compiled anew, which takes a hundred times as long as to run it. There a law draws from a
 few, which have every pair of values among them; interpreted, from all. What costs no compilation is always drawn
@@ -53,7 +53,7 @@ FEW_STEPS = tuple(
 
 @cache
 def compiled() -> bool:
-    """Whether kernels are compiled here, so that few variants are drawn."""
+    """True if kernels are compiled here, so that few variants are drawn."""
     return device.choose() == "compiled"
 
 

@@ -26,7 +26,7 @@ def initial_values(scenario: ModelScenario, rank: int, shapes: Mapping[str, tupl
 
 
 def size(scenario: ModelScenario, rank: int, number: int) -> tuple[int, int]:
-    """How many samples a rank's ``number``-th micro-batch has, and how many words to a sentence, if it has some."""
+    """The number of samples of a rank's ``number``-th micro-batch, and of words in a sentence, if it has some."""
     if not scenario.uneven:
         return ROWS, LENGTH
     return 1 + (ROWS - 1 + rank + number) % (ROWS + 1), 1 + (LENGTH - 1 + rank + 2 * number) % (LENGTH + 1)

@@ -130,7 +130,7 @@ def evaluated_scenarios(claims: Claims) -> st.SearchStrategy[ModelScenario]:
 
 
 def is_provable(scenario: ModelScenario, averaging: str) -> bool:
-    """Whether nothing rounds, where that is what the proof needs."""
+    """True if nothing rounds, where that is what the proof needs."""
     if scenario.model in EXACT:
         try:
             exact.train(scenario, averaging)

@@ -82,7 +82,7 @@ def inputs(run: Run, expected: Expected, headline: str) -> None:
 
 
 def outputs(run: Run, expected: Expected, headline: str) -> None:
-    """What a rank's model gives in each evaluation is what that model gives by itself."""
+    """Check that a rank's model gives in each evaluation the outputs of the plain model."""
     scenario: Any = run.scenario
     for step, by_rank in enumerate(expected.outputs, scenario.evaluated - 1):
         for rank, seen in enumerate(run.observations):

@@ -1,4 +1,4 @@
-"""What a rank sees of a real model, and sends back."""
+"""The observations of a rank with a real model, which it sends back."""
 
 from typing import Any, TypedDict
 

@@ -94,7 +94,7 @@ class MovingAverage(nn.Module):
 
 @dataclass
 class Given:
-    """What a model gives, in a class of its own: outputs, and nothing where it has nothing to say, as of a loss."""
+    """The outputs of a model in a class of its own: outputs, and None for what it does not have, such as a loss."""
 
     outputs: Any
     loss: None = None
@@ -217,7 +217,7 @@ def build(scenario: ModelScenario, rank: int, apart: bool = False) -> nn.Module:
 
 
 def bare(outputs: Any) -> Any:
-    """What is in a mapping under `OUTPUTS` alone, and in `Given`."""
+    """The outputs in a mapping under `OUTPUTS`, or in `Given`."""
     if isinstance(outputs, Mapping) and OUTPUTS in outputs:
         return bare(outputs[OUTPUTS])
     return bare(outputs.outputs) if isinstance(outputs, Given) else outputs

@@ -28,7 +28,7 @@ class YourModel:
     has_buffers: bool
 
     def is_held(self, law: Law, claims: Claims) -> bool:
-        """Whether a law is held on it against what claims this. Of buffers nobody says what an evaluation finds that
+        """True if a law is held on it against what claims this. Of buffers nobody says what an evaluation finds that
         are sent before each forward; nor what is saved before the first.
         """
         from lockstep.properties import test_models

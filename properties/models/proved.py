@@ -1,4 +1,4 @@
-"""What must be seen of a run: proved intervals for what was communicated, bits for what a rank computes by itself."""
+"""The expectation of a run: proved intervals for communicated values, bits for those that a rank computes by itself."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Expected:
 
 
 def expect(trial: Trial, scenario: ModelScenario, seen: ModelSeen) -> Expected:
-    """What goes with what rank 0 was ``seen`` to hold at the beginning of each step. Replays on the trial's world.
+    """The expectation from what rank 0 was ``seen`` to hold at the beginning of each step. Replays on its world.
 
     What may overflow on the way is not an example: UnsatisfiedAssumption.
     """

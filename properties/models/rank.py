@@ -1,4 +1,4 @@
-"""What every rank runs: a real model, trained by an implementation, observed from outside."""
+"""The program of every rank: a real model, trained by an implementation, observed from outside."""
 
 import copy
 import json
@@ -122,7 +122,7 @@ class ModelTraining:
         return [to_numpy(buffer) for buffer in self.model.buffers()]
 
     def save(self) -> dict[str, Any]:
-        """What a caller keeps of a run: weights, buffers, the optimizer's state, its rank's random numbers."""
+        """The checkpoint of a caller: weights, buffers, the optimizer's state, its rank's random state."""
         whole = "load_full" in self.offers
         by = self.conditions.saved_by if isinstance(self.wrapped, Averaged) else SAVED_BY[0]
         states = self.wrapped.full_optimizer_state() if whole else saved_state(self.optimizer, by)
@@ -240,7 +240,7 @@ def evaluate(
 
 
 def seed_of(scenario: ModelScenario, rank: int) -> int:
-    """Where a rank's random numbers begin."""
+    """The seed of a rank's random numbers."""
     return 1000 * (scenario.seed + 1) + rank
 
 

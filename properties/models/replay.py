@@ -1,4 +1,4 @@
-"""What every rank does by itself, done again in one process, from what was seen at the beginning of each step."""
+"""Replay each rank's own computations in one process, from the values at the beginning of each step."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -142,15 +142,15 @@ class ModelScenario(Short):
 
     @property
     def microbatches(self) -> int:
-        """How many a rank has in all; the batch of that number is for evaluations."""
+        """The number of micro-batches of a rank. The batch of that number is for evaluations."""
         return sum(self.local) + len(self.local)
 
     def trains(self, name: str, step: int) -> bool:
-        """Whether the parameter of that dotted name is trained in a step."""
+        """True if the parameter of that dotted name is trained in a step."""
         return not self.freezes(name) or 0 < self.thaws <= step
 
     def freezes(self, name: str) -> bool:
-        """Whether it is of the layer that is frozen, for good or for some steps."""
+        """True if it is of the layer that is frozen, for good or for some steps."""
         return bool(self.frozen) and name.startswith(f"{self.frozen}.")
 
     def used(self, rank: int, batch: int) -> int:

@@ -84,7 +84,7 @@ def outputs_of_modules(model: nn.Module) -> Iterator[list[tuple[str, Any]]]:
 
 
 def wrong(name: str) -> str:
-    """What is wrong with a model, in words; empty where nothing is. It is made and run twice, as a replay does."""
+    """The error in a model, in words; empty if there is none. It is made and run twice, as a replay does."""
     model, _ = _made(name, 0)
     size = sum(parameter.numel() for parameter in model.parameters())
     others = {str(each.dtype).removeprefix("torch.") for each in model.parameters()} - {*DTYPES}
@@ -120,7 +120,7 @@ def _run(name: str) -> dict[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with a model, and whether it ``has_buffers``; ``payload``: its name."""
+    """The error in a model (``wrong``), and if it ``has_buffers``. ``payload``: its name."""
     name, has_buffers = json.loads(payload), False
     try:
         words = wrong(name)

@@ -1,4 +1,4 @@
-"""Where ranks run: in the world's processes. What comes back is plain data.
+"""The code that runs on ranks, in the world's processes. It sends back plain data.
 
 program      runs a scenario's program on an implementation
 rank         one rank between events: what the caller does around them, and what is seen

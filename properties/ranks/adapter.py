@@ -86,7 +86,7 @@ def _keep_apart(implementation: Any) -> None:
 
 
 def constructed_as(name: str, scenario: Scenario) -> str:
-    """How `construct` calls what is named, but for a group; empty where that is with the module alone."""
+    """The call by which `construct` makes the implementation, without a group; empty if it takes only the module."""
     given = options(cap_argument(name), optional_arguments(name), scenario)
     return _call(name, given) if given else ""
 
@@ -97,7 +97,7 @@ def _call(name: str, given: Mapping[str, Any]) -> str:
 
 
 def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) -> str:
-    """What is wrong with how the named implementation is to be called, in words; empty where nothing is.
+    """The error in calling the named implementation, in words; empty if there is none.
 
     Only what no use of it could change. Whatever else construction may raise is judged by the laws.
     """
@@ -127,7 +127,7 @@ def wrong_call(name: str, module: Any, scenario: Scenario, accumulates: bool) ->
 
 
 def takes_one(wrapped: Any) -> bool:
-    """Whether what was made, or what a class makes, is called with one argument and could not be with all that the
+    """True if what was made, or what a class makes, is called with one argument and could not be with all that the
     probe takes.
     """
     kind = wrapped if inspect.isclass(wrapped) else type(wrapped)
@@ -140,7 +140,7 @@ def takes_one(wrapped: Any) -> bool:
 
 
 def _takes(signature: inspect.Signature, count: int) -> bool:
-    """Whether a method takes so many positional arguments beside the first."""
+    """True if a method takes so many positional arguments beside the first."""
     try:
         signature.bind(*range(1 + count))
     except TypeError:
@@ -149,7 +149,7 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 
 
 def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, Any]) -> bool:
-    """Whether what it says of itself takes these arguments, or it does not say."""
+    """True if what it says of itself takes these arguments, or it does not say."""
     try:
         # A wrapper may well take what the function inside does not.
         signature = inspect.signature(implementation, follow_wrapped=False)
@@ -164,7 +164,7 @@ def _binds(implementation: Callable[..., Any], module: Any, given: Mapping[str, 
 
 @functools.lru_cache
 def optional_arguments(name: str) -> tuple[str, ...]:
-    """Those of ``OPTIONAL_NAMES`` that the constructor of the named implementation has, and the cap's if it must be
+    """The names in ``OPTIONAL_NAMES`` that the constructor of the implementation has, and the cap's if it must be
     given.
     """
     found = tuple(argument for argument in OPTIONAL_NAMES if takes(name, argument))
@@ -238,7 +238,7 @@ def clip(wrapped: Any, max_norm: float, norm_type: float) -> Any:
 
 
 def offered(wrapped: Any, name: str) -> str:
-    """What a method of `Sharded` is called by an object, or by a class; empty where it has none."""
+    """The name that an object, or a class, gives to a method of `Sharded`; empty if it has none."""
     for each in (name, *ALSO_CALLED.get(name, ())):
         try:
             if callable(getattr(wrapped, each, None)):
@@ -255,7 +255,7 @@ def full_parameters(wrapped: Any) -> Mapping[str, Any]:
 
 
 def offers(wrapped: Any) -> frozenset[str]:
-    """Which methods of `Sharded` an implementation has.
+    """The methods of `Sharded` that an implementation has.
 
     What shards nothing may have one that is called alike and takes less; then the caller does without.
     """
@@ -295,7 +295,7 @@ def _accepts(wrapped: Any, name: str, arguments: tuple[tuple[Any, ...], dict[str
 
 
 def needs_nothing(method: Any) -> bool:
-    """Whether a method of a class can be called without arguments."""
+    """True if a method of a class can be called without arguments."""
     try:
         inspect.signature(method).bind(None)
     except (TypeError, ValueError):

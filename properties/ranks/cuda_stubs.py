@@ -31,7 +31,7 @@ def ask(asked: bool) -> None:
 
 
 def are_asked() -> bool:
-    """Whether somebody has asked for it."""
+    """True if somebody has asked for it."""
     return _ASKED in os.environ
 
 

@@ -1,4 +1,4 @@
-"""What can be told of an implementation without running it."""
+"""A description of an implementation without running it."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ _LIKE_SHARDS = re.compile(r"FSDP|Shard|Zero|ZeRO")
 
 
 def describe(name: str) -> Mapping[str, Any]:
-    """What can be told of an implementation without running it. Raises NotFound."""
+    """A description of an implementation without running it. Raises NotFound."""
     target: Any = find(name)
     after = names.after_backward(target)
     implementation = target if after is None else names.CalledAfterBackward
@@ -71,14 +71,14 @@ def describe(name: str) -> Mapping[str, Any]:
 
 
 def _may_shard(target: Any) -> bool:
-    """Whether a class that makes no optimizer may hold parameters in pieces, by its name or by a method."""
+    """True if a class that makes no optimizer may hold parameters in pieces, by its name or by a method."""
     if not inspect.isclass(target) or hasattr(target, "make_optimizer"):
         return False
     return bool(_LIKE_SHARDS.search(target.__name__) or offered(target, "full_parameters"))
 
 
 def shards(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Whether what is named leaves a rank of several less than the whole of a model of plain layers; ``payload``: its
+    """True if the named class leaves a rank of several less than the whole of a model of plain layers; ``payload``: its
     name. False where it cannot be constructed: of that others tell.
     """
     from torch import nn
@@ -102,7 +102,7 @@ def _like_a_finish(implementation: Any) -> tuple[str, ...]:
 
 
 def _like_its_model(implementation: Any) -> bool:
-    """Whether a class is one of modules, and saves and loads both as they do, or both in its own way: some save what is
+    """True if a class is one of modules, and saves and loads both as they do, or both in its own way: some save what is
     for the model alone to load.
     """
     from torch import nn
@@ -114,7 +114,7 @@ def _like_its_model(implementation: Any) -> bool:
 
 
 def _zeroes_gradients(kind: type) -> bool:
-    """Whether a class has a `zero_grad` that is not every module's, and takes what it is given."""
+    """True if a class has a `zero_grad` that is not every module's, and takes what it is given."""
     from torch import nn
 
     method = getattr(kind, "zero_grad", nn.Module.zero_grad)
@@ -126,7 +126,7 @@ def _zeroes_gradients(kind: type) -> bool:
 
 
 def _zeroes_otherwise(implementation: Any) -> bool:
-    """Whether a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
+    """True if a class has no such `zero_grad`, but a public method that by its name may be there for the same."""
     from torch import nn
 
     if not inspect.isclass(implementation) or _zeroes_gradients(implementation):
@@ -136,7 +136,7 @@ def _zeroes_otherwise(implementation: Any) -> bool:
 
 
 def _takes_keywords(implementation: Any) -> bool:
-    """Whether what a class makes is called with any keywords, as the wrapped module's may be any."""
+    """True if what a class makes is called with any keywords, as the wrapped module's may be any."""
     kinds = inspect.getmro(implementation) if inspect.isclass(implementation) else ()
     called = [vars(kind)[name] for kind in kinds for name in ("forward", "__call__") if name in vars(kind)]
     try:
@@ -147,7 +147,7 @@ def _takes_keywords(implementation: Any) -> bool:
 
 
 def _has(implementation: Any, method: str) -> bool | None:
-    """Whether what is constructed has a method; None where a function makes it, so that only it knows."""
+    """True if the constructed object has a method. None if a function makes it, so that only it knows."""
     return hasattr(implementation, method) or (False if inspect.isclass(implementation) else None)
 
 

@@ -69,7 +69,7 @@ def _has_storage(value: Any) -> bool:
 
 
 def _in_the_world() -> bool:
-    """Whether this is the world's own doing."""
+    """True if this is the world's own doing."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code.co_filename.startswith(_WORLDS):
@@ -81,7 +81,7 @@ def _in_the_world() -> bool:
 
 
 def _by_the_model() -> bool:
-    """Whether the probe, or autograd, has called this operation itself."""
+    """True if the probe, or autograd, has called this operation itself."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename in _PASSED_OVER:
         frame = frame.f_back
@@ -107,14 +107,14 @@ class Weighed(Rank):
             self.seen["bytes"][-1] = self.scales.bytes()
 
     def ended(self, event: Event) -> None:
-        """What is held afterwards is weighed."""
+        """Weigh the bytes held after an event."""
         if self.conditions.collects and event.ends_gradients:
             gc.collect()
         self.seen["bytes"][self.place] = self.scales.bytes()
 
     @contextlib.contextmanager
     def during(self, event: Event) -> Iterator[None]:
-        """What takes place in a micro-batch is weighed; gradients that the caller copies are still gradients."""
+        """Weigh the bytes held during a micro-batch; gradients that the caller copies are still gradients."""
         if event.makes_gradients:
             self.seen["moments"][self.place] = self.moments = []
         self.scales.in_a_micro_batch = event.makes_gradients or isinstance(event, CopyGradients)

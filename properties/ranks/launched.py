@@ -1,4 +1,4 @@
-"""How many collectives a rank has launched by the time each gradient is final."""
+"""The number of collectives that a rank has launched by the time each gradient is final."""
 
 from contextlib import AbstractContextManager
 from typing import Any

@@ -16,7 +16,7 @@ from lockstep.properties.ranks import cuda_stubs
 
 
 class NotFound(ValueError):
-    """What a name means is not there. One line says what is missing and what would be right."""
+    """The object of a name does not exist. One line says what is missing and what would be right."""
 
 
 _given: dict[str, Callable[..., Any]] = {}
@@ -32,7 +32,7 @@ def give(module: str, attribute: str, implementation: Callable[..., Any]) -> str
 
 
 def is_given(name: str) -> bool:
-    """Whether the name means an object of this process alone."""
+    """True if the name means an object of this process alone."""
     return name in _given
 
 
@@ -76,7 +76,7 @@ def _import(place: str, name: str) -> Any:
 
 
 def _told(error: BaseException) -> str:
-    """What an import raised, on one line. Python's own words have the name of a file that cannot be read, no folder."""
+    """The error of an import on one line. Python's own message names an unreadable file without its folder."""
     words = str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         words = f"{error.msg} ({error.filename}, line {error.lineno})"
@@ -84,7 +84,7 @@ def _told(error: BaseException) -> str:
 
 
 def _in_a_package(path: Path, error: BaseException) -> str:
-    """How to name a file that imports what lies beside it as a package does."""
+    """The right name for a file that imports what lies beside it as a package does."""
     if "relative import" not in str(error):
         return ""
     package = path.resolve().parent
@@ -121,7 +121,7 @@ def _load_file(place: str) -> Any:
 
 @functools.lru_cache
 def takes(name: str, argument: str) -> bool:
-    """Whether the constructor of the named implementation has an argument of that name."""
+    """True if the constructor of the named implementation has an argument of that name."""
     try:
         return argument in inspect.signature(find(name)).parameters
     except (TypeError, ValueError):

@@ -10,7 +10,7 @@ from lockstep.properties.ranks.probes import Probe, products
 
 
 def loss_of_parameters(probe: Probe, coefficients: Sequence[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
-    """What the probe's forward would give, of the parameters as they are now; backward, too, is of what is read."""
+    """The result of the probe's forward, from the parameters as they are now; backward, too, uses what is read."""
     tensors = probe.in_order()
     read = SimpleNamespace(**{parameter_name(index): tensors[index] * 1 for index in order})
     return products((read,) * len(tensors), probe.kind, coefficients, order[::-1], None)

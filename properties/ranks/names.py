@@ -89,7 +89,7 @@ def all_called(of: Any, names: tuple[str, ...]) -> list[Call]:
 
 
 def after_backward(target: Any) -> Call | None:
-    """How a function is called that is no wrapper, but is given a model, or its parameters, after backward."""
+    """The call of a function that is no wrapper, but takes a model, or its parameters, after backward."""
     if not inspect.isfunction(target) or target.__name__ not in FINISH_NAMES:
         return None
     takes = _takes(target)
@@ -108,7 +108,7 @@ def _takes_of_method(of: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _takes(function: Callable[..., Any], skipped: int = 0) -> tuple[str, ...] | None:
-    """What it needs; None where that is something else, or where to call it does nothing, as of a context manager."""
+    """The arguments that it needs; None if it needs others, or if calling it does nothing, as of a context manager."""
     bare = inspect.unwrap(function)
     if inspect.isgeneratorfunction(bare) or inspect.iscoroutinefunction(bare) or inspect.isasyncgenfunction(bare):
         return None

@@ -42,12 +42,12 @@ def plain_argument(implementation: Any) -> str:
 
 
 def is_of_one_kind(implementation: Any) -> bool:
-    """Whether it is a sharded optimizer that brings its own rule, and so takes no class, as distributed Muon does."""
+    """True if it is a sharded optimizer that brings its own rule, and so takes no class, as distributed Muon does."""
     return inspect.isclass(implementation) and issubclass(implementation, torch.optim.Optimizer)
 
 
 def met(implementation: Callable[..., Any]) -> Callable[..., Any]:
-    """What wraps a model: for a sharded optimizer a class of `Averaged`, and anything else as it is."""
+    """The wrapper of a model: for a sharded optimizer a class of `Averaged`, and anything else as it is."""
     argument = plain_argument(implementation)
     if not argument and not is_of_one_kind(implementation):
         return implementation
@@ -133,17 +133,17 @@ def _no_clip(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
 
 
 def plain(params: Any, optimizer_cls: Any, **defaults: Any) -> Any:
-    """What shards nothing: every rank has the plain optimizer of all parameters."""
+    """An optimizer that shards nothing: every rank has the plain optimizer of all parameters."""
     return optimizer_cls(params, **defaults)
 
 
 def is_optimizer(implementation: Any) -> bool:
-    """Whether what `met` has given is for a sharded optimizer."""
+    """True if what `met` has given is for a sharded optimizer."""
     return inspect.isclass(implementation) and issubclass(implementation, Averaged)
 
 
 def seen_of(implementation: type[Averaged]) -> dict[str, Any]:
-    """What can be told of a sharded optimizer without making one, in the words of `properties.claim.Shape`."""
+    """A description of a sharded optimizer without making one, in the words of `properties.claim.Shape`."""
     made = implementation.sharded
     made = getattr(made, "func", made)  # of a functools.partial
     step = getattr(made, "step", None)
@@ -168,7 +168,7 @@ def _takes(method: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
 
 
 def maker(wrapped: Any, kind: Callable[..., Any]) -> Callable[..., Any]:
-    """What the caller makes its optimizer with: the plain class, or the sharded optimizer of it."""
+    """The class or function that makes the caller's optimizer: the plain class, or the sharded optimizer of it."""
     return made_of(type(wrapped), kind) if isinstance(wrapped, Averaged) else kind
 
 
@@ -179,7 +179,7 @@ def made_of(implementation: type[Averaged], kind: Callable[..., Any]) -> Callabl
 
 
 def wrong_call(implementation: type[Averaged], module: nn.Module) -> str:
-    """What is wrong with how a sharded optimizer is to be called, in words; empty where nothing is."""
+    """The error in calling a sharded optimizer, in words; empty if there is none."""
     if not implementation.argument:
         return ""
     try:
@@ -200,7 +200,7 @@ def class_of(name: str, otherwise: str) -> Callable[..., Any]:
 
 
 def known_to(kind: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a group's options that a class of optimizers takes."""
+    """The options of a group that a class of optimizers takes."""
     takes = _arguments(kind)
     return {name: value for name, value in options.items() if name in takes}
 
@@ -211,7 +211,7 @@ def _arguments(kind: Callable[..., Any]) -> frozenset[str]:
 
 
 def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with the classes that a sharded optimizer claims, in words; empty where nothing is.
+    """The error (``wrong``) in the classes that a sharded optimizer claims, in words; empty if there is none.
     ``payload``: its name, and theirs.
     """
     from lockstep.properties.ranks.lookup import find
@@ -228,7 +228,7 @@ def classes(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def probe_step(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """Whether one step of SGD on gradients that differ between ranks is ``mixed``: of their mean, or of their sum.
+    """Tell if one step of SGD on gradients that differ between ranks is ``mixed``: of their mean, or of their sum.
     ``payload``: the name of a sharded optimizer.
     """
     from lockstep.properties.ranks.lookup import find

@@ -67,7 +67,7 @@ def _laid(pieces: Sequence[torch.Tensor], way: int, shape: torch.Size) -> torch.
 
 
 def _gathered(value: torch.Tensor | None) -> list[torch.Tensor] | None:
-    """What every rank has; None where one of them has nothing, though it be an empty piece."""
+    """The value of every rank; None if one of them has none, not even an empty piece."""
     told = torch.zeros(2 + MOST_DIMENSIONS, dtype=torch.int64)  # whether there is one, its dimensions, its shape
     if value is not None:
         told[: 2 + value.dim()] = torch.tensor([1, value.dim(), *value.shape])

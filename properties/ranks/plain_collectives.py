@@ -1,4 +1,4 @@
-"""What every rank runs when the world itself is looked at: collectives as a list says, each on given arrays."""
+"""The program of every rank when the world itself is checked: a list of collectives, each on given arrays."""
 
 import json
 from collections.abc import Mapping

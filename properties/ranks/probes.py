@@ -23,7 +23,7 @@ Failing: TypeAlias = tuple[str, int] | None
 
 
 class CallersError(Exception):
-    """What a Raise raises."""
+    """The error that a Raise raises."""
 
 
 class Inputs(NamedTuple):

@@ -1,4 +1,4 @@
-"""What every rank runs: the scenario's program on an implementation, observed from outside.
+"""The entry point of every rank: the scenario's program on an implementation, observed from outside.
 
 The worlds call these functions by name; in comes JSON, out go plain data and NumPy arrays.
 """
@@ -132,12 +132,12 @@ def _both(this: Rank, other: Rank, where: str) -> tuple[Rank, Rank]:
 
 
 def describe(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What can be told of an implementation (see `description.describe`); ``payload`` is its name."""
+    """Describe an implementation (see `description.describe`); ``payload`` is its name."""
     return description.describe(json.loads(payload))
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with how an implementation is to be called (see `adapter.wrong_call`)."""
+    """The error (``wrong``) in calling an implementation (see `adapter.wrong_call`)."""
     asked = json.loads(payload)
     scenario = Scenario(1, (Parameter((1,)),), (Backward(((0,),)), Finish()))
     probe = Probe(scenario, initial_parameters(scenario, rank), rank)

@@ -22,7 +22,7 @@ class Rank(Evaluating):
         """Called after an event, and after all that is seen of it; also where this rank has skipped it."""
 
     def looks_at(self, place: int) -> bool:
-        """Whether parameters, gradients and the optimizer's state are looked at after the event of that place."""
+        """True if parameters, gradients and the optimizer's state are looked at after the event of that place."""
         return place >= self.conditions.part.looks
 
     def after(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What every rank runs for P14: one call of a wrapper of a collective, forward and perhaps backward."""
+"""The program of every rank for P14: one call of a wrapper of a collective, forward and perhaps backward."""
 
 import json
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def run_call(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def in_place(result: torch.Tensor, memory: torch.Tensor) -> bool:
-    """Whether what was returned lies where that lies which went in: then it is what the caller goes on with."""
+    """True if what was returned lies where that lies which went in: then it is what the caller goes on with."""
     return result.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
 
 

@@ -1,4 +1,4 @@
-"""What a caller does with somebody else's optimizer: steps with a closure, schedules, saves, and looks at state."""
+"""The caller's use of somebody else's optimizer: steps with a closure, schedules, saves, and looks at state."""
 
 import copy
 import inspect
@@ -67,7 +67,7 @@ def schedule(optimizer: Any, rates: Sequence[float]) -> None:
 
 
 def zeroes(optimizer: Any) -> bool:
-    """Whether it has a `zero_grad` that takes a caller's setting."""
+    """True if it has a `zero_grad` that takes a caller's setting."""
     try:
         inspect.signature(optimizer.zero_grad).bind(set_to_none=True)
     except (AttributeError, TypeError, ValueError):
@@ -89,8 +89,8 @@ def saved_state(optimizer: Any, by: str | None) -> Any:
 
 
 def full_state(optimizers: Iterable[Any], named: Mapping[str, nn.Parameter]) -> dict[str, Mapping[str, Any]] | None:
-    """What all ranks together hold for each parameter, as far as it is held under the parameter itself; None where
-    nobody holds anything so, as where the optimizer steps tensors of its own.
+    """The state that all ranks together hold for each parameter, as far as it is held under the parameter itself; None
+    where nobody holds anything so, as where the optimizer steps tensors of its own.
     """
     held = {parameter: state for each in optimizers for parameter, state in _states(each) if state}
     own = {name: dict(held[parameter]) for name, parameter in named.items() if parameter in held}

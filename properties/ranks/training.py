@@ -20,7 +20,7 @@ from lockstep.properties.ranks.probes import Probe, to_numpy
 
 
 class Training:
-    """What a caller keeps from step to step.
+    """The objects that a caller keeps from step to step.
 
     ``names``: the dotted names of the scenario's parameters; ``offers``: the methods of `Sharded` that ``wrapped`` has;
     ``asked``: the module that tells the parameters of an optimizer of one group, and takes and gives the weights.
@@ -151,7 +151,7 @@ class Training:
         self.optimizers[0].add_param_group(self.group(len(self.settings) - 1))
 
     def zero_grad(self, set_to_none: bool) -> bool:
-        """Whether a sharded optimizer has a way to zero gradients, which then has zeroed those of all parameters."""
+        """True if a sharded optimizer has a way to zero gradients, which then has zeroed those of all parameters."""
         if self.sharded and not self.optimizers:
             self.make_optimizers()
         if not self.sharded or self.late or not all(map(stepping.zeroes, self.optimizers)):
@@ -231,7 +231,7 @@ class Training:
             optimizer.load_state_dict(state)
 
     def states(self, held: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """What the optimizer holds for each parameter, and its master. ``held``: what was told of it by name."""
+        """The optimizer state of each parameter, and its master. ``held``: the state that was told by name."""
         if held is not None:
             told = (
                 held.get(name, {}) if parameter.tied is None else {}

@@ -101,7 +101,7 @@ class Wrapped:
             self.begin()
 
     def training_before(self, names: Sequence[str]) -> Training:
-        """That of a model that nobody has wrapped yet, with its optimizers."""
+        """The training of a model that is not wrapped yet, with its optimizers."""
         training = Training(self.scenario, self.probe, names, self.probe, frozenset(), asked=self.probe)
         training.make_optimizers()
         return training
@@ -144,7 +144,7 @@ class Wrapped:
         return [to_numpy(wholes.get(str(index))) for index in range(len(found))]
 
     def find_parameters(self, home: nn.Module) -> None:
-        """Whether a module has its parameters, in memory and with all their elements, right before its forward; where
+        """Check that a module has its parameters, in memory and with all their elements, right before its forward, if
         that can be asked: not while it is compiled or traced.
         """
         for index, told in enumerate(self.scenario.parameters):
@@ -220,14 +220,14 @@ class Wrapped:
         return [to_numpy(parameter.grad) for parameter in self.probe.in_order()]
 
     def look(self, full: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What is held in shards, with a note of the collectives that it took to put it together."""
+        """The full values of sharded tensors, with a note of the collectives that it took to put them together."""
         before = _recorded()
         found = full()
         self.seen["looks"].append((before, _recorded()))
         return found
 
     def states(self) -> list[dict[str, Any]] | None:
-        """What the optimizer holds for each parameter; None where that cannot be seen of a sharded one."""
+        """The optimizer state of each parameter; None if it cannot be seen of a sharded one."""
         if "full_optimizer_state" in self.offers:
             return self.training.states(self.look(self.wrapped.full_optimizer_state))
         if not self.training.sharded:
@@ -244,7 +244,7 @@ class Wrapped:
         self.seen["metrics"][self.place] = to_numpy(metric)
 
     def issued(self) -> int:
-        """How many collectives there were, but for those that only serve to look."""
+        """The number of collectives, without those that only serve to look."""
         return _recorded() - sum(end - begin for begin, end in self.seen["looks"])
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -268,7 +268,7 @@ class Wrapped:
 def _multiplied(
     factors: Sequence[float], _: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """What a module is called with, but each of its coefficients, by position or by name, times a factor."""
+    """The arguments of a module's call, with each of its coefficients, by position or by name, times a factor."""
 
     def of(given: Sequence[Any]) -> list[torch.Tensor]:
         return [values * factor for values, factor in zip(given, factors, strict=True)]
@@ -282,18 +282,18 @@ def _multiplied(
 
 
 def _in_memory(tensor: torch.Tensor) -> int:
-    """How many of its elements are there; of a DTensor, which has the shape of the whole, how many of this shard."""
+    """The number of its elements in memory; of a DTensor, which has the shape of the whole, those of this shard."""
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     return min(local.numel(), local.untyped_storage().nbytes() // local.element_size())
 
 
 def _whole(tensor: Any) -> torch.Tensor:
-    """That of which a DTensor is a shard."""
+    """The whole tensor of which a DTensor is a shard."""
     whole: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole
 
 
 def _recorded() -> int:
-    """How many collectives this rank has issued; 0 in a group that is none of ours, as benchmarks have them."""
+    """The number of collectives that this rank has issued; 0 in a group that is none of ours, as in benchmarks."""
     recorded: Callable[[], int] = getattr(dist.group.WORLD, "recorded", int)
     return recorded()

@@ -1,5 +1,5 @@
-"""What has one cause is told in full once. Where a defect breaks many laws, their failures have one core: the plainest
-of them is told, of the others which one that is.
+"""Failures with one cause are told in full once. If a defect breaks many laws, their failures have one core. The report
+tells the plainest of them, and the others refer to it.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ class FiledFailure:
 
     @property
     def cause(self) -> Cause:
-        """What it has in common with others of the same cause."""
+        """The cause that it has in common with others."""
         return self.law["implementation"], self.failure["verdict"], self.failure["cause"]
 
     @property
@@ -32,7 +32,7 @@ class FiledFailure:
         return f"{self.law['number']} {self.law['law']}"
 
     def detours(self) -> tuple[bool, bool, int, int, str, str]:
-        """How far it is from the plainest: on the simulated world, with nothing but its cause, in the fewest words, of
+        """The distance from the plainest: on the simulated world, with nothing but its cause, in the fewest words, of
         the first law.
         """
         law, told = self.law, self.failure

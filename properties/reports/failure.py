@@ -33,7 +33,7 @@ LONGEST = 60  # characters of an implementation's module or file in the name of 
 
 
 def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any]:
-    """What a law's test files of a failure, for `properties.reports.causes`: its verdict, its report, and its script,
+    """The data of a failure that a law's test files for `properties.reports.causes`: its verdict, report, and script,
     if it has one; its cause, which is its core or, without one, law and program, or what was raised before the program
     began; whether it is plain, with nothing in its program but the cause; and how long its program is.
 
@@ -58,7 +58,7 @@ def filed_failure(law: Law, trial: Trial, diagnosis: Diagnosis) -> dict[str, Any
 
 
 def _raised_at_first(broken: LawBroken) -> str:
-    """What ranks have raised in the first construction, for which no event is the reason; empty where they have not."""
+    """The errors of ranks in the first construction, for which no event is the reason; empty if there are none."""
     errors = list(to_blame(broken.outcome).values())
     if any(place_of(error.notes) != -1 for error in errors):
         return ""
@@ -90,7 +90,7 @@ def _told(law: Law, trial: Trial, diagnosis: Diagnosis) -> tuple[str, Path | Non
 
 
 def story(law: Law, trial: Trial, diagnosis: Diagnosis) -> list[str]:
-    """What happened, line by line."""
+    """The story of a failure, line by line."""
     failure, scenario = diagnosis.failure, diagnosis.broken.scenario
     if not isinstance(scenario, (Scenario, Exercise)):
         return real_models.story(law, trial, failure)
@@ -134,7 +134,7 @@ def _events(diagnosis: Diagnosis, scenario: Scenario) -> Iterator[str]:
 
 
 def _origin(diagnosis: Diagnosis) -> list[str]:
-    """Where the first wrong value came from, as far as that is known."""
+    """The origin of the first wrong value, as far as it is known."""
     difference, words = diagnosis.broken.difference, []
     if difference is not None and diagnosis.shares:
         words += entry("Came from", explain(diagnosis.broken, difference, diagnosis.shares))
@@ -161,7 +161,7 @@ def script_name(law: Law, trial: Trial, verdict: str) -> str:
 
 
 def _in_no_value(broken: LawBroken) -> bool:
-    """Whether numbers do not show it: it is in what is sent, when, and how much, or in a dtype or shape."""
+    """True if numbers do not show it: it is in what is sent, when, and how much, or in a dtype or shape."""
     if broken.difference is None:
         return isinstance(broken, SilentlyWrong | Wasteful)
     return broken.difference.kinds is not None

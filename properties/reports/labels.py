@@ -1,4 +1,4 @@
-"""What the numbers on the wire are called: by the element whose gradient they are."""
+"""Labels of the numbers on the wire: the elements whose gradients they are."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, zip_longest
@@ -11,7 +11,7 @@ Labels = Mapping[float, Sequence[str]]
 
 
 def labels(scenario: Scenario, rank: int) -> Labels:
-    """What a number on the wire may be: a gradient of one micro-batch or accumulated, before or after dividing.
+    """The possible labels of a number on the wire: a gradient of one micro-batch or accumulated, divided or not.
 
     Times the loss scale, as it is at the start. Of which element: that before dividing first. Gradients of the
     quadratic probe follow the parameters from step to step, so they have no name.
@@ -36,7 +36,7 @@ def labels(scenario: Scenario, rank: int) -> Labels:
 def meanings(
     sent: Mapping[int, Sequence[float]], by_rank: Mapping[int, Labels]
 ) -> tuple[dict[int, list[str]], list[bool]]:
-    """What the numbers are called that each rank puts into one collective, empty where they have no name; and, column
+    """The labels of the numbers that each rank puts into one collective, empty if they have none; and, column
     by column, whether those of different parameters meet.
     """
     # What several ranks send alike is no gradient, since no two are alike: a flag, or padding.
@@ -59,8 +59,8 @@ def meanings(
 
 
 def _once(row: Sequence[Sequence[str]], sent: Sequence[float]) -> list[Sequence[str]]:
-    """What each number of a message may mean: as often as elements have it. What comes after these is no gradient: a
-    flag that is 1, where a gradient is.
+    """The possible labels of each number of a message: as often as elements have it. Further numbers are no gradients:
+    a flag may be 1, as a gradient is.
     """
     seen = [sent[:place].count(value) for place, value in enumerate(sent)]
     return [names if number < len(names) else [] for names, number in zip(row, seen, strict=True)]

@@ -12,7 +12,7 @@ OF_FAILURES = ("verdict", "cause", "scenario", "script", "known")  # what a JUni
 
 
 def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str]] = ()) -> list[Mapping[str, Any]]:
-    """What the tests have filed: implementation, number, law, world, verdict, and the examples where it is known; of a
+    """The data that tests have filed: implementation, number, law, world, verdict, and the examples if known; of a
     law that is broken the ``failures`` too, see `properties.reports.failure.filed_failure`.
 
     ``left_out``: implementation, number and name of the laws that did not run, and on which world they cannot; empty:
@@ -29,7 +29,7 @@ def verdicts(reports: Iterable[Any], left_out: Iterable[tuple[str, str, str, str
 
 
 def filed_by(report: Any) -> Mapping[str, Any] | None:
-    """What a test has filed of its law; None: it is no law's, or did not come so far."""
+    """The data that a test has filed of its law; None: it is no law's, or did not come so far."""
     if getattr(report, "when", "") != "call":
         return None
     return next((each for key, each in report.user_properties if key == PROPERTY), None)
@@ -73,7 +73,7 @@ def matrix(filed: Sequence[Mapping[str, Any]], folded: bool = False) -> list[str
 
 
 def _refusals(filed: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What was refused where laws hold all the same, over all of them; the most frequent first."""
+    """The refusals of all laws that hold nevertheless, the most frequent first."""
     kinds: Counter[str] = Counter()
     for each in filed:
         kinds.update(each.get("refusals", {}))

@@ -1,4 +1,4 @@
-"""What a reader of a report may have missed: how the implementation was called, and what is claimed for it."""
+"""Notes for the reader of a report: how the implementation was called, and what is claimed for it."""
 
 from dataclasses import replace
 
@@ -17,14 +17,14 @@ from lockstep.properties.verdict import LawBroken
 
 
 def on_the_program(trial: Trial, diagnosis: Diagnosis) -> list[str]:
-    """What is called, and what is not, where that may be the reason."""
+    """Notes on methods that are called, or are not, if that may be the reason."""
     scenario = diagnosis.broken.scenario
     called = _not_finished(trial, scenario) + _equal_later(diagnosis) + _done_by_the_caller(trial, scenario)
     return called + _compressed(trial, diagnosis.broken)
 
 
 def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
-    """That nothing is called where gradients are to be final, though there is something that sounds like it."""
+    """The note that nothing is called to make gradients final, though a method sounds like it."""
     of = trial.implementation
     if not of.perhaps or not scenario.has(Finish):
         return []
@@ -35,7 +35,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
 
 
 def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
-    """What the caller does with `p.grad`, though gradients may not be there, for want of a method that does it."""
+    """The note on the caller's use of `p.grad` for want of a method, though gradients may not be there."""
     of = trial.implementation
     done = {
         "clip_grad_norm_": scenario.has(Clip),
@@ -52,7 +52,7 @@ def _done_by_the_caller(trial: Trial, scenario: Scenario) -> list[str]:
 
 
 def _equal_later(diagnosis: Diagnosis) -> list[str]:
-    """That ranks which are not equal after construction are from the first forward on, if they are."""
+    """The note that ranks which differ after construction are equal from the first forward on, if they are."""
     if not diagnosis.starts_later:
         return []
     words = "after the first forward every rank has rank 0's values. Code that is meant to start so claims"
@@ -60,7 +60,7 @@ def _equal_later(diagnosis: Diagnosis) -> list[str]:
 
 
 def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
-    """That gradients travel in 16 bits which no parameter has, where that is not claimed."""
+    """The note that gradients travel in 16 bits though no parameter has 16 bits, if that is not claimed."""
     claims, own = trial.claims, {parameter.dtype for parameter in broken.scenario.parameters}
     told = {call.dtype for report in broken.outcome for call in reductions(report.collectives)}
     narrow = [dtype for dtype in WIRES if dtype in told - own]
@@ -71,7 +71,7 @@ def _compressed(trial: Trial, broken: LawBroken) -> list[str]:
 
 
 def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> list[str]:
-    """What is claimed for code that says nothing of it, and without which it would not be held to this law, or this
+    """The note on claims that are assumed for silent code, without which it would not be held to this law, or this
     program would not be drawn.
     """
     of, claims = trial.implementation, trial.claims
@@ -89,7 +89,7 @@ def on_claims(law: Law, trial: Trial, scenario: Scenario | ModelScenario) -> lis
 
 
 def _beyond(claims: Claims, scenario: Scenario | ModelScenario) -> bool:
-    """Whether it would not be drawn for these claims."""
+    """True if it would not be drawn for these claims."""
     if isinstance(scenario, Scenario):
         return bool(beyond(claims, scenario))
     needs = {

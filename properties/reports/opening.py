@@ -1,4 +1,4 @@
-"""How every report on a program, a call or a real model begins."""
+"""The opening of every report on a program, a call or a real model."""
 
 from lockstep.properties.law import Law, sentence
 from lockstep.properties.reports.paragraphs import entry
@@ -8,7 +8,7 @@ from lockstep.properties.trial import Trial
 
 
 def opening(law: Law, trial: Trial, failure: Failure, assumed: str = "") -> list[str]:
-    """Who breaks which law, what came out, what is ``assumed`` where that is not plain, and where it was."""
+    """The opening: the implementation and the law, the result, the ``assumed`` claims if they matter, and the place."""
     broken = failure.broken
     words = [f"{trial.implementation.short} breaks {law.number} on the {trial.world.name} world: {failure.verdict}", ""]
     words += entry("The law", sentence(law)) + entry("Result", broken.result)

@@ -1,4 +1,4 @@
-"""Where a wrong value came from, in a sentence."""
+"""The origin of a wrong value, in a sentence."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -39,7 +39,7 @@ def _combination(scenario: Scenario, roles: Sequence[int], terms: list[tuple[Sha
 
 
 def _named(scenario: Scenario, share: Share, roles: Sequence[int]) -> str:
-    """Whose gradient of which element, and of which micro-batch where there are several."""
+    """The rank, the element, and the micro-batch if there are several, of a contribution."""
     rank = roles.index(share.sample) if roles else share.sample
     owner = f"rank {rank}'s" if scenario.samples == scenario.world_size else f"sample {share.sample}'s"
     when = f" of micro-batch {share.microbatch}" if len(scenario.microbatches) > 1 else ""

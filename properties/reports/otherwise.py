@@ -1,4 +1,4 @@
-"""How a law looks at a program otherwise than as usual (`properties.conditions.Conditions`), in words."""
+"""The unusual conditions of a run (`properties.conditions.Conditions`), in words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ AS_USUAL = "the program goes wrong when it is run as usual, too: {} need not be 
 
 
 def in_words(choices: Mapping[str, Any]) -> str:
-    """What goes for the whole program, to stand behind its words."""
+    """The conditions of the whole program, to stand behind its words."""
     how = OPTIMIZER.format(choices["optimizer"].replace(":", ".")) if "optimizer" in choices else ""
     how += CLOSURES if "closures" in choices else ""
     how += ADDED.format(choices["added"]) if "added" in choices else ""
@@ -32,7 +32,7 @@ def in_words(choices: Mapping[str, Any]) -> str:
 
 
 def right_before(choices: Mapping[str, Any], place: int) -> list[str]:
-    """What takes place right before an event, a line each."""
+    """The lines on what takes place right before an event."""
     return [f"      {SAVES}"] if place in choices.get("part", {}).get("saves", ()) else []
 
 

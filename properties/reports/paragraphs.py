@@ -1,4 +1,4 @@
-"""How reports are set: paragraphs with a hanging indent, some with a title, on lines that a terminal takes."""
+"""The layout of reports: paragraphs with a hanging indent, some with a title, on lines that fit a terminal."""
 
 import textwrap
 

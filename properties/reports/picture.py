@@ -59,11 +59,11 @@ class _Meeting:
 
     @property
     def reduces(self) -> bool:
-        """Whether all are there for a reduction, so that something comes out of it."""
+        """True if all are there for a reduction, so that something comes out of it."""
         return self.agreed and len(self.calls) == len(self.members) and self.first.reduction != ""
 
     def title(self) -> str:
-        """What was called, and by whom, unless that is every rank."""
+        """The call, and the ranks that made it, unless every rank did."""
         first, called = self.first, ", ".join(map(str, self.calls))
         what = (
             str(first) if self.alike else f"{first.operation} of several sizes" if self.agreed else "the ranks disagree"
@@ -79,7 +79,7 @@ class _Meeting:
 
 
 def _met(timelines: Sequence[Sequence[Collective]]) -> list[_Meeting]:
-    """What meets is of one place in the sequence of one group."""
+    """The meetings of calls: those at one place in the sequence of one group."""
     met: dict[tuple[Hashable, int], dict[int, Collective]] = {}
     issued = Counter[Hashable]()
     for calls in zip_longest(*timelines):
@@ -92,7 +92,7 @@ def _met(timelines: Sequence[Sequence[Collective]]) -> list[_Meeting]:
 
 
 def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[str]:
-    """What each rank put in, where different parameters meet, and what came out of a reduction."""
+    """The input of each rank, a mark where different parameters meet, and the result of a reduction."""
     calls = meeting.calls
     its_own = {rank: "" if meeting.alike else str(call) for rank, call in calls.items()}
     if all(call.sent is None or not call.count for call in calls.values()):  # not recorded; a receive, or a barrier
@@ -131,14 +131,14 @@ def _drawn(meeting: _Meeting, called: Sequence[Labels], observed: bool) -> list[
 
 
 def _worked_out(meeting: _Meeting, sent: dict[int, list[float]]) -> Rows:
-    """What the numbers that were sent add up to, if they are to be added: nobody has seen what came out."""
+    """The sums of the sent numbers, if they are to be added: the results were not observed."""
     if meeting.first.reduction != "sum":
         return {}
     return {"they add up to": [_number(sum(values)) for values in zip(*sent.values(), strict=False)]}
 
 
 def _seen(meeting: _Meeting, columns: int) -> Rows:
-    """What the ranks got that waited: of what is scattered, each its part, in the columns that these are of."""
+    """The results of ranks that waited: of a scatter each its part, in the columns of that part."""
     first, members = meeting.first, meeting.members
     starts = dict.fromkeys(members, 0)
     if first.operation == "reduce_scatter":

@@ -34,7 +34,7 @@ TOLD = {
 
 
 def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
-    """What happened on a real model, line by line."""
+    """The story of a failure on a real model, line by line."""
     broken = failure.broken
     scenario: Any = broken.scenario
     words = opening(law, trial, failure, ASSUMED if _may_be_rounded(scenario, broken.difference) else "")
@@ -49,7 +49,7 @@ def story(law: Law, trial: Trial, failure: Failure) -> list[str]:
 
 
 def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> bool:
-    """Whether half of the digits of a value that is not exact are right, as where it was only rounded otherwise."""
+    """True if half of the digits of a value that is not exact are right, as where it was only rounded otherwise."""
     if difference is None or difference.actual is None or difference.kinds or scenario.model in EXACT:
         return False
     at, wanted = difference.element, difference.expected
@@ -65,7 +65,7 @@ def _may_be_rounded(scenario: ModelScenario, difference: Difference | None) -> b
 
 
 def again(trial: Trial, scenario: Any) -> list[str]:
-    """How to see it once more."""
+    """The command that shows it again."""
     world = "gloo" if trial.world.name == "torchrun" else trial.world.name
     asked = ["--world", world, *(["--device", "cuda"] if world == "gloo" and trial.world.device == "cuda" else [])]
     sharing = getattr(trial.world, "ranks_per_gpu", 1)

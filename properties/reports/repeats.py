@@ -1,4 +1,4 @@
-"""What comes over and over, told once."""
+"""Repetitions, told once."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -28,6 +28,6 @@ def _times(items: Sequence[Item], place: int, length: int) -> int:
 
 
 def _saved(run: tuple[int, int]) -> int:
-    """How many items need not be told; of as many, those of the shortest run come first."""
+    """The number of items that need not be told; of equal numbers, the shortest run comes first."""
     length, times = run
     return length * (times - 1)

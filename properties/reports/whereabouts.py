@@ -1,4 +1,4 @@
-"""Where in the implementation's code a rank was when it failed, from a traceback or the stacks of a hung process."""
+"""The place in the implementation's code where a rank failed, from a traceback or the stacks of a hung process."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def whereabouts(outcome: Outcome) -> list[str]:
 
 
 def _called(stacks: str, line: dict[str, str]) -> str:
-    """Where the thread is by now that has come through this line; empty where that is in code of Lockstep's."""
+    """The present place of the thread that came through this line; empty if it is in Lockstep's own code."""
     for thread in _THREAD.split(stacks):
         frames = [match.groupdict() for match in _FRAME.finditer(thread)]
         if line in frames and frames[0] != line:
@@ -60,7 +60,7 @@ def _theirs(file: str) -> bool:
 
 
 def _place(file: str) -> int:
-    """Which part of a path is a package, or module, that is installed; 0 where it is none."""
+    """The part of a path that is an installed package or module; 0 if there is none."""
     parts = Path(file).parts[:-1]
     return max((number for number, part in enumerate(parts, 1) if part in _INSTALLED), default=0)
 

@@ -1,4 +1,4 @@
-"""What makes up a run of the laws, in pytest or without it.
+"""The parts of a run of the laws, in pytest or without it.
 
 options       of the command line
 begin         what they come to, before anything is collected

@@ -1,4 +1,4 @@
-"""What a run is about, decided before anything is collected: implementations, worlds, the seed, the record."""
+"""The choices of a run, made before anything is collected: implementations, worlds, the seed, the record."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""What one process runs laws on: its worlds, started when first used, and the implementations under test."""
+"""The bench of one process: its worlds, started when first used, and the implementations under test."""
 
 import warnings
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Bench:
         return self._worlds[name]
 
     def fault(self, name: str) -> str:
-        """What is wrong with that world itself, looked at once; empty if nothing is."""
+        """The fault of that world itself, looked for once; empty if there is none."""
         if name not in self._faults:
             self._faults[name] = ""
             world = self.world(name)
@@ -55,7 +55,7 @@ class Bench:
 
     @property
     def implementations(self) -> list[Implementation]:
-        """What is under test. Raises Unusable."""
+        """The implementations under test. Raises Unusable."""
         if self._implementations is None:
             self._implementations = look_up(self.names, self.world("sim"), self._claims)
         return self._implementations

@@ -1,4 +1,4 @@
-"""What a run spends on a law: examples in portions, each from a seed of its own, told and kept as they pass."""
+"""The budget of a law in a run: examples in portions, each with its own seed, reported and kept as they pass."""
 
 import time
 from collections import Counter

@@ -105,8 +105,8 @@ def _hold(law: Law, trial: Trial, record: Callable[[str, Any], None], budget: Bu
 
 
 def _searched(law: Law, trial: Trial, budget: Budget, remarks: list[str]) -> tuple[Trial, Search]:
-    """What the search has found for which neither a busy machine is the reason nor what earlier examples have left; and
-    the trial, in which each example has processes of its own if they are.
+    """The findings of a search that are due neither to a busy machine nor to the leftovers of earlier examples; and the
+    trial. In it each example has processes of its own if leftovers are the reason.
     """
     found = budget.spend(law, trial)
     if trial.world.name == "sim" and paused(law, trial, found.failures):
@@ -135,7 +135,7 @@ def _confirmed(law: Law, trial: Trial, budget: Budget, found: Search) -> tuple[l
 
 
 def _remarks(trial: Trial, found: Search, fails: bool) -> Iterator[str]:
-    """What is worth a warning, whatever the verdict."""
+    """The warnings of a search, whatever the verdict."""
     if not fails and 2 * len(found.refusals) > found.examples:
         refused = f"{len(found.refusals)} of {found.examples} examples were refused"
         yield f"{refused}, mostly so: {next(iter(_kinds(found)))}"
@@ -154,6 +154,6 @@ def _behind_the_loud(law: Law, trial: Trial, budget: Budget, failures: Sequence[
 
 
 def _kinds(found: Search) -> dict[str, int]:
-    """How many refusals there were of each kind, by the words of its first; the most frequent first."""
+    """The number of refusals of each kind, by the words of its first; the most frequent first."""
     first = {alike(str(each)): str(each) for each in found.refusals[::-1]}
     return {first[kind]: times for kind, times in Counter(alike(str(each)) for each in found.refusals).most_common()}

@@ -1,4 +1,4 @@
-"""What code does where it neither claims nor declines anything: tried on a few examples, and told."""
+"""Probes of claims that code neither makes nor declines: tried on a few examples, and reported."""
 
 import contextlib
 from collections import Counter
@@ -55,7 +55,7 @@ def one_more(implementation: Implementation) -> Iterator[Claims]:
 
 
 def probe(law: Law, trial: Trial) -> tuple[str, int]:
-    """How the law ends, in the words of the verdicts, and on how many examples; the same in every run."""
+    """The verdict of the law, and the number of examples; the same in every run."""
     ends, examples = [], 0
     for claims in alternatives(law, trial.implementation):
         claiming = replace(trial.implementation, claims=claims)
@@ -75,7 +75,7 @@ def probe(law: Law, trial: Trial) -> tuple[str, int]:
 
 
 def _shown(law: Law, trial: Trial, found: Search) -> str:
-    """How a law ends that no drawn example has broken."""
+    """The verdict of a law that no drawn example has broken."""
     try:
         return without_failure(trial, found, unwitnessed(law, trial) if trial.witnessed[ENDED] else [])[0]
     except LawBroken as broken:

@@ -44,7 +44,7 @@ def register() -> None:
 
 
 def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool = False) -> int:
-    """How many examples the profile (the chosen one) gives a law on one of so many implementations.
+    """The number of examples that a profile (default: the chosen one) gives a law, on one of so many implementations.
 
     ``real``: on processes of their own. ``slow``: the implementation is, which a long run does not spare.
     """
@@ -58,12 +58,12 @@ def examples(real: bool, implementations: int = 1, profile: str = "", slow: bool
 
 
 def of_so_many(most: int, implementation: str, real: bool) -> int:
-    """How many of so many examples a law gets on an implementation; ``real``: on processes of their own."""
+    """The share of so many examples that a law gets on an implementation; ``real``: on real processes."""
     return max(1, most // TIMES_AS_LONG) if real or implementation in SLOW else most
 
 
 def told_if_few(world: str, implementations: int, profile: str = "") -> str:
-    """That so many implementations share so few examples of each law that little has been tried; empty otherwise."""
+    """The warning that many implementations share few examples of each law; empty if there are enough."""
     most, alone = (examples(world != "sim", number, profile) for number in (implementations, 1))
     if most >= FEW or most == alone:
         return ""

@@ -69,7 +69,7 @@ class Record:
         return self._sources[name]
 
     def done(self, of: str, portion: int, name: str) -> Mapping[str, Any]:
-        """What was kept of a portion that has passed; empty where it has not, or where the sources of the named
+        """The record of a portion that has passed; empty if it has not, or if the sources of the named
         implementation were others.
         """
         kept: Mapping[str, Any] = self._done.get((of, portion), {})

@@ -1,4 +1,4 @@
-"""Which tests run: every law that an implementation claims, on every world that can have it; or one part of them."""
+"""The selection of tests: every law that an implementation claims, on every world that can have it; or a part."""
 
 import re
 from typing import Any
@@ -31,7 +31,7 @@ def of_kernels(bench: Bench) -> list[str]:
 
 
 def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
-    """Whether a test of pytest's is run: one of a law on programs as `is_held` says, and the bench hears of it where
+    """True if a test of pytest's is run: one of a law on programs as `is_held` says, and the bench hears of it where
     it is not; one of kernels where there are any.
     """
     function = getattr(item, "function", None)
@@ -53,7 +53,7 @@ def runs(bench: Bench, item: pytest.Item, probed: bool) -> bool:
 
 
 def is_held(law: Law, implementation: Implementation, world: str, probed: bool) -> bool:
-    """Whether a law is held against an implementation on a world: not where it is not claimed, or where the world
+    """True if a law is held against an implementation on a world: not where it is not claimed, or where the world
     cannot have it. ``probed``: where code neither claims nor declines what it needs it is tried all the same, on sim.
     """
     if not concerns(law, implementation.claims):

@@ -1,5 +1,5 @@
-"""What a verdict depends on besides the seed: the source of an implementation, found without importing it, that of
-Lockstep, and what is installed.
+"""The sources on which a verdict depends besides the seed: that of the implementation, found without importing it,
+that of Lockstep, and the installed packages.
 """
 
 import ast
@@ -59,7 +59,7 @@ def sources(name: str) -> dict[str, Path]:
 
 
 def _counts(path: Path, installed: bool) -> bool:
-    """Whether a file is the user's; ``installed``: what is installed counts too."""
+    """True if a file is the user's; ``installed``: what is installed counts too."""
     resolved = path.resolve()
     if _INSTALLED & {*path.parts, *resolved.parts}:
         return installed
@@ -93,7 +93,7 @@ def _absolute(imported: str, module: str, path: Path) -> str:
 
 
 def _read(path: Path, as_what: Callable[[Path, int, int], _Read]) -> _Read | None:
-    """What is read of a file, once for as long as it does not change; None where it cannot be read."""
+    """The content of a file, read once for as long as it does not change; None if it cannot be read."""
     try:
         state = path.stat()
         return as_what(path, state.st_mtime_ns, state.st_size)

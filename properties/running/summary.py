@@ -1,4 +1,4 @@
-"""What stands at the end of a run: the verdict of every law, for every implementation and world."""
+"""The end of a run: the verdict of every law, for every implementation and world."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def summary(
 
 
 def _scripts(filed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where the scripts of failures are, in a line; none where none was written."""
+    """The line on the folder of scripts; none if no script was written."""
     written = [Path(each["script"]) for law in filed for each in law.get("failures", ()) if each["script"]]
     folders = {script.parent.absolute() for script in written}
     return [f"Scripts that show failures: {', '.join(sorted(map(str, folders)))}"] if folders else []

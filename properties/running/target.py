@@ -1,4 +1,4 @@
-"""What a caller hands over, a class, a function or a name, as a name by which ranks find it."""
+"""The target of a caller, a class, a function or a name, as a name by which ranks find it."""
 
 import inspect
 import operator
@@ -34,7 +34,7 @@ def name_of(target: str | Callable[..., Any]) -> str:
 
 
 def _in(module: ModuleType, attribute: str) -> Any:
-    """What a module has under a name, dotted where it stands in a class; None where it has no such thing."""
+    """The object under a name in a module, dotted if it stands in a class; None if there is none."""
     try:
         return operator.attrgetter(attribute)(module)
     except AttributeError:
@@ -42,7 +42,7 @@ def _in(module: ModuleType, attribute: str) -> Any:
 
 
 def why_only_here(target: Any) -> str:
-    """Why no other process can have a target, in words that end a sentence."""
+    """The reason why no other process can have a target, in words that end a sentence."""
     if inspect.isclass(target) or inspect.isfunction(target):
         if "<locals>" in target.__qualname__ or target.__name__ == "<lambda>":
             return "it is defined inside a function"
@@ -51,7 +51,7 @@ def why_only_here(target: Any) -> str:
 
 
 def _is_imported_as(name: str, file: str) -> bool:
-    """Whether another process that imports by this name gets this file."""
+    """True if another process that imports by this name gets this file."""
     spec: ModuleSpec | None = None
     path: Any = None
     for end in range(1, name.count(".") + 2):

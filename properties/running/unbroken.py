@@ -1,4 +1,4 @@
-"""How a law ends that no failure has broken: whether it holds, and if not, why nothing can be said."""
+"""The verdict of a law that no failure has broken: it holds, or the reason why nothing can be said."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where a run is to take place: the worlds, the device, and whether this machine and this command can have them."""
+"""The place of a run: the worlds, the device, and the reasons why this machine or command cannot have them."""
 
 import argparse
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ STARTED_HERE = ("sim", "gloo", "nccl")  # by a command alone; the last is a job'
 
 @dataclass(frozen=True)
 class Where:
-    """What was asked for, and what of it cannot be had here: world -> why, in a line. Made by `decide`."""
+    """The worlds that were asked for, and those that cannot be had here: world -> reason, on a line. See `decide`."""
 
     worlds: tuple[str, ...]
     device: str | None  # None: each world's usual one
@@ -67,7 +67,7 @@ class Where:
 def decide(
     worlds: list[str], device: str | None, in_process: bool, ranks_per_gpu: int, workers: bool, any_order: bool = False
 ) -> Where:
-    """What the options ask for. ``workers``: whether pytest-xdist spreads the tests over processes.
+    """Decide the place from the options. ``workers``: pytest-xdist spreads the tests over processes.
 
     Raises Unusable, in one line, for options that contradict one another or leave nothing that can run here.
     """

@@ -1,4 +1,4 @@
-"""What is saved and loaded in a script: whole tensors under the words of `Sharded`, else torch's own state dicts."""
+"""Saving and loading in a script: whole tensors by the methods of `Sharded`, else torch's own state dicts."""
 
 from lockstep.oracle import hyperparameters
 from lockstep.properties.naming import SAVES

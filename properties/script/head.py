@@ -1,4 +1,4 @@
-"""What a script defines before it begins: the model of the scenario, and as much of a training loop as it needs."""
+"""The definitions at the head of a script: the model of the scenario, and as much of a training loop as it needs."""
 
 from keyword import iskeyword
 from pathlib import Path
@@ -117,7 +117,7 @@ def head(
     file: str,
     evaluates: bool,
 ) -> str:
-    """What it imports, and the model. ``evaluates``: whether what forwards without autograd read is looked at."""
+    """Its imports, and the model. ``evaluates``: the reads of forwards without autograd are checked."""
     begin = _BEGIN.format(
         headline=_in_a_docstring(headline),
         world_size=scenario.world_size + scenario.outsiders,
@@ -153,7 +153,7 @@ def _group(scenario: Scenario) -> str:
 
 
 def may_hold_pieces(implementation: Implementation) -> bool:
-    """Whether the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
+    """True if the script is to speak to it as to what may hold things in pieces, or makes the optimizer itself."""
     if implementation.plain:
         return False
     return implementation.claims.stage is not None or "make_optimizer" in implementation.offers
@@ -258,7 +258,7 @@ def _forward(scenario: Scenario, raises: bool, packed: bool) -> list[str]:
 
 
 def beside(scenario: Scenario) -> dict[str, str]:
-    """What the model's forward takes besides coefficients and an order, as the probe does; with the defaults."""
+    """The arguments of the model's forward besides coefficients and an order, as of the probe, with their defaults."""
     happens = {type(event) for event in scenario.program}
     freezes = Freeze in happens or not all(parameter.trainable for parameter in scenario.parameters)
     all_there_are = {"frozen": ("()", freezes), "increment": ("0", scenario.buffers), "fails": ('""', Raise in happens)}
@@ -296,7 +296,7 @@ def _in_a_docstring(text: str) -> str:
 
 
 def initial_values(scenario: Scenario, rank: int) -> dict[str, Any]:
-    """What a rank's model begins with, by name, as numbers."""
+    """The initial values of a rank's model by name, as numbers."""
     numbers = {
         parameter_name(index): values.tolist()
         for index, (values, parameter) in enumerate(

@@ -4,7 +4,7 @@ from lockstep.properties.script.writer import Writer
 
 
 def halved(writer: Writer, loss: str, first: bool) -> tuple[list[str], str]:
-    """What comes before a forward of half the loss, and all of the loss. ``first``: is the other half made before?"""
+    """The lines before a forward of half the loss, and the whole loss. ``first``: is the other half made before?"""
     p = "tensors()[name]"
     # Of a copy: backward, too, is of what is read here.
     product = p if writer.scenario.probe == "linear" else f"({p} * 1).square() / 2"

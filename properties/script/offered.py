@@ -1,4 +1,4 @@
-"""What a script defines where a function makes the wrapper: its methods are known only once it is made."""
+"""The definitions of a script if a function makes the wrapper: its methods are known only once it is made."""
 
 from lockstep.properties.ranks.names import ARGUMENTS, FINISH_NAMES, IN_A_SCRIPT
 

@@ -55,13 +55,13 @@ def add(writer: Writer) -> list[str]:
 
 
 def held(writer: Writer, tensor: int) -> str:
-    """What the optimizer steps for a tensor."""
+    """The parameter that the optimizer steps for a tensor."""
     sixteen = FORMATS[writer.scenario.parameters[tensor].dtype].bytes == 2
     return f'masters["{parameter_name(tensor)}"]' if writer.masters and sixteen else place(writer.scenario, tensor)
 
 
 def state(writer: Writer, tensor: int, name: str) -> str:
-    """What it holds of it under a name."""
+    """The optimizer state of a tensor under a name."""
     if writer.in_pieces:
         return f'state("{parameter_name(tensor)}").get("{name}")'
     if name == "master":

@@ -19,7 +19,7 @@ from lockstep.properties.script.writer import Writer
 def writer_of(
     implementation: Implementation, scenario: Scenario, expected: Expectation | None, conditions: Conditions
 ) -> Writer:
-    """Who writes the script of a program."""
+    """The writer of a program's script."""
     optimizes = any(facet_of(event).optimizes for event in scenario.program) or bool(conditions.part.saves)
     return Writer(implementation, scenario, expected, conditions, optimizes)
 
@@ -52,7 +52,7 @@ def parts(writer: Writer) -> list[list[str]]:
 
 
 def _unless_gone(writer: Writer, number: int, event: Event, done: list[str]) -> list[str]:
-    """What ranks do that have not run out of micro-batches; those that just have leave the context of the join."""
+    """The lines for ranks that still have micro-batches. Ranks that have just run out leave the context of the join."""
     gone = writer.scenario.gone(number)
     if not gone or not done:
         return done

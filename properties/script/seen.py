@@ -1,4 +1,4 @@
-"""What must be seen after an event, as lines of a script that compare."""
+"""The expectations after an event, as lines of a script that compare."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ def compare(what: str, values: str, wanted: dict[str, ExpectedValue]) -> list[st
 
 
 def by_name(values: Sequence[ExpectedValue]) -> dict[str, ExpectedValue]:
-    """What parameters must be, by their names."""
+    """The right values of parameters, by their names."""
     return {parameter_name(index): value for index, value in enumerate(values)}
 
 

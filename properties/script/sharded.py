@@ -1,4 +1,4 @@
-"""What a script defines beside, where the implementation may hold things in pieces: the words of `Sharded`.
+"""The definitions of a script if the implementation may hold things in pieces: the methods of `Sharded`.
 
 As in `properties.ranks.training`, what the implementation does not offer the caller does.
 """

@@ -81,7 +81,7 @@ class Sets(torch.optim.lr_scheduler.LRScheduler):
 
 
 def definitions(writer: Writer) -> str:
-    """What the script defines beside."""
+    """The further definitions of the script."""
     claims, there = writer.implementation.claims, writer.optimizes
     optimizers = ("[*optimizers.values()]" if writer.several else "[optimizer]") if there else "[None]"
     text = DEFINITIONS.replace("{optimizers}", optimizers).replace("{zeros}", "True or " * (claims.unused == "zero"))
@@ -100,7 +100,7 @@ def plain(writer: Writer) -> list[str]:
 
 
 def make(writer: Writer, groups: list[str]) -> tuple[list[str], str, list[str], str]:
-    """What `properties.script.optimizers` makes optimizers of: lines before that, the call, the groups, defaults."""
+    """The parts of optimizers for `properties.script.optimizers`: lines before, the call, the groups, defaults."""
     if writer.conditions.optimizer:
         groups = [f"{{k: v for k, v in {group}.items() if k == 'params' or k in known}}" for group in groups]
     defaults = f", {writer.implementation.plain}=plain, lr={writer.scenario.learning_rate!r}"
@@ -114,7 +114,7 @@ def with_closure(step: str) -> list[str]:
 
 
 def state_of(writer: Writer, optimizer: str) -> str:
-    """What is saved of an optimizer: its state, or, where rank 0 saves that of all, what it has."""
+    """The saved state of an optimizer: its own or, if rank 0 saves that of all ranks, rank 0's."""
     if not writer.implementation.plain or writer.implementation.claims.saved_by == SAVED_BY[0]:
         return f"{optimizer}.state_dict()"
     return f"of_rank_0({optimizer})"

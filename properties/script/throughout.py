@@ -1,4 +1,4 @@
-"""What the caller does throughout (`oracle.caller`), in a script: around the construction, and what it sees later."""
+"""The caller's habits (`oracle.caller`) in a script: around the construction, and their effects later."""
 
 from lockstep.oracle.program import Scenario
 from lockstep.properties.naming import GENERATORS, difference, parameter_name
@@ -139,7 +139,7 @@ def hooked(scenario: Scenario) -> list[str]:
 
 
 def kept(writer: Writer, number: int) -> list[str]:
-    """What hooks of the caller's have found before a Finish of that number."""
+    """The lines on what the caller's hooks have found before a Finish of that number."""
     found = (
         '{name: getattr(kept.get(name), "full_tensor", lambda: kept.get(name))() for name in sorted({*kept, *used})}'
     )

@@ -20,8 +20,8 @@ SWITCH = ("for module in (wrapped, model):", "    if isinstance(module, nn.Modul
 
 
 class Writer:
-    """What holds of the script so far, and lines that several events have. ``optimizes``: is there an optimizer?
-    ``shares_losses``: whether what goes backward is for others to say, to whom it yields its losses.
+    """The state of the script so far, and lines that several events share. ``optimizes``: is there an optimizer?
+    ``shares_losses``: the script yields each loss, and its caller decides when to run backward.
     """
 
     shares_losses = False
@@ -78,8 +78,8 @@ class Writer:
         return [*lines, *([*SWITCH, "        module.train()"] if back else [])]
 
     def read(self, number: int) -> list[str]:
-        """What an evaluation must have read: what the parameters were last. Where it computes in another dtype the
-        numbers may be others.
+        """The values that an evaluation must have read: the last of the parameters. If it computes in another dtype,
+        the numbers may be others.
         """
         if self.expected is None:
             told = ['print(f"rank {rank}: the values read are", read, flush=True)']
@@ -88,7 +88,7 @@ class Writer:
         return self.same_as_read(known[max(each for each in known if each < number)])
 
     def same_as_read(self, values: Sequence[Any]) -> list[str]:
-        """What an evaluation has read, where it computes in the dtype of the parameters, is this."""
+        """Lines that compare what an evaluation has read, if it computes in the dtype of the parameters, with these."""
         same = "{name: p for name, p in read.items() if p.dtype == tensors()[name].dtype}"
         return compare("the value read", same, by_name(values))
 

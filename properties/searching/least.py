@@ -34,7 +34,7 @@ def least(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
 
 
 def _size(scenario: Scenario) -> tuple[int, int, int, int, int, str]:
-    """What is simpler comes first: fewer events, ranks, parameters; all of them used; then what takes fewer words."""
+    """A sort key, by which simpler scenarios come first: fewer events, ranks, parameters; all used; fewer words."""
     uses = sum(len(order) for batch in scenario.microbatches for order in batch.orders)
     places = scenario.samples * len(scenario.microbatches) * len(scenario.parameters)
     words = repr(scenario)
@@ -51,7 +51,7 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
-    """What may be otherwise, one thing at a time; the most that may go comes first."""
+    """The simplifications of a scenario, one at a time; the largest comes first."""
     program, parameters = scenario.program, scenario.parameters
     for length in range(len(program) - 1, 0, -1):
         for first in range(len(program) - length + 1):
@@ -78,7 +78,7 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
 
 
 def _less_unusual(caller: Caller) -> Iterator[Caller]:
-    """What the caller does, with one thing as usual, where the rest goes without it."""
+    """The caller's habits with one of them as usual, if the rest is possible without it."""
     for item in fields(Caller):
         usual: dict[str, Any] = {item.name: item.default}
         with contextlib.suppress(ValueError):
@@ -91,7 +91,7 @@ def _with_orders(program: tuple[Event, ...], change: Callable[[Orders], Iterable
 
 
 def _without_rank(scenario: Scenario, gone: int) -> dict[str, Any]:
-    """What else changes where a rank is left out, and with it its samples."""
+    """The further changes if a rank is left out, and its samples with it."""
     roles, differs = _left_out(gone)(scenario.roles), scenario.differs
     if differs is not None:
         differs = replace(differs, rank=max(differs.rank - (differs.rank >= gone), 0))
@@ -104,7 +104,7 @@ def _left_out(gone: int) -> Callable[[Iterable[int]], tuple[int, ...]]:
 
 
 def _without(scenario: Scenario, gone: int) -> dict[str, Any]:
-    """What changes where a parameter is left out, which the others are counted without."""
+    """The changes if a parameter is left out, so that the others are counted without it."""
     left, differs = _left_out(gone), scenario.differs
     if differs is not None:
         differs = None if differs.parameter == gone else replace(differs, parameter=left([differs.parameter])[0])

@@ -1,4 +1,4 @@
-"""What failed before is tried again first: Hypothesis' database, as the laws use it."""
+"""Earlier failures, tried again first: Hypothesis' database, as the laws use it."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ class Remembered(ExampleDatabase):
         self._gone: set[tuple[bytes, bytes]] = set()
 
     def fetch(self, key: bytes) -> Iterable[bytes]:
-        """What there is, of earlier searches and of this one."""
+        """The stored examples of earlier searches and of this one."""
         for value in {*self._kept.fetch(self._own(key)), *self._new.fetch(key)}:
             if (key, value) not in self._gone:
                 yield value

@@ -52,7 +52,7 @@ class Failure:
 
 @dataclass
 class Search:
-    """What became of a law's examples: the failures, each kind shrunk; how many ran, and what was refused.
+    """The result of a law's examples: the failures, each kind shrunk; how many ran, and the refusals.
 
     ``refused``: the last example of each kind of refusal, by what it says. ``stale``: whether one of these is refused
     only for what earlier examples have left in its processes.
@@ -74,7 +74,7 @@ class Search:
 
 
 class _Examination:
-    """What becomes of the examples of one search, drawn one after the other.
+    """The examination of the examples of one search, drawn one after the other.
 
     ``trial`` moves to the simulated world where a failure shows there too, to be shrunk. ``failures`` are by what was
     drawn, None where the law holds: the same scenario has the same verdict, also where a clock, real processes or
@@ -213,7 +213,7 @@ def _on_sim(law: Law, trial: Trial, drawn: Any) -> tuple[Trial, LawBroken] | Non
 
 
 def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> LawBroken | None:
-    """How the law is broken on an example, if it is. Returned, so that it is raised outside any handler: Hypothesis
+    """The failure of the law on an example, if it fails. Returned, so that it is raised outside any handler: Hypothesis
     tells failures apart by what they were raised in, too.
     """
     try:
@@ -229,7 +229,7 @@ def how_broken(law: Law, trial: Trial, drawn: Any, refusals: list[Refused]) -> L
 
 
 def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
-    """Whether an example that was refused is not in processes in which nothing has run before."""
+    """True if an example that was refused is not in processes in which nothing has run before."""
     fresh = replace(trial, apart=True, witnessed=Counter())
     for drawn in list(found.refused.values())[-KINDS:]:
         refusals: list[Refused] = []
@@ -240,5 +240,5 @@ def refused_for_the_past(law: Law, trial: Trial, found: Search) -> bool:
 
 
 def took_the_clock(broken: LawBroken) -> bool:
-    """Whether only a clock or the death of a process ended the example."""
+    """True if only a clock or the death of a process ended the example."""
     return any(error.kind in ("timeout", "died") for error in errors_of(broken.outcome).values())

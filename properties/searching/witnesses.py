@@ -1,4 +1,4 @@
-"""What must have taken place for a law to have shown something."""
+"""Witnesses: events that must have taken place for a law to have shown something."""
 
 import contextlib
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ MORE = 6  # examples in which what the law is about may take place
 
 
 def unwitnessed(law: Law, trial: Trial) -> list[str]:
-    """What must have taken place for the law to have shown something, and has not, not even in its own examples, nor in
-    a few more, as its own may hold what is not claimed. Every law needs two ranks, where there may be two.
+    """The witnesses of the law that are missing, even in its own examples, and in a few more, as its own may need more
+    than is claimed. Every law needs two ranks, if there may be two.
 
     Raises LawBroken where the law fails on one of these.
     """
@@ -47,12 +47,12 @@ def in_its_dtype(claims: Claims, example: Any) -> Any:
 
 
 def missing(trial: Trial, needed: Sequence[str]) -> list[str]:
-    """Which of these have never taken place."""
+    """The witnesses that have never taken place."""
     return [witness for witness in needed if not trial.witnessed[witness]]
 
 
 def is_claimed(claims: Claims, example: Any) -> bool:
-    """Whether a law's own example, alone or with what else the law draws, keeps to what is claimed."""
+    """True if a law's own example, alone or with what else the law draws, keeps to what is claimed."""
     for each in example if isinstance(example, tuple) else (example,):
         if isinstance(each, Scenario) and beyond(claims, each):
             return False

@@ -1,4 +1,4 @@
-"""How often each feature occurs in what is drawn: ``python -m lockstep.properties.strategies --examples 1000``."""
+"""The frequency of each feature in drawn programs: ``python -m lockstep.properties.strategies --examples 1000``."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -71,12 +71,12 @@ CALLS: dict[str, Callable[[Call], bool]] = {
 
 
 def shares(drawn: Sequence[T], told: Mapping[str, Callable[[T], Any]]) -> dict[str, float]:
-    """How many of what was drawn are like that, in percent."""
+    """The share of draws that are like that, in percent."""
     return {name: 100 * sum(bool(holds(each)) for each in drawn) / len(drawn) for name, holds in told.items()}
 
 
 def table(examples: int) -> dict[str, dict[str, float]]:
-    """What is told of so many programs, runs of real models, and calls of collectives."""
+    """The shares in that many programs, runs of real models, and calls of collectives."""
     return {
         "programs": shares(sample(scenarios(EVERYTHING), examples), PROGRAMS),
         "real models": shares(sample(provable_scenarios(EVERYTHING), examples), REAL_MODELS),

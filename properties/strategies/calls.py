@@ -38,7 +38,7 @@ def calls(draw: st.DrawFn, claims: Claims, integers: bool = False) -> Call:
 
 
 def dtypes(claims: Claims, integers: bool) -> list[str]:
-    """Those that may be given, the plainest first."""
+    """The dtypes that may be given, the plainest first."""
     chosen = {"float64": claims.float64, "bfloat16": claims.sixteen_bits, "float16": claims.sixteen_bits}
     return ["float32", *(name for name, may in {**chosen, "int64": integers}.items() if may)]
 

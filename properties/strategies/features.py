@@ -1,4 +1,4 @@
-"""What a scenario can have, by name: what is chosen for the whole of it, and what each event says of its own."""
+"""The features of scenarios by name: those chosen for the whole of it, and those of each event."""
 
 from lockstep.oracle.formats import FORMATS
 from lockstep.oracle.model import LAYOUTS

@@ -29,7 +29,7 @@ Options = dict[str, int]
 
 @dataclass(frozen=True)
 class ModelSeed:
-    """What is drawn for a model. ``alike``: all of one shape, as parameters of one size swap silently, of several they
+    """The draw for a model. ``alike``: all of one shape, as parameters of one size swap silently, of several they
     crash; ``exchanged``: the usual dtype and the other one change places.
     """
 
@@ -109,7 +109,7 @@ def outside(options: Options, units: tuple[tuple[int, ...], ...]) -> tuple[int, 
 
 
 def called_alike(scenario: Scenario) -> bool:
-    """Whether all ranks call the same units in the same order, as they must where units are gathered to be used."""
+    """True if all ranks call the same units in the same order, as they must where units are gathered to be used."""
     for batch in range(len(scenario.microbatches)):
         orders = (scenario.order(batch, rank) for rank in range(scenario.world_size))
         if len({tuple(unit for unit, _ in groupby(map(scenario.reader, order))) for order in orders}) > 1:
@@ -124,7 +124,7 @@ def replicas(options: Options, ranks: int) -> int:
 
 
 def outsiders(options: Options, ranks: int, most_ranks: int) -> int:
-    """How many ranks of the world take no part: none, or one or two if so many more may be in a world."""
+    """The number of ranks of the world that take no part: none, or one or two if that many more may be in a world."""
     return min(1 + options["outsiders"] % 2, most_ranks - ranks) if "outsiders" in options else 0
 
 

@@ -1,4 +1,4 @@
-"""What laws draw from: scenarios within the claims, of which the oracle knows every bit or a proved interval."""
+"""The strategies of the laws: scenarios within the claims, of which the oracle knows every bit or a proved interval."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -92,7 +92,7 @@ def exact_scenarios(
 
 
 def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
-    """What must come of a scenario; None where the oracle cannot tell, or what it says is not alone right."""
+    """The expectation of a scenario; None if the oracle cannot tell, or if other results are right as well."""
     expected = known(scenario, claims)
     if expected is None or adds_up_rounded_means(scenario, expected, not claims.silent_no_sync):
         return None
@@ -100,7 +100,7 @@ def comparable(scenario: Scenario, claims: Claims) -> Expectation | None:
 
 
 def adds_up_rounded_means(scenario: Scenario, expected: Expectation, eager: bool = False) -> bool:
-    """Whether a rounded gradient is averaged while an earlier average is still there; or where each of several
+    """True if a rounded gradient is averaged while an earlier average is still there; or where each of several
     backwards, or, if ``eager``, each micro-batch inside `no_sync`, may have been averaged as it came.
 
     The oracle adds to the average and then takes the mean; others add the mean of what is new. Either is right,

@@ -1,4 +1,4 @@
-"""What the caller does throughout a scenario, and in which order its model registers parameters, as options say."""
+"""The caller's habits in a scenario, and the order in which its model registers parameters, as options."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def throughout(scenario: Scenario, options: Options, claims: Claims) -> Scenario
 
 
 def _changes(option: str, form: int, claims: Claims) -> dict[str, Any]:
-    """What the caller does otherwise with an option; nothing, if that is about something else."""
+    """The changes of the caller's habits by an option; none, if the option is about something else."""
     hooks = {"hooked_before": bool(form // MOST_DOUBLINGS % 2)}
     match option:
         case "early optimizer":

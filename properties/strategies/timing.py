@@ -1,4 +1,4 @@
-"""What only the simulated world lets one choose: when collectives and messages read and write, and in which order
+"""Choices that only the simulated world offers: when collectives and messages read and write, and in which order
 collectives reduce.
 """
 
@@ -57,7 +57,7 @@ def tree_by_numbers(numbers: Sequence[int], members: int) -> Tree:
 
 
 def asynchrony_words(choice: Asynchrony) -> str:
-    """When collectives read and write."""
+    """The moments at which collectives read and write, in words."""
     moments = {"launch": "when launched", "completion": "when the last rank has come", "wait": "when waited for"}
     reads, writes = (moments.get(moment, "at a drawn moment") for moment in (choice.reads, choice.writes))
     return f"collectives read {reads} and write {writes}"

@@ -1,4 +1,4 @@
-"""What a scenario can be like beside its features: nobody asks for these by name."""
+"""Traits of scenarios beside their features: no law asks for these by name."""
 
 from collections.abc import Callable
 from math import inf
@@ -23,13 +23,13 @@ def buckets(scenario: Scenario) -> list[int]:
 
 
 def is_ragged(scenario: Scenario) -> bool:
-    """Whether the last bucket holds less than each of the others."""
+    """True if the last bucket holds less than each of the others."""
     *others, last = buckets(scenario) or [0]  # none, where nothing is sent
     return bool(others) and last < min(others)
 
 
 def cap_beyond_a_parameter(elements: int) -> Callable[[Scenario], bool]:
-    """Whether the cap has so many elements more than some parameter."""
+    """A trait: the cap is larger than some parameter by that many elements."""
 
     def holds(scenario: Scenario) -> bool:
         sizes = {each.nbytes + elements * FORMATS[each.dtype].bytes for each in scenario.parameters}

@@ -39,7 +39,7 @@ def without_local(scenario: Scenario) -> Scenario:
 
 
 def asking(drawn: st.SearchStrategy[Scenario], **changes: Any) -> st.SearchStrategy[Scenario]:
-    """Those of these scenarios in which the caller can do these things throughout, where it does."""
+    """The scenarios in which the caller can have these habits, with them."""
     return those_there_are(drawn.map(lambda scenario: with_caller(scenario, **changes)))
 
 
@@ -59,7 +59,7 @@ def with_one_rank_alike(claims: Claims) -> st.SearchStrategy[Scenario]:
 
 
 def is_alike_on_one_rank(scenario: Scenario, claims: Claims) -> bool:
-    """Whether one rank with all samples must have the same: an overflow of some ranks is not one of the whole batch.
+    """True if one rank with all samples must have the same: an overflow of some ranks is not one of the whole batch.
 
     And coefficients of the whole batch may cancel where no rank's do: times a negative weight, zero is -0.0.
     """

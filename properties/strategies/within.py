@@ -1,4 +1,4 @@
-"""Whether a scenario keeps to what is claimed: the last look at what is about to run, drawn or made by a law from what
+"""Check that a scenario keeps to the claims: the last look at what is about to run, drawn or made by a law from what
 was drawn. Whoever is held to more than they claim gets a false alarm.
 """
 
@@ -10,7 +10,7 @@ from lockstep.properties.strategies.models import called_alike
 
 
 def beyond(claims: Claims, scenario: Scenario) -> str:
-    """What the scenario asks for that is not claimed, in a few words; empty where there is nothing."""
+    """The part of the scenario that is not claimed, in a few words; empty if there is none."""
     for name, feature in FEATURES.items():
         if not feature.claimed(claims) and feature.occurs(scenario):
             return name
@@ -59,13 +59,13 @@ def _set_up_beyond(claims: Claims, scenario: Scenario) -> str:
 
 
 def few_parameters(claims: Claims, scenario: Scenario) -> bool:
-    """Whether some rank has fewer parameters of the trained ones than is claimed to be needed."""
+    """True if some rank has fewer parameters of the trained ones than is claimed to be needed."""
     trained = [index for index in scenario.tensors if scenario.parameters[index].trainable]
     return len(trained) < claims.parameters_per_rank * scenario.world_size
 
 
 def _begins_with_forwards(scenario: Scenario) -> bool:
-    """Whether the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
+    """True if the first thing that ranks do once they are constructed, or a file is loaded, is a forward on each."""
     return all(
         facet_of(event).forward
         for standing, event in zip(scenario.standings, scenario.program, strict=False)

@@ -156,11 +156,11 @@ def programs(draw: st.DrawFn, most_ranks: int = 4, dtypes: tuple[str, ...] = ("f
 
 
 def keeps(events: list[Event]) -> bool:
-    """Whether something was saved since all was built."""
+    """True if something was saved since all was built."""
     last = next((event for event in events[::-1] if isinstance(event, (Save, SaveAndLoad))), None)
     return isinstance(last, Save)
 
 
 def overflows_left(events: list[Event]) -> bool:
-    """Whether gradients may still be infinite."""
+    """True if gradients may still be infinite."""
     return any(isinstance(event, Backward) and event.overflow for event in events[-6:])

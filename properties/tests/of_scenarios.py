@@ -119,7 +119,7 @@ def norm_at(relation: Callable[[float, float], bool]) -> Holds:
 
 
 def used_twice(scenario: Scenario) -> bool:
-    """Whether some rank's forward calls a submodule, then another module, then the first again."""
+    """True if some rank's forward calls a submodule, then another module, then the first again."""
     calls = (
         [unit for unit, _ in itertools.groupby(map(scenario.reader, order))]
         for batch in scenario.microbatches
@@ -133,12 +133,12 @@ def of_one_dtype(scenario: Scenario) -> bool:
 
 
 def shares_a_bucket(scenario: Scenario) -> bool:
-    """Whether some bucket has several tensors."""
+    """True if some bucket has several tensors."""
     return len(buckets(scenario)) < len(sent(scenario))
 
 
 def used_only_earlier(scenario: Scenario) -> bool:
-    """Whether no rank uses a tensor in the last micro-batch of a window, and some rank does in an earlier one."""
+    """True if no rank uses a tensor in the last micro-batch of a window, and some rank does in an earlier one."""
     earlier: set[int] = set()
     for event in scenario.program:
         if isinstance(event, Backward):
@@ -157,7 +157,7 @@ def tied_across_units(scenario: Scenario) -> bool:
 
 
 def skips_a_step_in_the_middle(scenario: Scenario) -> bool:
-    """Whether of three steps in a row the second alone is skipped."""
+    """True if of three steps in a row the second alone is skipped."""
     steps = [place for place, event in enumerate(scenario.program) if isinstance(event, Step)]
     skipped = [bool(scenario.overflowed(place)) for place in steps]
     return any(three == (False, True, False) for three in zip(skipped, skipped[1:], skipped[2:], strict=False))

@@ -21,9 +21,10 @@ PROBES = "test_gradients_equal_the_mean_over_ranks"
 MODELS = "test_a_real_model_gets_the_mean_gradient_of_the_whole_batch"
 HEAD = """# Shapes of published code
 
-Each row is a shape in which people publish data parallelism. It shows how many lines of adapter Lockstep needs for it,
-and what the laws on the mean find of a right class and of two wrong ones of that shape (`properties/tests/shapes.py`).
-`python -m lockstep.properties.tests.table_of_shapes` writes this page; a test holds it.
+Each row is a shape in which people publish data parallelism. *lines*: the lines of adapter that Lockstep needs for it.
+The other columns are the verdicts of the laws on the mean for three classes of that shape: a correct one, one that
+never divides, and one that misses a part. The classes are in `properties/tests/shapes.py`.
+`python -m lockstep.properties.tests.table_of_shapes` writes this page, and a test checks it.
 
 | shape | lines | right | never divides | misses a part |
 | --- | --- | --- | --- | --- |

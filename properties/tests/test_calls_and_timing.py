@@ -51,7 +51,7 @@ def leaves_out_rank_0(call: Call) -> bool:
 
 
 def has_gaps(call: Call) -> bool:
-    """Whether ranks between two members are in no group."""
+    """True if ranks between two members are in no group."""
     return len(call.group) <= call.group[-1] - call.group[0]
 
 

@@ -166,7 +166,7 @@ def run_on(world: World, scenario: Scenario, implementation: str) -> Any:
 
 
 def thaws(scenario: Scenario) -> bool:
-    """Whether a parameter is trained that was frozen when it was wrapped: neither torch's DDP nor ours takes that."""
+    """True if a parameter is trained that was frozen when it was wrapped: neither torch's DDP nor ours takes that."""
     frozen = wrapped = {index for index, parameter in enumerate(scenario.parameters) if not parameter.trainable}
     for event in scenario.program:
         if isinstance(event, Freeze):

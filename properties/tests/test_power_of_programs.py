@@ -18,7 +18,7 @@ from lockstep.properties.tests.of_scenarios import ALL
 
 
 def enclosed(scenario: Scenario) -> bool:
-    """Whether the oracle gives intervals; without overflows, which hide whatever else is in a gradient, and without
+    """True if the oracle gives intervals; without overflows, which hide whatever else is in a gradient, and without
     parameters that a step makes zero, where the quadratic probe has no gradient.
     """
     expected = interpreter.interpret(scenario, unused="untouched")
@@ -35,7 +35,7 @@ def ends(value: Any) -> tuple[Any, Any]:
 
 
 def certainly_differ(one: Expectation, other: Expectation) -> bool:
-    """Whether nothing that is right for one is right for the other: some gradient or parameter has disjoint ends."""
+    """True if nothing that is right for one is right for the other: some gradient or parameter has disjoint ends."""
     for kind in ("gradients", "parameters"):
         for place, values in getattr(one, kind).items():
             for mine, theirs in zip(values, getattr(other, kind)[place], strict=True):

@@ -43,7 +43,7 @@ BETWEEN = (ActAlone, Duplicate, Move, SwapWeights, Write)  # what takes paramete
 
 
 def run_one_by_one(scenario: Scenario) -> bool:
-    """Whether a rank has a micro-batch of its own, for which ZeRO-3 has nobody to gather from."""
+    """True if a rank has a micro-batch of its own, for which ZeRO-3 has nobody to gather from."""
     return scenario.world_size > 1 and any(
         isinstance(event, Raise) and event.rank is not None for event in scenario.program
     )

@@ -42,7 +42,7 @@ class PythonGenerator:
         random.seed(0)
 
     def state(self) -> object:
-        """What `restore` takes."""
+        """The state that `restore` takes."""
         return random.getstate()
 
     def restore(self, state: Any) -> None:
@@ -79,7 +79,7 @@ class NumPyGenerator:
         return raw, state["has_gauss"], state["gauss"]
 
     def state(self) -> object:
-        """What `restore` takes."""
+        """The state that `restore` takes."""
         state: Any = np.random.get_state(legacy=False)
         self._keeps_normals = self._keeps_normals or bool(state["has_gauss"])
         return np.random.mtrand.get_bit_generator(), state
@@ -128,7 +128,7 @@ class TorchGenerator:
         self._hidden.manual_seed(0)
 
     def state(self) -> torch.Tensor:
-        """What `restore` takes."""
+        """The state that `restore` takes."""
         state: torch.Tensor = self._hidden.get_state()
         return state
 

@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has waited for does not."""
+    """True if the process runs; one that has ended and that nobody has waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -74,7 +74,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pids: Iterable[int], seconds: float = 10.0) -> bool:
-    """Whether all of these processes end within so many seconds."""
+    """True if all of these processes end within so many seconds."""
     left = set(pids) - {os.getpid()}
     deadline = time.monotonic() + seconds
     while left and time.monotonic() < deadline:

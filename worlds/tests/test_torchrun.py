@@ -138,7 +138,7 @@ def test_a_job_that_has_lost_a_rank_ends_and_names_it(tmp_path: Path) -> None:
 
 
 def is_agent(pid: int) -> bool:
-    """Whether the process is the one that torchrun started as rank 1, and none that it started in turn."""
+    """True if the process is the one that torchrun started as rank 1, and none that it started in turn."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]

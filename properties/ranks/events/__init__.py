@@ -1,4 +1,4 @@
-"""How a rank carries out each event of a program: a module for each event, under the name that the oracle's has.
+"""The way in which a rank carries out each event: a module for each event, under the name that the oracle's has.
 
 A module holds one object, ``ON_RANKS``, of a class derived from `on_ranks.OnRanks`. An event without one fails here, at
 import.

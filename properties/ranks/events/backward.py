@@ -72,7 +72,7 @@ class BackwardOnRanks(OnRanks[Backward]):
 def last_loss(
     rank: Rank, event: Backward, inputs: list[torch.Tensor], order: Sequence[int], increment: int
 ) -> torch.Tensor:
-    """That of a micro-batch's last forward; or half of it, or nothing, and the rest the caller makes itself."""
+    """The loss of a micro-batch's last forward; or half of it, or nothing, and the caller makes the rest itself."""
 
     def forward(given: list[torch.Tensor], order: Sequence[int]) -> torch.Tensor:
         return rank.call(given, order, increment, direct=event.direct)

@@ -1,4 +1,4 @@
-"""How a rank carries out the events of one kind: what each module beside this one says of its event."""
+"""The base of the modules beside this one: each says how a rank carries out one kind of event."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ E = TypeVar("E", bound=Event)
 
 
 class OnRanks(ABC, Generic[E]):
-    """How a rank carries out events of one kind. A module calls its own ``ON_RANKS``."""
+    """The way in which a rank carries out events of one kind. A module calls its own ``ON_RANKS``."""
 
     @abstractmethod
     def run(self, rank: Rank, event: E, place: int) -> None:
@@ -26,7 +26,7 @@ class OnRanks(ABC, Generic[E]):
         return
 
     def is_shown(self, rank: Rank, event: E, place: int) -> bool:
-        """Whether what the event shows is looked at: not where its meaning leaves that open."""
+        """True if what the event shows is looked at: not where its meaning leaves that open."""
         return True
 
     def losses(self, rank: Rank, event: E, place: int) -> AbstractContextManager[list[torch.Tensor]] | None:

@@ -1,4 +1,4 @@
-"""What the caller writes into parameters on a rank: in place, and past autograd."""
+"""The caller's writes into parameters on a rank: in place, and without autograd."""
 
 from lockstep.oracle.events import Write
 from lockstep.properties.ranks.events.on_ranks import OnRanks
