@@ -17,5 +17,6 @@ PAGES = {
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add these pages to the files that the site is built from."""
     for name, source in PAGES.items():
-        files.append(File.generated(config, name, content=(ROOT / source).read_text()))
+        text = (ROOT / source).read_text().replace("](docs/", "](")
+        files.append(File.generated(config, name, content=text))
     return files

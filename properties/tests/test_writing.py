@@ -16,8 +16,7 @@ LONGEST = 35  # words of a sentence
 NOT_OURS = {
     r"\bwhoever\b": "name the subject",
     r"\bsuch as (are|have|is)\b": "name the subject",
-    r"\bof (pytest|torch|Triton|Python)'s\b": "pytest's, torch's",
-    r"\bfor ever\b": "forever",
+    r"\bthe very bits\b": "the same bits",
     r"\bgoes? backward\b": "runs backward",
     r"\bto the rank\b": "for each rank",
 }
