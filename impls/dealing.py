@@ -51,13 +51,13 @@ class StridedSampler:
         return list(torch.randperm(self.length, generator=generator).tolist())
 
     def evened(self, rest: Sequence[int], order: Sequence[int]) -> list[int]:
-        """What is left of the order, so that every rank gets equally many."""
+        """The rest of the order, so that every rank gets equally many."""
         if self.drop_last:
             return list(rest[: len(rest) // self.ranks * self.ranks])
         return [*rest, *islice(cycle(order), -len(rest) % self.ranks)]
 
     def share(self) -> list[int]:
-        """What is left of the epoch for this rank, from where an iteration begins."""
+        """The rest of the epoch for this rank, from the place where an iteration begins."""
         self.had, self.begin = self.begin, 0
         order = self.order()
         return self.evened(order[self.had :], order)[self.rank :: self.ranks]
@@ -72,7 +72,7 @@ class StridedSampler:
         return self.length // self.ranks if self.drop_last else -(-self.length // self.ranks)
 
     def state_dict(self) -> dict[str, int]:
-        """Where all ranks are; at the end of an epoch, the beginning of another: the loop knows which."""
+        """The position of all ranks; at the end of an epoch, the beginning of another: the loop knows which."""
         return {"epoch": self.epoch, "had": self.had or self.begin}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -108,7 +108,7 @@ class StridedLoader:
         return full + (more > 0 and not self.drop_last)
 
     def state_dict(self) -> dict[str, int]:
-        """Where all ranks are."""
+        """The position of all ranks."""
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -116,7 +116,7 @@ class StridedLoader:
         self.sampler.load_state_dict(state)
 
     def gather_for_metrics(self, values: torch.Tensor) -> torch.Tensor:
-        """What all ranks have made of their present batches, one element for each sample, in the order of the samples;
+        """The results of all ranks on their present batches, one element for each sample, in the order of the samples;
         without those that only filled up.
         """
         sampler = self.sampler

@@ -1,4 +1,4 @@
-"""What samples dealt to ranks must keep, in whatever order and to whichever rank they are dealt.
+"""The rules of dealing samples to ranks, in any order and to any rank.
 
 Samples are numbers. A share is what one rank gets, in its order. A unit is how many samples are dealt at a time: 1, or
 the size of a batch.
@@ -17,7 +17,7 @@ REMAINDERS = ("repeat", "uneven", "drop")
 
 @dataclass(frozen=True)
 class Tally:
-    """How often samples were dealt. ``missing``: those that no rank got; ``repeated``: those dealt more than once, in
+    """The counts of dealt samples. ``missing``: those that no rank got; ``repeated``: those dealt more than once, in
     any share; ``foreign``: those that were not to be dealt at all, once each.
     """
 
@@ -37,7 +37,7 @@ def tally(shares: Sequence[Sequence[int]], samples: Collection[int]) -> Tally:
 
 
 def totals(samples: int, world_size: int, unit: int, remainder: str) -> range:
-    """How many samples may be dealt in all, of n samples on N ranks, u at a time.
+    """The numbers of samples that may be dealt in all, of n samples on N ranks, u at a time.
 
     repeat: n <= total < n + N u, the least that lets ranks get equally many units; uneven: n; drop: n - N u < total <=
     n. With a unit of 1, and shares that are equal, N ceil(n / N), n and N floor(n / N).
@@ -62,7 +62,7 @@ def most_apart(unit: int, remainder: str) -> int:
 
 
 def least_units(samples: int, world_size: int, unit: int) -> int:
-    """How many units every rank gets at least, by `totals` and `most_apart`: floor(n / (N u)).
+    """The least number of units for every rank, by `totals` and `most_apart`: floor(n / (N u)).
 
     repeat: shares are at least n / N. drop: shares are more than n / N - u, so they have at least floor(n / (N u)),
     whole ones or parts. uneven: shares are more than n / N - u likewise.

@@ -1,4 +1,4 @@
-"""What is run on ranks and is no program of events, such as one call of a collective or an epoch of a sampler."""
+"""An exercise: a run on ranks that is no program of events, for example one call of a collective, or an epoch."""
 
 from typing import Any, ClassVar
 
@@ -18,5 +18,5 @@ class Exercise(Short):
         raise NotImplementedError
 
     def shown(self, outcome: Outcome) -> list[str]:
-        """What ranks did, line by line, where that is worth a look."""
+        """The acts of ranks, line by line, if they are worth a look."""
         return []

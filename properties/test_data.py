@@ -14,7 +14,7 @@ EPOCHS = 2
 
 
 def shuffles(claims: Claims) -> bool:
-    """Whether it can be asked to shuffle."""
+    """True if it can be asked to shuffle."""
     return claims.sampler and claims.shuffles
 
 
@@ -80,7 +80,7 @@ def test_what_is_resumed_goes_on_with_the_next_sample(trial: Trial, dealing: Dea
     Why: no loss shows that samples come again or never.
 
     Broken by a position that is counted from the last
-    resumption, by an order that is that of epoch 0 again, by an epoch that has ended and is taken for one to be
+    resumption, or by repeating the order of epoch 0. Broken where an ended epoch is taken for one to be
     skipped, and by skipping as many in each later epoch: KempnerInstitute/KempnerForge#58,
     huggingface/accelerate#4071, meta-pytorch/data#1513.
     """

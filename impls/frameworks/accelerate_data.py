@@ -48,7 +48,7 @@ class AccelerateLoader:
         return len(self.loader)
 
     def state_dict(self) -> dict[str, int]:
-        """What a training script saves: how many batches it has had."""
+        """The state that a training script saves: the number of batches that it has had."""
         return {"given": self.given or self.skip}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

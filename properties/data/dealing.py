@@ -1,4 +1,4 @@
-"""What is drawn of a sampler: how many ranks and samples, in which batches and order, and when it is interrupted."""
+"""The draw for a sampler: the numbers of ranks and samples, batches, order, and interruptions."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,11 +32,11 @@ class Dealing(Exercise):
 
     @property
     def unit(self) -> int:
-        """How many samples are dealt at a time."""
+        """The number of samples that are dealt at a time."""
         return self.batch or 1
 
     def words(self) -> str:
-        """What is dealt to whom, and when it is interrupted."""
+        """A dealing: the samples for each rank, and the interruptions."""
         told = [f"{self.length} {'sample' if self.length == 1 else 'samples'}"]
         told += [f"in batches of {self.batch}"] if self.batch else []
         told += [f"shuffled with seed {self.seed}"] if self.shuffle else []
@@ -48,7 +48,7 @@ class Dealing(Exercise):
         return f"{ranks(self.world_size)}: {', '.join(told)}"
 
     def shown(self, outcome: Outcome) -> list[str]:
-        """What each rank got, part by part."""
+        """The samples that each rank got, part by part."""
         lines = []
         for rank, report in enumerate(outcome):
             seen: Any = report.result

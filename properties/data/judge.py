@@ -18,7 +18,7 @@ LETS = {
 
 
 def remainder_of(dealing: Dealing, claims: Claims) -> str:
-    """What becomes of samples that the ranks cannot share evenly."""
+    """The fate of samples that the ranks cannot share evenly."""
     return "drop" if dealing.drop_last else claims.remainder
 
 
@@ -30,7 +30,7 @@ def samples_of(items: Items) -> list[int]:
 def wrong_shares(
     dealing: Dealing, shares: Sequence[Items], samples: Collection[int], remainder: str, more: Collection[int] = ()
 ) -> str:
-    """What is wrong with what ranks got of these samples; ``more``: those that may be dealt beside them to even out."""
+    """The error in the samples that ranks got; ``more``: those that may be dealt beside them to even out."""
     given = [samples_of(items) for items in shares]
     found, allowed = tally(given, samples), totals(len(samples), len(shares), dealing.unit, remainder)
     if strangers := set(found.foreign) - (set(more) if remainder == "repeat" else set()):
@@ -49,7 +49,7 @@ def wrong_shares(
 
 
 def wrong_batches(dealing: Dealing, shares: Sequence[Items], remainder: str) -> str:
-    """What is wrong with the sizes and numbers of batches."""
+    """The error in the sizes and numbers of batches."""
     for rank, items in enumerate(shares):
         for place, item in enumerate(items):
             full = place < len(items) - 1
@@ -62,7 +62,7 @@ def wrong_batches(dealing: Dealing, shares: Sequence[Items], remainder: str) -> 
 
 
 def wrong_lengths(shares: Sequence[Items], lengths: Sequence[int | None]) -> str:
-    """What is wrong with what `len` said on each rank."""
+    """The error in the values of `len` on each rank."""
     for rank, (items, length) in enumerate(zip(shares, lengths, strict=True)):
         if length is not None and length != len(items):
             return f"On rank {rank} `len` says {length}, and {len(items)} come."
@@ -70,7 +70,7 @@ def wrong_lengths(shares: Sequence[Items], lengths: Sequence[int | None]) -> str
 
 
 def first_difference(rank: int, got: Items, wanted: Items, what: str) -> str:
-    """Where a rank's items differ from those that are due, and what would have been next."""
+    """The first place where a rank's items differ from the due ones, and the due next item."""
     for place, (mine, right) in enumerate(zip(got, wanted, strict=False)):
         if list(mine) != list(right):
             return f"{what} item {place} of rank {rank} is {_item(mine)}; {_item(right)} is due."

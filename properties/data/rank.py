@@ -1,4 +1,4 @@
-"""What every rank runs for P20: a sampler, batch sampler or loader, epoch by epoch, interrupted or not.
+"""The program of every rank for P20: a sampler, batch sampler or loader, epoch by epoch, interrupted or not.
 
 The world calls these functions by name; in comes JSON, out go plain data.
 """
@@ -68,7 +68,7 @@ def numbers(item: Any) -> list[int]:
 
 
 def begun(sampler: Any, epoch: int) -> None:
-    """What a loop does before each epoch."""
+    """Prepare an epoch as a training loop does."""
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
 
@@ -134,7 +134,7 @@ def evaluation(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
 
 
 def try_out(payload: str, rank: int, world_size: int) -> Mapping[str, Any]:
-    """What is ``wrong`` with a target that is said to deal samples, in one line; empty if nothing is."""
+    """The error (``wrong``) in a target that is said to deal samples, in one line; empty if there is none."""
     asked = json.loads(payload)
     try:
         item = next(iter(made(asked["implementation"], Dealing(1, 4, asked["batch"]), rank, world_size)), None)

@@ -23,7 +23,7 @@ def run(trial: Trial, dealing: Dealing, function: str, world_size: int | None = 
 
 
 def results(outcome: Outcome) -> list[Any]:
-    """What each rank has seen."""
+    """The observations of each rank."""
     return [report.result for report in outcome]
 
 

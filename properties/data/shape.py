@@ -1,4 +1,4 @@
-"""Whether a class deals samples to ranks, and which of its constructor's arguments mean what."""
+"""Recognize a class that deals samples to ranks, and the meaning of its constructor's arguments."""
 
 import inspect
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def arguments(implementation: Any) -> dict[str, str]:
 
 
 def seen_of(implementation: Any) -> Mapping[str, Any]:
-    """What can be told of it without making one, in the words of `properties.claim.Shape`; empty for what deals no
+    """Its description without making one, in the words of `properties.claim.Shape`; empty for code that deals no
     samples: whose first argument is neither a data set nor its length, or over which one cannot iterate.
 
     A function says by its claims that it deals samples, for of what it makes nothing is known.
