@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What is known fails nothing. --junitxml prints what a test has filed by its end: each value as a property."""
+    """Let known failures pass. --junitxml prints what a test has filed by its end: each value as a property."""
     report = yield
     if report.when == "call":
         item.config.stash[_RESULTS].settle(report)
@@ -270,6 +270,6 @@ def pytest_terminal_summary(
 
 
 def _was_stopped(exitstatus: int, config: pytest.Config) -> bool:
-    """Whether a run ended before every law had come to its end."""
+    """True if a run ended before every law had come to its end."""
     terminal, most = config.pluginmanager.getplugin("terminalreporter"), config.getoption("maxfail") or 0
     return exitstatus == pytest.ExitCode.INTERRUPTED or 0 < most <= len(terminal.stats.get("failed", []))

@@ -11,7 +11,7 @@ from lockstep.properties.results.document import Defect, Document
 
 
 def are_read() -> bool:
-    """Whether GitHub runs this."""
+    """True if GitHub runs this."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 

@@ -66,12 +66,12 @@ def _by_law(laws: Iterable[LawEnd]) -> Mapping[tuple[str, ...], LawEnd]:
 def _pairs(
     old: Mapping[tuple[str, ...], Thing], new: Mapping[tuple[str, ...], Thing]
 ) -> Iterator[tuple[tuple[str, ...], Thing | None, Thing | None]]:
-    """What has one key, side by side."""
+    """Pair the entries with one key, side by side."""
     return ((key, old.get(key), new.get(key)) for key in dict.fromkeys((*old, *new)))
 
 
 def _was_held(defect: Defect, target: Target) -> bool:
-    """Whether each law that a defect broke was held again."""
+    """True if each law that a defect broke was held again."""
     return {*defect.laws} <= {law.law for law in target.laws if law.world}
 
 

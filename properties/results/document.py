@@ -49,7 +49,7 @@ class Defect:
 
 @dataclass(frozen=True)
 class LawEnd:
-    """How a law ended. ``law``: number and sentence, such as "P1 gradients equal the mean over ranks". ``world``: where
+    """The end of a law. ``law``: number and sentence, as "P1 gradients equal the mean over ranks". ``world``: where
     it was held; "": nowhere. ``verdict``: in the words of `lockstep.properties.verdict`. ``runs``: examples, of which
     so many were ``refused``. ``defects``: the ids of those that break it. ``left_out``: how many programs were set
     aside, by defect. ``known``: whether all that fails is known.
@@ -67,7 +67,7 @@ class LawEnd:
 
 @dataclass(frozen=True)
 class Target:
-    """What was tested. ``name``: as the run was given it. ``defects``: the plainest first. ``laws``: how each ended."""
+    """A tested target. ``name``: as the run was given it. ``defects``: the plainest first. ``laws``: how each ended."""
 
     name: str
     defects: tuple[Defect, ...] = ()

@@ -44,20 +44,20 @@ class Known:
     report: str = ""
 
     def applies(self) -> bool:
-        """Whether the versions are those that are installed."""
+        """True if the versions are those that are installed."""
         return all(map(_is_installed, self.versions))
 
     def is_of(self, implementation: str) -> bool:
-        """Whether it is about what has this name; files are the same wherever they are named from."""
+        """True if it is about the target of this name; files are the same wherever they are named from."""
         return _resolved(self.implementation) == _resolved(implementation)
 
     def is_about(self, row: Mapping[str, Any]) -> bool:
-        """Whether it can cover a failure of what a law has filed."""
+        """True if it can cover a failure that a law has filed."""
         names = (row["number"], row["law"], f"{row['number']} {row['law']}")
         return self.is_of(row["implementation"]) and (not self.law or self.law in names)
 
     def covers(self, row: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
-        """Whether it tells of a failure of what a law has filed."""
+        """True if it names a failure that a law has filed."""
         causes = (failure["cause"], *_of_its_defect(row, failure))
         same = not self.cause or " ".join(self.cause.split()) in (" ".join(cause.split()) for cause in causes)
         return self.is_about(row) and same and self.verdict in ("", failure["verdict"])
@@ -153,7 +153,7 @@ def _from_here_on(package: str) -> str:
 
 
 def _laws() -> set[str]:
-    """What an entry may call a law: its number, its sentence, or both."""
+    """The names of a law in an entry: its number, its sentence, or both."""
     named = [(number, as_sentence(name)) for number, name, _ in every_text()]
     return {word for number, sentence in named for word in (number, sentence, f"{number} {sentence}")}
 

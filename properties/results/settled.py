@@ -1,4 +1,4 @@
-"""Which failures of a run are known, and which known ones are mended."""
+"""The known failures of a run, and the known ones that are mended."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def mended(rows: Sequence[Mapping[str, Any]], entries: Sequence[Known], complete
 
 
 def told(rows: Sequence[Mapping[str, Any]], mended: Sequence[Known]) -> list[str]:
-    """What is known, and what is mended, in lines for the end of a run."""
+    """The lines on known and mended failures for the end of a run."""
     count = sum("known" in failure for row in rows for failure in row.get("failures", ()))
     count += sum(bool(row.get("known")) and not row.get("failures") for row in rows)
     are = "1 failure is known, and does" if count == 1 else f"{count} failures are known, and do"
