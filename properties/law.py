@@ -37,7 +37,7 @@ def law(
 ) -> Callable[[Callable[[Trial, Any], None]], Callable[..., None]]:
     """Makes a pytest test of a check. `lockstep.pytest_plugin` holds it, on each world, against each implementation.
 
-    ``number``: as README numbers the laws; ``needs``: which claims it is tied to; the rest: see `Law`.
+    ``number``: of its family, such as P6; ``needs``: which claims it is tied to; the rest: see `Law`.
     """
 
     def decorate(check: Callable[[Trial, Any], None]) -> Callable[..., None]:

@@ -30,7 +30,7 @@ def _not_finished(trial: Trial, scenario: Scenario) -> list[str]:
         return []
     called = f"{of.finish} is called" if of.finish else "nothing is called"
     words = f"{called} to finish the synchronization. If {' or '.join(of.perhaps)} is to be called"
-    other = "an adapter or another name for it does that; README lists the names that are looked for"
+    other = "an adapter or another name for it does that; docs/your-code.md lists the names that are looked for"
     return ["", *entry("Note", f"{words}, {other}.")]
 
 
