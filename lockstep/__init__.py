@@ -9,6 +9,7 @@ The command `lockstep` does it from a shell. What it is made of:
     worlds          where ranks run
     impls           implementations that ship, right ones and wrong ones
     properties      the laws
+    pictures        what is drawn, for a terminal, a page, or a trace viewer
     benchmarks      figures against peers; only in a clone
     pytest_plugin   the options, fixtures and summary of a run of the laws under pytest
 

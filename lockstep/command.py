@@ -14,6 +14,11 @@ COMMANDS = {
     "check": ("hold your code against the laws", "check my_ddp:MyDDP", "lockstep.commands.check"),
     "diff": ("show what two runs differ in", "diff before.json after.json", "lockstep.commands.diff"),
     "demo": ("find the bug that started Lockstep, from scratch", "demo", "lockstep.properties.demo"),
+    "run": (
+        "show what each rank does in one step: who computes, sends and waits when",
+        "run my_ddp:MyDDP",
+        "lockstep.commands.run",
+    ),
     "laws": ("list the laws, or explain some", "laws P6", "lockstep.commands.laws"),
     "claims": ("list what code can claim, or explain a claim", "claims unused", "lockstep.commands.claims"),
     "world": (

@@ -62,6 +62,7 @@ Cost:
 
     cost                 bytes held, elements moved, time; ``lockstep cost`` prints an example
     overlap              what backward hides of it
+    played               the same of any program of computing, launching and waiting
     batches, sampler     samples per step, and which of them a rank sees
     dealing              what samples dealt to ranks must keep, in whatever order
 

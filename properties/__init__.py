@@ -38,6 +38,7 @@ The way of an example, package by package. None imports one that comes later, bu
     models            are real ones under the laws
     reports           tell it to people
     results           tell it to machines, and hold it against what is known
+    tracing           shows what ranks do in a step: ``lockstep run``
     running           does all of this in pytest
 
 More:

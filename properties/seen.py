@@ -43,5 +43,6 @@ class Seen(TypedDict, total=False):
     saved: npt.NDArray[np.uint8]  # the file that the part has left
 
     launched: dict[int, list[tuple[int, int]]]  # see `properties.ranks.launched`
+    traced: list[tuple[str, int, int, int]]  # see `properties.ranks.traced`
     bytes: dict[int, int]  # these two: see `properties.ranks.held_bytes`
     moments: dict[int, list[tuple[str, int, int, int]]]

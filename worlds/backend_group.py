@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from lockstep.worlds import progress
-from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, group_label
+from lockstep.worlds.contract import DEFAULT, MESSAGES, Collective, Passage, group_label
 from lockstep.worlds.described_group import DescribedGroup, Tensors, as_it_lies, flatten, in_numpy
 from lockstep.worlds.stand_in import stand_in
 
@@ -28,7 +28,8 @@ class Groups:
     where `new_group` is asked for them, as programs do that have something on the CPU to tell.
 
     Of the example that runs: ``timeline``, its collectives; ``contents``, whether what went into them is recorded;
-    ``made``, label and size of its groups, the default one first; ``failed``, the operations that the backend has
+    ``passages``, when they were launched and done, None: nobody asks; ``made``, label and size of its groups, the
+    default one first; ``failed``, the operations that the backend has
     refused or given up; ``unawaited``, how many messages nobody has waited for that are to be received; and
     ``lacking``, in words, what the rank has asked for that this backend has not, which says nothing against the rank.
     """
@@ -49,8 +50,8 @@ class Groups:
         if backend == "nccl":
             launch_batches_as_one()
 
-    def begin(self, contents: bool) -> None:
-        """An example of which nothing has been seen."""
+    def begin(self, contents: bool, timeline: bool = False) -> None:
+        """An example of which nothing has been seen. ``timeline``: when its collectives begin and end is to be told."""
         self.timeline: list[Collective] = []
         self.made: list[tuple[str, int]] = []
         self._made_of = Counter[tuple[str, tuple[int, ...]]]()
@@ -58,6 +59,7 @@ class Groups:
         self.unawaited = 0
         self.lacking: list[str] = []
         self.contents = contents
+        self.passages: list[Passage] | None = [] if timeline else None
 
     def lacks(self, call: Collective, what: str) -> NotImplementedError:
         """The error for a call that the backend does not have."""
@@ -74,6 +76,23 @@ class Groups:
         sent = in_numpy(flatten(as_it_lies(call, inputs))) if self.contents else None
         self.timeline.append(replace(call, sent=sent))
         progress.note_progress(len(self.timeline), group.label, group.issued, str(call))
+
+    def time(self, group: "RecordedGroup", call: Collective, launched: int, work: dist.Work) -> None:
+        """Notes when a collective was launched and, once it is, done."""
+        if self.passages is None or call.operation in MESSAGES:
+            return
+        from lockstep.worlds.sim.log import on_a_ring  # only where somebody asks for a timeline
+
+        passages, place = self.passages, len(self.passages)
+        size = getattr(torch, call.dtype).itemsize if call.dtype else 0
+        root = group.members.index(call.root) if call.root >= 0 else -1
+        moved = on_a_ring(replace(call, root=root), group.member, len(group.members), size)
+        passages.append(Passage(call, group.members, call.count * size, launched, None, None, *moved))
+
+        def done(_: Any) -> None:
+            passages[place] = replace(passages[place], completed=group.now())
+
+        work.get_future().then(done)
 
     def _connect(self, real: str, store: Any, rank: int, size: int) -> dist.ProcessGroup:
         """A group as plain torch makes it: calls go through torch's dispatcher, which knows wrapped tensors, modes and
@@ -156,11 +175,13 @@ class RecordedGroup(DescribedGroup):
             raise self._groups.lacks(call, "NCCL has no all-reduce of sparse tensors")
         self._groups.note(self, call, inputs)
         self.issued += call.operation not in MESSAGES
+        launched = self.now()
         try:
             work: dist.Work = again(self._real)
         except BaseException:  # as of a barrier whose time is over: the connection may be spoilt for whoever is next
             self._groups.failed.add(call.operation)
             raise
+        self._groups.time(self, call, launched, work)
         return work
 
     def exchange(self, call: Collective, tensors: Tensors, again: Callable[[Any], Any]) -> dist.Work:

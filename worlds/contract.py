@@ -139,11 +139,13 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Passage:
-    """A collective's way through one rank. Times count what took place in the run, on any rank, from 1.
+    """A collective's way through one rank. On the simulated world times count what took place in the run, on any rank,
+    from 1; on real processes they are nanoseconds of the host's clock.
 
-    ``completed``: when the last member had launched it; ``waited``: when this rank first knew that it was done. None:
-    never. ``polled``: it knew it from a look, before any wait. ``bytes`` is what this rank puts in; ``sent`` and
-    ``messages`` what it would send on a ring.
+    ``completed``: when the last member had launched it, of real processes when this rank's part was done; ``waited``:
+    when this rank first knew that it was done, which real processes do not tell. None: never. ``polled``: it knew it
+    from a look, before any wait. ``bytes`` is what this rank puts in; ``sent`` and ``messages`` what it would send on a
+    ring.
     """
 
     collective: Collective
@@ -161,8 +163,9 @@ class Passage:
 class RankReport:
     """The report of one rank: the result of its function, or an error; and the collectives that it issued, in order.
 
-    ``left``: threads and processes that the function left behind, in words. ``timeline`` has the same collectives where
-    the job asked for it, ``hazards`` what was seen where it had an `Asynchrony`; both on the simulated world only.
+    ``left``: threads and processes that the function left behind, in words. ``timeline`` has the same collectives, but
+    for messages, where the job asked for it. ``hazards``: what was seen where it had an `Asynchrony`, on the simulated
+    world only.
     """
 
     result: Mapping[str, Any] | None
@@ -243,9 +246,11 @@ class Job:
     what went into every collective and came out of it. ``limit``: seconds that this example may take, where not the
     world's own.
 
+    ``timeline`` asks for the reports'.
+
     The rest is for the simulated world. ``at_once``: collectives block and deliver when they are launched, so that
     nothing can race (messages cannot: their other end may come later); ``asynchrony``: when they read and write
-    otherwise. ``timeline`` asks for the reports'. ``order`` gives the order in which reductions combine the members'
+    otherwise. ``order`` gives the order in which reductions combine the members'
     values (None: from member 0 upwards); like all of a job it is pickled, so it is a function of a module or a
     `functools.partial` of one. ``accumulator``: the dtype in which floating-point values are combined before they are
     rounded to their own (empty: they are rounded at every hop). ``own_state``: global variables and class attributes of

@@ -7,6 +7,7 @@ them out itself, gloo's hands the same call on. torch 2.11 to 2.14 name some met
 """
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -155,6 +156,10 @@ class DescribedGroup(dist.ProcessGroup):
     def recorded(self) -> int:
         """The number of collectives, sends and receives that this rank has called so far, in all groups."""
         raise NotImplementedError
+
+    def now(self) -> int:
+        """The time on the clock of a `worlds.contract.Passage`, which all ranks of the example share."""
+        return time.perf_counter_ns()
 
     def _describe(
         self,

@@ -83,7 +83,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
 
     process_id = os.getpid()
     result, error = None, None
-    groups.begin(job.contents)
+    groups.begin(job.contents, job.timeline)
     seed(rank)
     leftovers, found = Leftovers(), surroundings()
     try:
@@ -107,7 +107,7 @@ def run_example(number: int, job: Job, rank: int, groups: "Groups", shared: Any)
     if error is None:  # else it is told already
         left += [f"a connection on which {operation} has failed" for operation in sorted(groups.failed)]
         left += ["a message that nobody has waited for"] * (groups.unawaited > 0)
-    return RankReport(result, error, tuple(groups.timeline), tuple(left))
+    return RankReport(result, error, tuple(groups.timeline), tuple(left), tuple(groups.passages or ()))
 
 
 def places(setup: Setup, local_rank: int, size: int) -> dict[str, str]:

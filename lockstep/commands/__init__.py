@@ -1,1 +1,1 @@
-"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `diff`, `laws` and `claims`."""
+"""Commands of `lockstep` that are no modules of their own elsewhere: `check`, `run`, `cost`, `diff`, `laws`, `claims`."""

@@ -20,6 +20,7 @@ description  what can be told of it without running it
 checkpoint   what is saved and loaded
 launched     counts collectives launched before each gradient is final
 held_bytes   counts bytes held
+traced       notes when a rank does what
 run_call     runs a call of a wrapper of a collective, for P14
 plain_collectives  runs collectives that nothing wraps, for `properties.soundness`
 """

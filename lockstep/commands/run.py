@@ -1,0 +1,134 @@
+"""`lockstep run`: one step of an implementation, shown rank by rank; or several implementations side by side."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from lockstep.oracle.program import Scenario
+from lockstep.pictures import in_svg, in_text, pages, perfetto
+from lockstep.pictures.lanes import Lanes
+from lockstep.properties.implementations import Implementation, Unusable, look_up
+from lockstep.properties.naming import model_words
+from lockstep.properties.running.import_path import look_here_first
+from lockstep.properties.strategies.within import beyond
+from lockstep.properties.tracing import clocked, comparison, program, trace
+from lockstep.properties.tracing.model import CostModel
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.worlds.contract import World, to_blame
+from lockstep.worlds.gloo import GlooWorld
+from lockstep.worlds.sim.world import SimWorld
+
+LIMIT = 300.0  # seconds for one program, which is nobody's law
+SIZE = 2**26  # bytes that the parameters of what is shown count as, about
+WIDEST = 160  # columns
+
+
+def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Print what ranks do, and write it where that is asked for. Raises SystemExit with the exit code."""
+    _add_to(parser)
+    asked = parser.parse_args(arguments)
+    if bool(asked.target) == asked.compare and not asked.compare:
+        parser.error("name a TARGET, package.module:Name or path/to/file.py:Name; or --compare")
+    if len(asked.target) > 1 and not asked.compare:
+        parser.error(f"{len(asked.target)} targets: one is shown at a time; --compare sets several side by side")
+    for name in ("ranks", "micro_batches", "scale", "backward", "bandwidth"):
+        if (value := getattr(asked, name)) is not None and value <= 0:
+            parser.error(f"--{name.replace('_', '-')} {value}: give more than 0")
+    if asked.latency < 0:
+        parser.error(f"--latency {asked.latency}: give 0 or more")
+    look_here_first(Path.cwd())
+    sim, gloo = SimWorld(LIMIT), GlooWorld(LIMIT)
+    try:
+        found = look_up(asked.target or comparison.COMPARED, sim)
+        raise SystemExit(_compared(asked, found, sim, gloo) if asked.compare else _shown(asked, found[0], sim, gloo))
+    except (Unusable, ValueError) as error:
+        parser.error(str(error))
+    finally:
+        sim.close()
+        gloo.close()
+
+
+def _add_to(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.usage = "lockstep run TARGET [options]   or   lockstep run --compare [TARGET ...]"
+    add = parser.add_argument
+    add("target", nargs="*", metavar="TARGET", help="package.module:Name or path/to/file.py:Name")
+    add("--compare", action="store_true", help="a table of several; without TARGET of the seven usual ways")
+    add("--world", choices=("sim", "gloo"), help="sim: by a cost model (default); gloo: by the clock; --compare: both")
+    add("--ranks", metavar="N", type=int, default=2, help="world size (default: 2)")
+    add("--micro-batches", metavar="N", type=int, default=1, help="of a step (default: 1)")
+    add("--bucket-cap", metavar="BYTES", type=int, help="(default: half of the usual model)")
+    add("--scenario", metavar="TEXT", help="a program as reports print it: Scenario(...); its last step is shown")
+    add("--backward", metavar="GB/S", type=float, default=7, help="gradients made per second (default: 7)")
+    add("--latency", metavar="US", type=float, default=20, help="microseconds of one message (default: 20)")
+    add("--bandwidth", metavar="GB/S", type=float, default=10, help="of one rank (default: 10)")
+    add("--scale", metavar="N", type=int, help="one byte counts as N (default: so many that the model has 64 MiB)")
+    add("--svg", metavar="FILE", help="write the picture")
+    add("--html", metavar="FILE", help="write a page with the picture and what happens when")
+    add("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev or chrome://tracing")
+
+
+def _model(asked: argparse.Namespace, scale: int) -> CostModel:
+    rates = [Fraction(each) * 10**9 for each in (asked.backward, asked.bandwidth)]
+    return CostModel(rates[0], Fraction(asked.latency) / 10**6, rates[1], asked.scale or scale)
+
+
+def _scale(scenario: Scenario) -> int:
+    """As how many bytes one counts, so that the model is of about ``SIZE``."""
+    held = sum(each.nbytes for each in scenario.parameters)
+    return 1 << max(0, SIZE.bit_length() - held.bit_length())
+
+
+def _shown(asked: argparse.Namespace, of: Implementation, sim: World, gloo: World) -> int:
+    if asked.scenario:
+        scenario = program.read(asked.scenario)
+        if unclaimed := beyond(of.claims, scenario):
+            raise ValueError(f"{of.name} does not claim what the scenario asks for: {unclaimed}")
+    else:
+        shapes = program.usual_model()
+        cap = program.usual_cap() if asked.bucket_cap is None else asked.bucket_cap
+        scenario = program.training(of.claims, shapes, asked.ranks, asked.micro_batches, bucket_cap=cap)
+    title = f"{of.short}: {model_words(scenario)}"
+    model = _model(asked, _scale(scenario))
+    try:
+        if asked.world == "gloo":
+            shown = clocked.lanes(scenario, clocked.clocked(Trial(of, gloo), scenario), title)
+        else:
+            shown = trace.lanes(trace.trace(Trial(of, sim), scenario, model), title, model)
+    except (LawBroken, Refused) as ended:
+        print(_no_end(of, ended))
+        return 1
+    _written(asked, shown)
+    print("\n".join(in_text.drawn(shown, min(WIDEST, shutil.get_terminal_size().columns))))
+    return 0
+
+
+def _no_end(of: Implementation, ended: LawBroken | Refused) -> str:
+    how = ended.verdict if isinstance(ended, LawBroken) else "refuses"
+    errors = [f"  rank {rank}: {error.message}" for rank, error in to_blame(ended.outcome).items()]
+    return "\n".join([f"{of.short} did not come to the end of the program: {how}", *errors])
+
+
+def _written(asked: argparse.Namespace, shown: Lanes) -> None:
+    made = {"svg": in_svg.svg, "html": in_svg.page, "trace": perfetto.trace}
+    for name, write in made.items():
+        if file := getattr(asked, name):
+            Path(file).write_text(write(shown), "utf-8")
+
+
+def _compared(asked: argparse.Namespace, found: Sequence[Implementation], sim: World, gloo: World) -> int:
+    model = _model(asked, comparison.SCALE)
+    clock = None if asked.world == "sim" else gloo
+    rows = []
+    for row in comparison.compare(found, asked.ranks, model, sim, clock):
+        rows.append(row)
+        print(f"\r{len(rows)} of {len(found)} ...", end="", flush=True)
+    print("\r", end="")
+    print("\n".join(comparison.told(rows, asked.ranks, model)))
+    if asked.html:
+        page = pages.filled("comparison.html.j2", rows=rows, told=comparison.words(asked.ranks, model))
+        Path(asked.html).write_text(page, "utf-8")
+    return int(any(row.on_sim is None for row in rows))

@@ -1,0 +1,111 @@
+"""Several implementations on the same training, side by side: what they send, and how much of it computing hides."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from lockstep.properties.implementations import Implementation
+from lockstep.properties.tracing import clocked
+from lockstep.properties.tracing.model import CostModel
+from lockstep.properties.tracing.program import SIDE, language_model, training
+from lockstep.properties.tracing.trace import trace
+from lockstep.properties.trial import Trial
+from lockstep.properties.verdict import LawBroken, Refused
+from lockstep.worlds.contract import World
+
+COMPARED = (
+    "lockstep.impls.naive:NaiveDataParallel",
+    "lockstep.impls.naive:NaiveAccumulation",
+    "lockstep.impls.hook:HookDataParallel",
+    "lockstep.impls.async_hook:AsyncHookDataParallel",
+    "lockstep.impls.hook_order_buckets:HookOrderBuckets",
+    "lockstep.impls.static_buckets:StaticBuckets",
+    "lockstep.impls.frameworks.torch_ddp:TorchDDP",
+)
+MICRO_BATCHES, SCALE, CAP = 2, SIDE**2, 25 * 2**20
+STEPS_BY_THE_CLOCK = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Shares of a step, and its milliseconds. ``compute``: computing over the step; ``overlap``: that part of
+    communication which computing hides.
+    """
+
+    compute: float
+    overlap: float
+    step: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation. ``calls`` and ``bytes``: of collectives, per rank and step. None: it did not come to the end,
+    and ``why`` says why; or nobody asked for the clock.
+    """
+
+    name: str
+    calls: int = 0
+    bytes: int = 0
+    on_sim: Measured | None = None
+    by_the_clock: Measured | None = None
+    why: str = ""
+
+
+def compare(
+    implementations: Sequence[Implementation], ranks: int, model: CostModel, sim: World, gloo: World | None
+) -> Iterator[Row]:
+    """A row for each, as soon as it is known. ``gloo``: where the clock is asked; None: nowhere."""
+    for each in implementations:
+        try:
+            yield _row(each, ranks, model, sim, gloo)
+        except (LawBroken, Refused) as ended:
+            why = ended.verdict if isinstance(ended, LawBroken) else "refuses"
+            yield Row(each.short, why=f"{why}: {str(ended).splitlines()[0]}")
+
+
+def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: World | None) -> Row:
+    shapes, cap = language_model(), CAP // SCALE
+    traced = trace(Trial(of, sim), training(of.claims, shapes, ranks, MICRO_BATCHES, 2, cap), model, looks_inside=False)
+    played = traced.played
+    on_sim = Measured(float(played.compute_share), float(played.overlap), float(1000 * played.step))
+    clock = None
+    if gloo is not None:
+        program = training(of.claims, shapes, ranks, MICRO_BATCHES, STEPS_BY_THE_CLOCK, cap)
+        alone = training(of.claims, shapes, 1, MICRO_BATCHES, STEPS_BY_THE_CLOCK, cap)
+        together = clocked.clocked(Trial(of, gloo), program)
+        step = median(clocked.seconds_of_steps(program, together))
+        computing = median(clocked.seconds_of_steps(alone, clocked.clocked(Trial(of, gloo), alone)))
+        under_way = clocked.seconds_under_way(program, together)
+        hidden = 1 - (step - computing) / under_way if under_way else 0.0
+        clock = Measured(min(1.0, computing / step), min(1.0, max(0.0, hidden)), 1000 * step)
+    calls = len(traced.calls[0])
+    return Row(of.short, calls, traced.bytes, on_sim, clock)
+
+
+def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
+    """The rows in lines of at most 80 characters, and how their figures came about."""
+    lines = [
+        f"{'':20} {'calls per':>9} {'KiB per':>8}  {'sim, by cost model':^24} {'gloo, by the clock':^24}".rstrip(),
+        f"{'':20} {'step':>9} {'rank':>8}" + 2 * f" {'compute':>8} {'overlap':>7} {'ms':>7}",
+    ]
+    for row in rows:
+        if row.on_sim is None:
+            lines.append(f"{row.name:20.20} {row.why}")
+            continue
+        both = (row.on_sim, row.by_the_clock)
+        measured = "".join(
+            f" {100 * each.compute:6.0f} % {100 * each.overlap:5.1f} % {each.step:7.4g}" for each in both if each
+        )
+        lines.append(f"{row.name:20.20} {row.calls:9} {row.bytes / 1024:8.0f}{measured}")
+    return [*lines, "", *textwrap.wrap(words(ranks, model), 80)]
+
+
+def words(ranks: int, model: CostModel) -> str:
+    """How the figures of the table came about, in sentences."""
+    return (
+        f"{ranks} ranks, {MICRO_BATCHES} micro-batches per step; the 290 tensors of SmolLM2-360M with matrices of a "
+        f"{SIDE**2:,}th of their elements; buckets of 25 MiB / {SIDE**2:,}. Calls: collectives after construction. "
+        "Compute: computing / step. Overlap: that part of communication which computing hides. "
+        f"Sim: {model.words()} Gloo: medians by the clock of this host; computing is the step of one rank alone."
+    )

@@ -1,0 +1,60 @@
+"""The cost model by which a run of the simulated world is played: seconds of computing, seconds of a collective."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lockstep.oracle.cost import collective_time
+from lockstep.oracle.model import Parameter
+from lockstep.worlds.contract import Passage
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds of computing and communicating.
+
+    ``backward``: bytes of gradients that backward makes per second; forward takes half as long, an optimizer step a
+    tenth. ``latency``: alpha, seconds of one message; ``bandwidth``: bytes per second of one rank. ``scale``: as how
+    many bytes one byte of the program counts.
+    """
+
+    backward: Fraction = Fraction(7 * 10**9)
+    latency: Fraction = Fraction(20, 10**6)
+    bandwidth: Fraction = Fraction(10 * 10**9)
+    scale: int = 1
+
+    def gradient(self, parameter: Parameter) -> Fraction:
+        """Seconds of backward until the gradient of a parameter is final, after the one before it."""
+        return self.scale * parameter.nbytes / self.backward
+
+    def forward(self, parameter: Parameter) -> Fraction:
+        """Seconds of that part of forward which uses a parameter."""
+        return self.gradient(parameter) / 2
+
+    def optimizer(self, parameters: Sequence[Parameter]) -> Fraction:
+        """Seconds of an optimizer step."""
+        return sum(map(self.gradient, parameters), Fraction(0)) / 10
+
+    def collective(self, passage: Passage) -> Fraction:
+        """Seconds of a collective: see `oracle.cost.collective_time`; an all-to-all moves what a reduce-scatter does.
+
+        A scatter and what gathers are told by what one member takes or gives; the whole is that of all.
+        """
+        operation, members = passage.collective.operation, len(passage.members)
+        known = {"barrier": "all_reduce", "all_to_all": "reduce_scatter"}.get(operation, operation)
+        whole = passage.bytes * (members if known in ("all_gather", "gather", "scatter") else 1) * self.scale
+        return collective_time(known, whole, members, self.latency, self.bandwidth)
+
+    def words(self) -> str:
+        """The model, in sentences."""
+        scaled = f" One byte counts as {self.scale:,}." if self.scale != 1 else ""
+        return (
+            f"Times follow a cost model. Backward makes {_giga(self.backward)} GB of gradients per second; forward "
+            "takes half as long, an optimizer step a tenth. A ring all-reduce of S bytes on N ranks takes 2(N-1) x "
+            f"{float(self.latency * 10**6):g} us + 2(N-1)/N x S / {_giga(self.bandwidth)} GB/s. Each process group "
+            f"carries one collective at a time. Sends and receives take no time.{scaled}"
+        )
+
+
+def _giga(rate: Fraction) -> str:
+    return f"{float(rate / 10**9):g}"
