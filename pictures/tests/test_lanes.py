@@ -18,7 +18,8 @@ def test_a_terminal_shows_every_rank_at_its_own_pace(width: int) -> None:
     lines = in_text.drawn(LANES, width)
     assert max(map(len, lines)) <= width
     (first,), (second,) = ([line for line in lines if line.startswith(f"rank {rank}  ")] for rank in (0, 1))
-    assert [first.count(letter) for letter in "FB."] == [round(part * (width - 11) / 10) for part in (2, 2, 5)]
+    for letter, part in zip("FB.", (2, 2, 5), strict=True):
+        assert abs(first[11:].count(letter) - part * (width - 11) / 10) < 2  # columns are whole
     assert second.index("O") > first.rindex(".")
     assert sum("DIFFERENT PARAMETERS MEET" in line for line in lines) == 2
     assert any("4.000     9.000" in line and "waits for collective 1" in line for line in lines)

@@ -31,14 +31,14 @@ def test_static_buckets_have_the_timeline_of_the_formula(sim: SimWorld) -> None:
         passage.bytes: MODEL.collective(passage) for call in seen.calls[0].values() for passage in [call.passage]
     }
     half = sum(each.nbytes for each in parameters) // 2
-    (bucket,) = travels  # two buckets of one size
+    (seconds,) = travels.values()  # of two buckets of one size
     line = timeline(
         sum(map(MODEL.forward, parameters), Fraction(0)),
         backward,
         MODEL.optimizer(parameters),
         [each.nbytes for each in reversed(parameters)],
         half,
-        lambda _: travels[bucket],
+        lambda _: seconds,
     )
     assert (seen.played.step, seen.played.exposed, seen.played.overlap) == (line.step, line.exposed, line.overlap)
     shown = trace.lanes(seen, "StaticBuckets", MODEL)

@@ -85,19 +85,21 @@ def _row(of: Implementation, ranks: int, model: CostModel, sim: World, gloo: Wor
 
 def told(rows: Sequence[Row], ranks: int, model: CostModel) -> list[str]:
     """The rows in lines of at most 80 characters, and how their figures came about."""
+    both = " ".join(f"{name:^22}" for name in ("sim, by a cost model", "gloo, by the clock"))
     lines = [
-        f"{'':20} {'calls per':>9} {'KiB per':>8}  {'sim, by cost model':^24} {'gloo, by the clock':^24}".rstrip(),
-        f"{'':20} {'step':>9} {'rank':>8}" + 2 * f" {'compute':>8} {'overlap':>7} {'ms':>7}",
+        f"{'':20} {'calls':>6} {'KiB':>5} {both}".rstrip(),
+        f"{'':20} {'/step':>6} {'/rank':>5}" + 2 * f" {'compute':>7} {'overlap':>7} {'ms':>6}",
     ]
     for row in rows:
         if row.on_sim is None:
             lines.append(f"{row.name:20.20} {row.why}")
             continue
-        both = (row.on_sim, row.by_the_clock)
         measured = "".join(
-            f" {100 * each.compute:6.0f} % {100 * each.overlap:5.1f} % {each.step:7.4g}" for each in both if each
+            f" {100 * each.compute:5.0f} % {100 * each.overlap:5.1f} % {each.step:6.4g}"
+            for each in (row.on_sim, row.by_the_clock)
+            if each
         )
-        lines.append(f"{row.name:20.20} {row.calls:9} {row.bytes / 1024:8.0f}{measured}")
+        lines.append(f"{row.name:20.20} {row.calls:6} {row.bytes / 1024:5.0f}{measured}")
     return [*lines, "", *textwrap.wrap(words(ranks, model), 80)]
 
 
