@@ -32,9 +32,9 @@ COMMANDS = {
         "lockstep.oracle.schedules",
     ),
     "cost": (
-        "show for one example what ZeRO's stages hold and send, and how much of it overlaps",
-        "cost",
-        "lockstep.oracle.cost",
+        "say what a training step holds, sends and takes, stage by stage",
+        "cost --model gpt2 --ranks 8",
+        "lockstep.commands.cost",
     ),
 }
 EXIT_CODES = """exit codes:

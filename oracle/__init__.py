@@ -60,7 +60,9 @@ Buckets and shards:
 
 Cost:
 
-    cost                 bytes held, elements moved, time; ``lockstep cost`` prints an example
+    cost                 bytes held, elements moved, time
+    estimate             all of it of one training step; ``lockstep cost`` prints it
+    language_models      tensors of known models, and their activations
     overlap              what backward hides of it
     played               the same of any program of computing, launching and waiting
     batches, sampler     samples per step, and which of them a rank sees

@@ -1,16 +1,14 @@
 """The cost of data parallelism: bytes held, elements moved, time of a collective, and the part that backward hides.
 
-``lockstep cost`` prints the tables for one example. Figures are exact: integers and Fractions.
+Figures are exact: integers and Fractions. `oracle.estimate` answers questions with them.
 """
 
-import argparse
 from collections.abc import Sequence
 from fractions import Fraction
 
 from lockstep.oracle.checks import check_at_least, check_stage
 from lockstep.oracle.collectives import volume
-from lockstep.oracle.overlap import best_bucket_size, timeline
-from lockstep.oracle.recipes import Recipe, recipe
+from lockstep.oracle.recipes import Recipe
 from lockstep.oracle.zero import Message
 
 Number = int | Fraction
@@ -134,52 +132,23 @@ def collective_time(collective: str, size: Number, world_size: int, alpha: Numbe
     return alpha_beta(share * size, steps * alpha, bandwidth)
 
 
+def hierarchical_time(
+    size: Number, node: int, nodes: int, within: tuple[Number, Number], between: tuple[Number, Number]
+) -> Fraction:
+    """Seconds for an all-reduce of S bytes on M nodes of G ranks, with (alpha, bandwidth) in nodes and between them.
+
+        reduce-scatter in each node + all-reduce of S / G between equal ranks of the nodes + all-gather in each node
+
+    Source: Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash", 2018, in two levels.
+    """
+    check_at_least(1, node=node, nodes=nodes)
+    inside = collective_time("reduce_scatter", size, node, *within) + collective_time("all_gather", size, node, *within)
+    return inside + collective_time("all_reduce", Fraction(size) / node, nodes, *between)
+
+
 def scaling_efficiency(throughput: Number, world_size: int, throughput_of_one: Number) -> Fraction:
     """Throughput on N / (N x throughput on 1), in the same unit."""
     check_at_least(1, world_size=world_size)
     if throughput_of_one <= 0:
         raise ValueError(f"throughput of one rank {throughput_of_one}: give more than 0")
     return Fraction(throughput) / (world_size * Fraction(throughput_of_one))
-
-
-def memory_table(parameters: int, shards: int, precision: Recipe) -> tuple[str, ...]:
-    """One line per stage: bytes per parameter and per rank, elements moved per parameter."""
-    lines = [
-        f"{parameters / 1e9:g} B parameters on {shards} ranks",
-        "stage  bytes/parameter  GB/rank   moved/parameter",
-    ]
-    for stage in range(4):
-        held, sent_elements = memory(stage, parameters, shards, precision), moved(stage, parameters, shards)
-        each = float(held / parameters), float(held / 10**9), float(sent_elements / parameters)
-        lines.append(f"{stage:<5}  {each[0]:<15.6g}  {each[1]:<8.4g}  {each[2]:.4f}")
-    return tuple(lines)
-
-
-def overlap_table(caps: Sequence[int]) -> tuple[str, ...]:
-    """One line per bucket size, for 7 B bf16 parameters in 224 equal gradients on 64 ranks, 150 GB/s, 20 us."""
-    sizes, world_size, alpha, bandwidth = [2 * 7 * 10**9 // 224] * 224, 64, Fraction(20, 10**6), 150 * 10**9
-
-    def travel(size: int) -> Fraction:
-        return collective_time("all_reduce", size, world_size, alpha, bandwidth)
-
-    lines = {
-        cap: timeline(Fraction(3, 10), [Fraction(6, 2240)] * 224, Fraction(2, 100), sizes, cap, travel) for cap in caps
-    }
-    best = best_bucket_size(caps, lambda cap: lines[cap].step)
-    return (
-        "7 B bf16 parameters in 224 equal gradients, 64 ranks: alpha 20 us, 150 GB/s; forward 0.3 s, backward 0.6 s",
-        "bucket MB  buckets  step s   exposed s  overlap  efficiency",
-        *(
-            f"{cap / 1e6:<9g}  {len(line.buckets):<7}  {float(line.step):<7.4f}  {float(line.exposed):<9.4f}  "
-            f"{float(line.overlap):<7.3f}  {float(line.efficiency):.3f}{'  best' if cap == best else ''}"
-            for cap, line in lines.items()
-        ),
-    )
-
-
-def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Prints, for one example, bytes held and elements moved by ZeRO's stages, and overlap by size of bucket."""
-    parser.parse_args(arguments)
-    megabytes = [1, 125, 250, 500, 1000, 2000, 3500, 7000, 14000]
-    print("\n".join(memory_table(7_500_000_000, 64, recipe("bfloat16", "adam"))), end="\n\n")
-    print("\n".join(overlap_table([size * 10**6 for size in megabytes])))

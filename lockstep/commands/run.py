@@ -30,7 +30,7 @@ def main(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Print what ranks do, and write it where that is asked for. Raises SystemExit with the exit code."""
     _add_to(parser)
     asked = parser.parse_args(arguments)
-    if bool(asked.target) == asked.compare and not asked.compare:
+    if not (asked.target or asked.compare):
         parser.error("name a TARGET, package.module:Name or path/to/file.py:Name; or --compare")
     if len(asked.target) > 1 and not asked.compare:
         parser.error(f"{len(asked.target)} targets: one is shown at a time; --compare sets several side by side")

@@ -3,6 +3,7 @@ one line.
 """
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -84,6 +85,8 @@ WRONG = {
     "a claim": (["claims", "unsed"], "lockstep claims: unsed: there is no such claim; did you mean unused?"),
     "ranks": (["world", "--ranks", "0"], "lockstep world: --ranks 0 and --elements 13: both are at least 1"),
     "a schedule": (["schedule", "star"], "lockstep schedule: argument NAME: invalid choice: 'star'"),
+    "a run of nothing": (["run"], "lockstep run: name a TARGET, package.module:Name or path/to/file.py:Name"),
+    "a batch of nodes": (["cost", "--ranks", "6", "--node", "4"], "lockstep cost: 6 ranks are not whole nodes of 4"),
     "cost of what": (["cost", "7"], "lockstep cost: unrecognized arguments: 7"),
 }
 
@@ -126,6 +129,11 @@ def test_a_schedule_costs_and_an_order_are_printed(capsys: pytest.CaptureFixture
     command.main(["schedule", "ring", "--ranks", "2"])
     assert "r0 -(0)-> r1" in capsys.readouterr().out
     command.main(["cost"])
-    assert "bucket MB" in capsys.readouterr().out
+    costs = capsys.readouterr().out
+    assert "4.1875" in costs
+    assert "31.41" in costs
+    assert sum(line.endswith("best") for line in costs.splitlines()) == 1
+    command.main(["cost", "--model", "gpt2", "--json"])
+    assert json.loads(capsys.readouterr().out)["parameters"] == 124_439_808
     command.main(["world", "--world", "sim", "--ranks", "3"])
     assert "((r0+r1)+r2)" in capsys.readouterr().out

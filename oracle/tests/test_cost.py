@@ -1,6 +1,5 @@
 """Cost, against simulated rings and trees, a brute-force timeline, and published shapes of curves."""
 
-import argparse
 from fractions import Fraction
 from itertools import pairwise
 
@@ -15,7 +14,6 @@ from lockstep.oracle.cost import (
     collective_time,
     gathers,
     gibibytes,
-    main,
     memory,
     moved,
     scaling_efficiency,
@@ -189,6 +187,10 @@ def test_scaling_efficiency_is_throughput_over_n_times_that_of_one():
     assert scaling_efficiency(throughput, ranks, of_one) == line.efficiency == Fraction(15, 20)
 
 
+def test_a_gibibyte_is_2_to_the_30():
+    assert gibibytes(2**31) == 2
+
+
 def test_layers_that_are_kept_are_gathered_once():
     assert [gathers(3, kept) for kept in range(4)] == [6, 5, 4, 3]
 
@@ -230,13 +232,3 @@ def test_bad_input_is_refused_in_words():
         bucket_ends([1], -1)
     with pytest.raises(ValueError, match="synchronizations -1"):
         all_reduce_calls([1], -1)
-
-
-def test_the_command_prints_its_tables(capsys):
-    main(argparse.ArgumentParser(), [])
-    printed = capsys.readouterr().out
-    assert "4.1875" in printed
-    assert "31.41" in printed
-    best = [line for line in printed.splitlines() if line.endswith("best")]
-    assert len(best) == 1
-    assert gibibytes(2**31) == 2
