@@ -62,7 +62,7 @@ def diagram(lanes: Lanes) -> Diagram:
             made.height += HELD + 6
         made.height += GAP
     for each in lanes.transfers:
-        made.bars += [_sent(at, rows[rank], each) for rank in each.members]
+        made.bars += [_sent(at, rows[rank], each, rank) for rank in each.members]
         ys = [rows[rank] for rank in each.members]
         made.ties.append((at(each.start), min(ys), max(ys) + ROW, each.clash))
         made.launches += [
@@ -98,11 +98,11 @@ def _bar(at: Callable[[float], float], y: float, doing: Doing) -> Bar:
     return Bar(x, y, wide, doing.kind, words, f"{told}: {doing.start:.3f} to {doing.end:.3f} ms")
 
 
-def _sent(at: Callable[[float], float], y: float, transfer: Transfer) -> Bar:
+def _sent(at: Callable[[float], float], y: float, transfer: Transfer, rank: int) -> Bar:
     x = at(transfer.start)
     wide = max(1.5, at(transfer.end) - x - 0.5)
     carries = transfer.carries()
-    whole = f"{transfer.number}: {carries}" if carries else f"{transfer.number}: {size(transfer.bytes)}"
+    whole = f"{transfer.number}: {transfer.contents.get(rank) or size(transfer.bytes)}"
     words = next((each for each in (whole, str(transfer.number)) if len(each) * LETTER < wide), "")
     title = (
         f"{transfer.number}: {transfer.operation} of {size(transfer.bytes)} per rank, {transfer.start:.3f} to "

@@ -43,6 +43,7 @@ def _memory(ax: Any, answer: Mapping[str, Any]) -> None:
         ax.bar(STAGES, heights, bottom=bottom, label=kind, color=color)
         bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
     ax.bar_label(ax.containers[-1], [f"{total:.4g}" for total in bottom])
+    ax.margins(y=0.1)
     ax.set(title=f"memory per rank on {answer['ranks']} ranks", ylabel="GB")
     ax.legend(frameon=False)
 
@@ -51,7 +52,7 @@ def _by_ranks(ax: Any, answer: Mapping[str, Any]) -> None:
     ranks = [*answer["memory_by_ranks"]]
     for stage, (name, color) in enumerate(zip(STAGES, COLORS, strict=True)):
         ax.plot(ranks, [answer["memory_by_ranks"][n][stage] / GIGA for n in ranks], "o-", label=name, color=color)
-    ax.set(title="memory per rank over ranks", xlabel="ranks", ylabel="GB", xscale="log", yscale="log")
+    ax.set(title="memory per rank over ranks", xlabel="ranks", ylabel="GB", xscale="log")
     ax.set_xticks(ranks, [str(each) for each in ranks])
     ax.minorticks_off()
     ax.legend(frameon=False)

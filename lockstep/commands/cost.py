@@ -4,7 +4,6 @@ import argparse
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -131,10 +130,7 @@ def answers(asked: Question) -> dict[str, Any]:
             n: [float(sum(estimate.bytes_held(asked, stage, n).values())) for stage in stages] for n in ranks
         },
         "elements_moved": [float(estimate.elements_moved(asked, stage)) for stage in stages],
-        "volumes": [
-            [{**asdict(each), "bytes": float(each.bytes)} for each in estimate.volumes(asked, stage)]
-            for stage in stages
-        ],
+        "volumes": [[_volume(each) for each in estimate.volumes(asked, stage)] for stage in stages],
         "batch": estimate.accumulation(asked),
         "step": {
             **_floats({name: getattr(line, name) for name in ("forward", "backward", "optimizer", "step", "exposed")}),
@@ -149,6 +145,10 @@ def answers(asked: Question) -> dict[str, Any]:
         "all_reduce": _floats(estimate.all_reduces(asked)),
         "prefetch": {depth: _floats({"step": p.step, "exposed": p.exposed}) for depth, p in prefetched.items()},
     }
+
+
+def _volume(of: estimate.Volume) -> dict[str, Any]:
+    return {"collective": of.collective, "calls": of.calls, "bytes": float(of.bytes)}
 
 
 def _floats(values: dict[str, Fraction]) -> dict[str, float]:
@@ -187,7 +187,7 @@ def _lines(asked: Question, answer: dict[str, Any]) -> Iterator[str]:
     )
     busy = sum(arrived - start for _, _, start, arrived in line["buckets"])
     bound = line["forward"] + max(line["backward"], busy) + line["optimizer"]
-    yield f"(forward + max(backward, communication) + optimizer, {1000 * bound:.4g}, is a bound: the last bucket is exposed)"
+    yield f"forward + max(backward, communication) + optimizer, {1000 * bound:.4g}, is only a lower bound"
     yield from _timeline(line, width)
     yield "\nBucket cap against the time of a step"
     shown = sorted({*(cap for cap in CAPS if cap in answer["sweep"]), answer["cap"], answer["best_cap"]})
