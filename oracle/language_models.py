@@ -61,5 +61,6 @@ def activations(model: Transformer, micro_batch: int, sequence: int, recomputed:
     if recomputed not in RECOMPUTED:
         raise ValueError(f"recomputed {recomputed!r}: give one of {', '.join(RECOMPUTED)}")
     each = sequence * micro_batch * model.hidden
-    per_element = {"none": 34 + Fraction(5 * model.heads * sequence, model.hidden), "attention": 34, "all": 2}
-    return model.blocks * each * Fraction(per_element[recomputed])
+    scores = Fraction(5 * model.heads * sequence, model.hidden)
+    per_element = {"none": 34 + scores, "attention": Fraction(34), "all": Fraction(2)}
+    return model.blocks * each * per_element[recomputed]

@@ -199,7 +199,7 @@ def _lines(asked: Question, answer: dict[str, Any]) -> Iterator[str]:
             word for word, is_it in (("yours", cap == answer["cap"]), ("best", cap == answer["best_cap"])) if is_it
         ]
         yield f"{cap / 2**20:9.4g} MiB {1000 * seconds:10.4g} ms  {bar} {', '.join(marks)}".rstrip()
-    yield f"yours takes {100 * answer['cap_costs']:.2f} % longer than the best"
+    yield f"yours takes {100 * answer['cap_costs']:.2f} % longer than the best one"
     yield "\nScaling efficiency"
     yield "  ".join(f"{ranks}: {100 * each:.1f} %" for ranks, each in answer["scaling"].items())
     yield "\nAll-reduce of all gradients, in ms"

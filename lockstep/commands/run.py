@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from lockstep.oracle.program import Scenario
 from lockstep.pictures import in_svg, in_text, pages, perfetto
 from lockstep.pictures.lanes import Lanes
 from lockstep.properties.implementations import Implementation, Unusable, look_up
@@ -14,7 +13,7 @@ from lockstep.properties.naming import model_words
 from lockstep.properties.running.import_path import look_here_first
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.tracing import clocked, comparison, program, trace
-from lockstep.properties.tracing.model import CostModel
+from lockstep.properties.tracing.model import CostModel, as_large_as
 from lockstep.properties.trial import Trial
 from lockstep.properties.verdict import LawBroken, Refused
 from lockstep.worlds.contract import World, to_blame
@@ -22,7 +21,6 @@ from lockstep.worlds.gloo import GlooWorld
 from lockstep.worlds.sim.world import SimWorld
 
 LIMIT = 300.0  # seconds for one program, which is nobody's law
-SIZE = 2**26  # bytes that the parameters of what is shown count as, about
 WIDEST = 160  # columns
 
 
@@ -76,12 +74,6 @@ def _model(asked: argparse.Namespace, scale: int) -> CostModel:
     return CostModel(rates[0], Fraction(asked.latency) / 10**6, rates[1], asked.scale or scale)
 
 
-def _scale(scenario: Scenario) -> int:
-    """As how many bytes one counts, so that the model is of about ``SIZE``."""
-    held = sum(each.nbytes for each in scenario.parameters)
-    return 1 << max(0, SIZE.bit_length() - held.bit_length())
-
-
 def _shown(asked: argparse.Namespace, of: Implementation, sim: World, gloo: World) -> int:
     if asked.scenario:
         scenario = program.read(asked.scenario)
@@ -92,7 +84,7 @@ def _shown(asked: argparse.Namespace, of: Implementation, sim: World, gloo: Worl
         cap = program.usual_cap() if asked.bucket_cap is None else asked.bucket_cap
         scenario = program.training(of.claims, shapes, asked.ranks, asked.micro_batches, bucket_cap=cap)
     title = f"{of.short}: {model_words(scenario)}"
-    model = _model(asked, _scale(scenario))
+    model = _model(asked, as_large_as(scenario))
     try:
         if asked.world == "gloo":
             shown = clocked.lanes(scenario, clocked.clocked(Trial(of, gloo), scenario), title)

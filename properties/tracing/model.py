@@ -6,7 +6,16 @@ from fractions import Fraction
 
 from lockstep.oracle.cost import collective_time
 from lockstep.oracle.model import Parameter
+from lockstep.oracle.program import Scenario
 from lockstep.worlds.contract import Passage
+
+SIZE = 2**26  # bytes that the parameters of a small program count as, about
+
+
+def as_large_as(scenario: Scenario) -> int:
+    """As how many bytes one byte of a program counts, so that its parameters have about ``SIZE``."""
+    held = sum(each.nbytes for each in scenario.parameters)
+    return 1 << max(0, SIZE.bit_length() - held.bit_length())
 
 
 @dataclass(frozen=True)
