@@ -215,7 +215,7 @@ def _timeline(line: dict[str, Any], width: int) -> Iterator[str]:
     columns, end = width - 11, line["step"]
 
     def at(seconds: float) -> int:
-        return min(columns, round(seconds / end * columns))
+        return min(columns, int(seconds / end * columns + 0.5))
 
     begin, stop = at(line["forward"]), at(line["forward"] + line["backward"])
     last = at(end - line["optimizer"])
