@@ -31,7 +31,7 @@ from lockstep.properties.running.hold import hold as hold_against
 from lockstep.properties.running.import_path import another_lockstep
 from lockstep.properties.running.options import IMPLEMENTATION, add_options
 from lockstep.properties.running.record import Record
-from lockstep.properties.running.selection import of_kernels, pairs, part, runs
+from lockstep.properties.running.selection import hold_together, of_kernels, pairs, part, runs
 from lockstep.properties.running.summary import summary
 from lockstep.properties.trial import Trial
 from lockstep.worlds import torchrun
@@ -115,6 +115,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is left when all have chosen is held together."""
+    chosen = ((*item.callspec.params["trial"], law) for item in session.items if (law := _law(item)))  # type: ignore[attr-defined]
+    bench = session.config.stash[_BENCH]
+    hold_together(bench, chosen if bench.model is None else ())
+
+
+def _law(item: pytest.Item) -> Law | None:
+    return getattr(getattr(item, "function", None), "law", None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Let known failures pass. --junitxml prints what a test has filed by its end: each value as a property."""
@@ -133,7 +144,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 
 @pytest.fixture
-def budget(request: pytest.FixtureRequest) -> Budget:
+def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
     """The budget of a law. It writes its progress past pytest's capture, so that a log has it at once."""
     config = request.config
     capture = config.pluginmanager.getplugin("capturemanager")
@@ -142,7 +153,9 @@ def budget(request: pytest.FixtureRequest) -> Budget:
         with capture.global_and_fixture_disabled():
             print(f"\n{line}", file=sys.stderr, flush=True)
 
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(config.stash[_BENCH].names))
+    bench = config.stash[_BENCH]
+    others = bench.others[trial.implementation.name, trial.world.name]
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), others=others)
 
 
 @pytest.fixture

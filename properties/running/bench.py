@@ -1,6 +1,7 @@
 """The bench of one process: its worlds, started when first used, and the implementations under test."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from lockstep.properties.implementations import Implementation, look_up
 from lockstep.properties.models.on_yours import YourModel
 from lockstep.properties.ranks.lookup import is_given
 from lockstep.properties.running.where import Where
+from lockstep.properties.searching.others import Others
 from lockstep.properties.soundness import Unsound, check
 from lockstep.properties.strategies import MOST_RANKS
 from lockstep.properties.trial import Trial
@@ -33,6 +35,8 @@ class Bench:
         self._faults: dict[str, str] = {}
         # What did not run: implementation, law's number, law, and the world that cannot have it (empty: not claimed).
         self.left_out: set[tuple[str, str, str, str]] = set()
+        # The laws that are held together, by the names of implementation and world.
+        self.others: defaultdict[tuple[str, str], Others] = defaultdict(Others)
 
     def world(self, name: str) -> World:
         """The world of that name; always the same one."""

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import settings
@@ -14,6 +14,7 @@ from lockstep.properties.running import profiles
 from lockstep.properties.running.profiles import PORTION, seed_of
 from lockstep.properties.running.record import Record
 from lockstep.properties.running.sources import digest
+from lockstep.properties.searching.others import Others
 from lockstep.properties.searching.search import Search, refused_for_the_past, search
 from lockstep.properties.trial import ENDED, Trial
 from lockstep.properties.verdict import SilentlyWrong
@@ -30,6 +31,7 @@ class Budget:
     """``seed``: of the whole run; None: Hypothesis chooses. ``record``: what has passed already is not run again, what
     passes now is kept. ``say`` is given a line now and then while a law takes long. ``implementations``: how many are
     under test. ``examples``: of each law; None: as many as the profile has. ``portion``: how many of one seed.
+    ``others``: the laws that are held together, see `properties.searching.others`.
     """
 
     seed: str | None = None
@@ -38,10 +40,11 @@ class Budget:
     implementations: int = 1
     examples: int | None = None
     portion: int = PORTION
+    others: Others = field(default_factory=Others)
 
     def spend(self, law: Law, trial: Trial) -> Search:
         """Searches portion by portion, and stops at the first that fails, or shows what only the past explains."""
-        profile, examples = settings(), self._examples(trial)
+        profile, examples = settings(), self._examples(law, trial)
         of = f"{law.name} {trial.implementation.name} {trial.world.name}"
         # Passes of another device or of other claims are none of these.
         name, held = trial.implementation.name, f"{of} {trial.world.device} {trial.implementation} {trial.claims}"
@@ -77,16 +80,16 @@ class Budget:
 
     def look_behind(self, law: Law, trial: Trial) -> Search:
         """Searches again, for silent corruption alone."""
-        profile, examples = settings(), self._examples(trial)
+        profile, examples = settings(), self._examples(law, trial)
         seed = None if self.seed is None else seed_of(self.seed, law.name, trial.implementation.name, "silent")
         options: Any = {"database": profile.database, "derandomize": profile.derandomize}
         return search(law, trial, examples, seed, only=SilentlyWrong, **options)
 
-    def _examples(self, trial: Trial) -> int:
+    def _examples(self, law: Law, trial: Trial) -> int:
         if self.examples is not None:
-            return self.examples
+            return self.others.examples(law, self.examples)
         slow = trial.implementation.name in SLOW
-        return profiles.examples(trial.world.name != "sim", self.implementations, slow=slow)
+        return self.others.examples(law, profiles.examples(trial.world.name != "sim", self.implementations, slow=slow))
 
 
 class Progress:
