@@ -138,7 +138,7 @@ def test_training_goes_on_rightly_after_an_error_that_the_caller_caught(trial: T
     "P3",
     lambda claims: exact_scenarios(claims, has=("several steps", "zero grad")),
     shown_by=all_of("several steps", "zero grad"),
-    share=0.7,
+    share=0.1,
 )
 def test_zeroed_gradients_do_not_come_back(trial: Trial, scenario: Scenario) -> None:
     """Gradients that were set to None, or zeroed in place, no longer count. All others still do.
@@ -242,6 +242,7 @@ def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
     needs=lambda claims: claims.zeroes_late,
     witnesses={SENT: ZEROED_LATE},
     shown_by=having("zero late"),
+    share=0.6,
 )
 def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
     """If the caller zeroes gradients between a forward and its backward, the mean is the same as if they were zeroed

@@ -41,7 +41,7 @@ def with_frozen_parameters(claims: Claims) -> st.SearchStrategy[Scenario]:
     "P15",
     with_frozen_parameters,
     shown_by=lambda scenario: anything(scenario) and not all(p.trainable for p in scenario.parameters),
-    share=0.3,
+    share=0.05,
 )
 def test_frozen_parameters_stay_as_they_are(trial: Trial, scenario: Scenario) -> None:
     """Frozen parameters get no gradient though the loss depends on them. They do not move, and do not block the
@@ -198,6 +198,7 @@ def optimized(claims: Claims, when: str) -> st.SearchStrategy[Scenario]:
     needs=lambda claims: claims.stage is None,
     witnesses={SENT: replace(STEPPED, caller=Caller(makes_optimizer="after"))},
     shown_by=lambda scenario: scenario.caller.makes_optimizer == "after",
+    share=0.3,
 )
 def test_an_optimizer_that_is_made_right_after_wrapping_steps_what_is_trained(trial: Trial, scenario: Scenario) -> None:
     """An optimizer that the caller makes from the model's parameters before the first forward steps the trained
@@ -311,6 +312,7 @@ def standing_for_the_model(claims: Claims) -> st.SearchStrategy[Scenario]:
     needs=lambda claims: claims.stands_for_model,
     witnesses=dict.fromkeys((SENT, STOOD), replace(STEPPED, caller=Caller(asks_the_wrapper=True))),
     shown_by=having("asked wrapper"),
+    share=0.5,
 )
 def test_the_wrapper_stands_for_the_model_where_it_is_asked_for_parameters_and_state(
     trial: Trial, scenario: Scenario

@@ -31,7 +31,7 @@ def alike(trial: Trial, scenario: Scenario, headline: str) -> None:
     same_collectives(trial.run(scenario), headline)
 
 
-@law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS}, shown_by=anything, share=0.1)
+@law("P5", exact_scenarios, witnesses={SENT: TWO_RANKS}, shown_by=anything, share=0.05)
 def test_every_rank_issues_the_same_collectives(trial: Trial, scenario: Scenario) -> None:
     """All members of a group call the same sequence of collectives, with equal operation, reduction, dtype, element
     count and root. Each message that a rank sends to another is received.
@@ -154,7 +154,7 @@ def after_local_microbatches(scenario: Scenario, evaluation: Evaluate) -> Scenar
     needs=lambda claims: claims.evaluates,
     witnesses={SENT: EVALUATED},
     shown_by=having("evaluate"),
-    share=0.6,
+    share=0.1,
 )
 def test_a_forward_without_a_backward_leaves_all_in_step(trial: Trial, scenario: Scenario) -> None:
     """After an evaluation, at any place between micro-batches, ranks call the same collectives, and training is

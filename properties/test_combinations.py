@@ -8,7 +8,7 @@ from lockstep.properties.strategies.features import features_meet
 from lockstep.properties.trial import Trial
 
 
-@law("P1", with_any, shown_by=features_meet)
+@law("P1", with_any, shown_by=features_meet, share=0.5)
 def test_features_go_together_in_any_combination(trial: Trial, scenario: Scenario) -> None:
     """Programs that combine any features leave, after each event, the gradients, norms, parameters and state that the
     oracle computes.

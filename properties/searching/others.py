@@ -55,7 +55,7 @@ class _Joined:
 
     def __init__(self, law: Law, of_one_run: Sequence[Law], related: Sequence[Law], shown: Counter[str]) -> None:
         self._law, self._of_one_run, self._related, self._shown = law, of_one_run, related, shown
-        self._turn = zlib.crc32(law.name.encode()), False
+        self._turn = zlib.crc32(law.name.encode())
 
     def __call__(self, trial: Trial, drawn: Any) -> None:
         """Raises a LawBroken, which says of which law it is where that is another."""
@@ -64,7 +64,7 @@ class _Joined:
         self._law.check(trial, drawn)
         judged: set[Scenario] = set()
         self._judge(trial, judged)
-        if self._related and judged:
+        if self._related and len(judged) == 1:  # a law that relates runs itself has made enough
             self._relate(next(iter(trial.runs)), trial)
             self._judge(trial, judged)
 
