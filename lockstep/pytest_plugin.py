@@ -107,8 +107,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A law that an implementation does not claim, or a world cannot have, is not run; the matrix says so."""
-    bench, of_a_user = config.stash[_BENCH], bool(config.getoption("--impl"))
-    kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed=of_a_user)])
+    bench = config.stash[_BENCH]
+    probed = bool(config.getoption("--impl")) and bench.pace is None  # what is not claimed would take half of the time
+    kept = part(config.getoption("--shard"), [item for item in items if runs(bench, item, probed)])
     if len(kept) < len(items):
         chosen = set(map(id, kept))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
@@ -117,9 +118,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is left when all have chosen is held together."""
-    chosen = ((*item.callspec.params["trial"], law) for item in session.items if (law := _law(item)))  # type: ignore[attr-defined]
+    chosen = [(*item.callspec.params["trial"], law) for item in session.items if (law := _law(item))]  # type: ignore[attr-defined]
     bench = session.config.stash[_BENCH]
     hold_together(bench, chosen if bench.model is None else ())
+    if bench.pace is not None:
+        bench.pace.expect((implementation.name, law, world != "sim") for implementation, world, law in chosen)
 
 
 def _law(item: pytest.Item) -> Law | None:
@@ -155,7 +158,7 @@ def budget(request: pytest.FixtureRequest, trial: Trial) -> Budget:
 
     bench = config.stash[_BENCH]
     others = bench.others[trial.implementation.name, trial.world.name]
-    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), others=others)
+    return Budget(config.getoption(SEED), config.stash[_RECORD], say, len(bench.names), others=others, pace=bench.pace)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.properties.implementations import Implementation, look_up
 from lockstep.properties.models.on_yours import YourModel
 from lockstep.properties.ranks.lookup import is_given
+from lockstep.properties.running.pace import Pace
 from lockstep.properties.running.where import Where
 from lockstep.properties.searching.others import Others
 from lockstep.properties.soundness import Unsound, check
@@ -30,6 +31,7 @@ class Bench:
     ) -> None:
         self.names, self.where, self._worlds = names, where, dict[str, World]()
         self.model: YourModel | None = None  # on which alone laws are held
+        self.pace: Pace | None = None  # a time for all laws, if they have one
         self._claims, self._report = claims, report
         self._implementations: list[Implementation] | None = None
         self._faults: dict[str, str] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis.errors import UnsatisfiedAssumption
 
+from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.law import Law, plainness, sentence
 from lockstep.properties.strategies.scenarios import comparable
@@ -45,6 +46,29 @@ class Others:
         if not of_one_run and not related:
             return law
         return replace(law, check=_Joined(law, of_one_run, related, self.shown))
+
+    def broken_by(self, broken: LawBroken, law: Law) -> Law:
+        """The law that was broken where programs were drawn for this one."""
+        return next((each for each in self.laws if each.name == broken.law), law)
+
+    def also_broken(self, trial: Trial, broken: LawBroken, law: Law) -> list[str]:
+        """The numbers and sentences of what else the same program breaks, the plainest first; of laws of one run."""
+        trial, scenario = replace(trial, runs={}, witnessed=Counter()), broken.scenario
+        if not isinstance(scenario, Scenario) or broken.choices.get("asynchrony") or not self.laws:
+            return []
+        try:
+            trial.run(scenario)
+        except (LawBroken, Refused, RuntimeError):
+            return []  # it does not come to its end, and is no run of any law
+        found = []
+        for each in sorted(self.laws, key=plainness):
+            if each.name != law.name and each.shown_by is not None and each.shown_by(scenario):
+                with suppress(Refused, UnsatisfiedAssumption, Inexact):
+                    try:
+                        each.check(trial, scenario)
+                    except LawBroken:
+                        found.append(f"{each.number} {sentence(each)}")
+        return found
 
 
 class _Joined:
