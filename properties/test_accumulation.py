@@ -242,7 +242,6 @@ def with_late_zeros(scenario: Scenario, last: bool) -> Scenario:
     needs=lambda claims: claims.zeroes_late,
     witnesses={SENT: ZEROED_LATE},
     shown_by=having("zero late"),
-    share=0.6,
 )
 def test_gradients_may_be_zeroed_between_forward_and_backward(trial: Trial, scenario: Scenario) -> None:
     """If the caller zeroes gradients between a forward and its backward, the mean is the same as if they were zeroed

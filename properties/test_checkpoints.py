@@ -239,7 +239,7 @@ def with_more(claims: Claims, more: str, *kinds: str) -> st.SearchStrategy[Scena
     return those_there_are(going.map(those))
 
 
-@law("P11", going_back, needs=lambda claims: claims.reloads, shown_by=having("go back"), share=0.6)
+@law("P11", going_back, needs=lambda claims: claims.reloads, shown_by=having("go back"), share=0.8)
 def test_going_back_to_what_was_saved_undoes_what_came_since(trial: Trial, scenario: Scenario) -> None:
     """Loading a checkpoint into a model and optimizer that have trained on restores all of their state, and training
     continues from there.

@@ -191,7 +191,6 @@ def sits_a_step_out(scenario: Scenario) -> bool:
     needs=lambda claims: claims.several_optimizers,
     witnesses={"an optimizer stepped and another did not": ONE_OF_TWO},
     shown_by=having("several optimizers"),
-    share=0.6,
 )
 def test_each_of_several_optimizers_steps_its_own_parameters(trial: Trial, scenario: Scenario) -> None:
     """If groups of parameters have an optimizer each, a step of one changes only its own parameters. Parameters,
@@ -226,7 +225,7 @@ def with_writes(claims: Claims) -> st.SearchStrategy[Scenario]:
     needs=lambda claims: claims.writes_weights and claims.masters != MASTERS,
     witnesses={"the caller wrote between two steps": WRITTEN},
     shown_by=having("write"),
-    share=0.5,
+    share=0.8,
 )
 def test_training_goes_on_from_what_the_caller_has_written_into_parameters(trial: Trial, scenario: Scenario) -> None:
     """Values that the caller writes into parameters, in place and without autograd, are there on every rank. The next
@@ -300,7 +299,6 @@ def with_swaps(claims: Claims) -> st.SearchStrategy[Scenario]:
     needs=lambda claims: claims.swaps_weights and claims.evaluates,
     witnesses={"an evaluation with other weights was seen to read them": SWAPPED},
     shown_by=having("swap weights"),
-    share=0.6,
 )
 def test_an_evaluation_with_other_weights_reads_these_and_leaves_no_trace(trial: Trial, scenario: Scenario) -> None:
     """An evaluation reads the weights that the caller has written in place of the model's. When these are back,

@@ -16,6 +16,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 from lockstep.oracle.lattice import Inexact
 from lockstep.oracle.program import Scenario
 from lockstep.properties.law import Law, plainness, sentence
+from lockstep.properties.strategies.features import is_usual
 from lockstep.properties.strategies.scenarios import comparable
 from lockstep.properties.strategies.within import beyond
 from lockstep.properties.trial import Trial
@@ -88,8 +89,9 @@ class _Joined:
         self._law.check(trial, drawn)
         judged: set[Scenario] = set()
         self._judge(trial, judged)
-        if self._related and len(judged) == 1:  # a law that relates runs itself has made enough
-            self._relate(next(iter(trial.runs)), trial)
+        # A law that relates runs itself has made enough of them.
+        if self._related and len(judged) == 1 and is_usual(first := next(iter(trial.runs)), trial.claims):
+            self._relate(first, trial)
             self._judge(trial, judged)
 
     def _relate(self, scenario: Scenario, trial: Trial) -> None:

@@ -8,8 +8,9 @@ from lockstep.oracle.model import LAYOUTS
 from lockstep.oracle.program import Scenario
 from lockstep.oracle.setup import MODES, SIGNS
 from lockstep.properties.claims import Claims
-from lockstep.properties.events import FACETS
+from lockstep.properties.events import FACETS, general_draw
 from lockstep.properties.events.facet import Feature
+from lockstep.properties.events.options import APART
 from lockstep.properties.events.step import STEP
 
 
@@ -99,6 +100,27 @@ def all_of(*names: str) -> Callable[[Scenario], bool]:
 def anything(scenario: Scenario) -> bool:
     """The condition on scenarios that nothing is asked for, but that no rank runs out of micro-batches."""
     return not FEATURES["joins"].occurs(scenario)
+
+
+def is_usual(scenario: Scenario, claims: Claims) -> bool:
+    """Whether a scenario has nothing that the general draw leaves out, and no rank runs out of micro-batches: laws that
+    compare runs draw no other.
+    """
+    general = general_draw(claims)
+    apart = (
+        feature
+        for feature in FEATURES.values()
+        if any(option in APART and option != "cap" for option in feature.options)
+        or any(kind not in general for kind in feature.phases)
+    )
+    several = any(batch.forwards > 1 or batch.backwards > 1 for batch in scenario.microbatches)
+    caller = scenario.caller
+    return (
+        anything(scenario)
+        and not several
+        and not (caller.beside or caller.joint)
+        and (not any(feature.occurs(scenario) for feature in apart))
+    )
 
 
 def features_meet(scenario: Scenario) -> bool:
