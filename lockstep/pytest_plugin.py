@@ -120,7 +120,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is left when all have chosen is held together."""
     chosen = [(*item.callspec.params["trial"], law) for item in session.items if (law := _law(item))]  # type: ignore[attr-defined]
     bench = session.config.stash[_BENCH]
-    hold_together(bench, chosen if bench.model is None else ())
+    if chosen and bench.model is None:
+        hold_together(bench, chosen)
     if bench.pace is not None:
         bench.pace.expect((implementation.name, law, world != "sim") for implementation, world, law in chosen)
 
